@@ -5,6 +5,7 @@
 
 // 0: messages to the spawner
 mod spawner_messages;
+mod executable_opener;
 
 // 1: both ends
 mod launcher;
@@ -22,9 +23,12 @@ use tokio::process::{Child, Command};
 use crate::secret::ct_eq;
 use crate::secret_string::SecretString;
 
+pub(crate) use self::executable_opener::{ExecutableAccess, ExecutableOpener};
 pub use self::launcher::Launcher;
 use self::launcher::SpawnedChild;
-pub(crate) use self::spawner::{SpawnerProcess, parse_spawner_invocation, run_spawner};
+pub(crate) use self::spawner::{
+    SpawnerConnection, SpawnerDescriptors, SpawnerProcess, parse_spawner_invocation, run_spawner,
+};
 
 /// Environment variables of a command. Their values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default)]

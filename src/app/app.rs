@@ -1,7 +1,5 @@
 //! The running process: starts the parts, applies reloads, forwards signals, and stops in order.
 
-use std::os::unix::net::UnixStream;
-
 use anyhow::Context as _;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
@@ -22,7 +20,7 @@ use super::session::Shared;
 use super::spawner;
 use super::systemd;
 use crate::agent::session_status::SessionStatusRegistry;
-use crate::command::Launcher;
+use crate::command::{Launcher, SpawnerConnection};
 use crate::config::Config;
 use crate::health::Health;
 use crate::http::server::ActivatedSockets;
@@ -50,8 +48,8 @@ pub(crate) struct ProcessSetup {
     pub log: Option<LogLevel>,
     /// Sockets that the service manager passed.
     pub inherited: ActivatedSockets,
-    /// Stream to the spawner; without one this process starts programs itself.
-    pub spawner: Option<UnixStream>,
+    /// The spawner; without one this process starts programs itself.
+    pub spawner: Option<SpawnerConnection>,
     /// The sandbox of the process.
     pub sandbox: SandboxReport,
 }
@@ -82,8 +80,13 @@ impl App {
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
     pub(crate) async fn build(config: Config, setup: ProcessSetup) -> anyhow::Result<Self> {
         let ProcessSetup { log, inherited, spawner, sandbox } = setup;
-        let launcher = spawner.map(Launcher::connect).transpose().context("cannot use the spawner")?;
-        let shared = Shared { launcher: launcher.unwrap_or_default(), ..Shared::default() };
+        let shared = match spawner {
+            Some(SpawnerConnection { stream, executables }) => {
+                let launcher = Launcher::connect(stream).context("cannot use the spawner")?;
+                Shared { launcher, executables, ..Shared::default() }
+            }
+            None => Shared::default(),
+        };
         metrics::register_all(&shared.metrics);
         sandbox::publish(&sandbox, &shared.status_registry, &shared.metrics);
         RunningAudit::check(&config.audit)?;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::session::Shared;
 use crate::agent::callers::{CallerGate, CallerGateDeps, CallerPolicy};
+use crate::command::ExecutableOpener;
 use crate::config;
 use crate::http::peer::{KernelSupport, PeerKernel, PeerReader};
 
 /// Builds the gate of a listener, and the reader of its peers; without callers neither does anything.
 pub(super) fn gate(options: &config::Listener, shared: &Shared) -> (CallerGate, Option<Arc<PeerReader>>) {
     let Some(policy) = options.callers.clone() else { return (CallerGate::default(), None) };
-    let kernel = shared.callers.kernel(|| probe(&policy));
+    let kernel = shared.callers.kernel(|| probe(&policy, shared.executables.clone()));
     let reader = PeerReader::new(kernel, policy.executables());
     let deps = CallerGateDeps {
         clock: shared.clock.clone(),
@@ -21,10 +22,10 @@ pub(super) fn gate(options: &config::Listener, shared: &Shared) -> (CallerGate, 
 }
 
 /// Tests what the kernel tells about callers, and logs what it does not.
-fn probe(policy: &CallerPolicy) -> PeerKernel {
-    let support = KernelSupport::probe();
+fn probe(policy: &CallerPolicy, executables: ExecutableOpener) -> PeerKernel {
+    let kernel = PeerKernel::new(KernelSupport::probe()).opening_by(executables);
     let unused = |name: &str| name == "executables" && policy.executables().is_empty();
-    let missing = support.features().into_iter().filter(|(name, there)| !there && !unused(name));
+    let missing = kernel.support().features().into_iter().filter(|(name, there)| !there && !unused(name));
     let missing: Vec<_> = missing.map(|(name, _)| name).collect();
     if !missing.is_empty() {
         tracing::warn!(
@@ -33,5 +34,5 @@ fn probe(policy: &CallerPolicy) -> PeerKernel {
             "the kernel does not tell all facts about callers; rules that ask for a missing one do not match"
         );
     }
-    PeerKernel::new(support)
+    kernel
 }

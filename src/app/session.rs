@@ -20,7 +20,7 @@ use crate::agent::token::SessionHandle;
 use crate::agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
 use crate::audit::Auditor;
 use crate::clock::Clock;
-use crate::command::Launcher;
+use crate::command::{ExecutableOpener, Launcher};
 use crate::config;
 use crate::credential_watch::{RefreshSignal, credential_channel};
 use crate::health::Health;
@@ -39,6 +39,7 @@ pub(super) struct Shared {
     pub(super) callers: CallerRegistry,
     pub(super) auditor: Auditor,
     pub(super) launcher: Launcher,
+    pub(super) executables: ExecutableOpener,
     /// Services that pages show.
     #[cfg(feature = "ui")]
     pub(super) ui_sources: crate::ui::UiSources,

@@ -1,4 +1,4 @@
-//! Reports the end of the spawner, after which no program can be started.
+//! Reports the end of the spawner, after which no program can be started and no executable opened.
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
@@ -11,18 +11,23 @@ use crate::metrics::{MetricRegistry, MetricSet, Metrics};
 /// Metrics of the spawner.
 #[derive(Debug, Clone)]
 pub(super) struct SpawnerMetrics {
-    /// 1 while the process that starts programs runs, else 0.
+    /// 1 while the process runs that starts programs and opens the executables of callers, else 0.
     pub(super) up: Gauge,
 }
 
 impl MetricSet for SpawnerMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
-        Self { up: registry.add("spawner_up", "1 while the process that starts programs runs, else 0") }
+        Self {
+            up: registry.add(
+                "spawner_up",
+                "1 while the process runs that starts programs and opens the executables of callers, else 0",
+            ),
+        }
     }
 }
 
 /// Waits for the end of the spawner, and reports it in log, status and readiness: the programs have ended with it, and the
-/// agent, which has given up its rights, cannot start another.
+/// agent, which has given up its rights, cannot start another spawner.
 pub(super) async fn watch(
     launcher: Launcher,
     health: Health,
@@ -45,4 +50,4 @@ pub(super) async fn watch(
     Ok(())
 }
 
-const ENDED: &str = "the process that starts programs has ended, and its programs with it; restart keyward";
+const ENDED: &str = "the spawner has ended, and its programs with it; callers that are known by their executables are refused; restart keyward";

@@ -49,6 +49,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 pub(crate) use exit::Exit;
 
 use crate::app::{error_codes, journal};
+use crate::command::SpawnerDescriptors;
 use crate::config::{self, Environment, LogFormat};
 use crate::error_code::ErrorCode;
 
@@ -192,8 +193,8 @@ pub fn main() -> ExitCode {
     if let Some(arguments) = gateway::parse_helper_invocation(std::env::args_os()) {
         return gateway::respond_to_helper(&arguments).into();
     }
-    if let Some(descriptor) = crate::command::parse_spawner_invocation(std::env::args_os()) {
-        return run_spawner(descriptor).into();
+    if let Some(descriptors) = crate::command::parse_spawner_invocation(std::env::args_os()) {
+        return run_spawner(descriptors).into();
     }
     if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
         return credential::respond(by, &arguments).into();
@@ -233,9 +234,9 @@ pub fn main() -> ExitCode {
 }
 
 /// Starts programs for the agent that started this process, until that one ends.
-fn run_spawner(descriptor: i32) -> Exit {
-    let Err(error) = crate::command::run_spawner(descriptor);
-    say_error(&format!("cannot start programs for the agent: {error}"));
+fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
+    let Err(error) = crate::command::run_spawner(descriptors);
+    say_error(&format!("the spawner cannot serve the agent: {error}"));
     Exit::Failed
 }
 

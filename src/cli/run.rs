@@ -1,6 +1,5 @@
 //! `keyward run`: the agent, until it is told to stop.
 
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,7 +14,7 @@ use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
 use crate::app::{App, ProcessSetup, Signals};
-use crate::command::SpawnerProcess;
+use crate::command::{SpawnerConnection, SpawnerProcess};
 use crate::config::{self, Config, Diagnostic, Environment, Purpose, SandboxMode};
 use crate::http::server::ActivatedSockets;
 
@@ -49,7 +48,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     };
     // Before the first other thread: the sandbox holds for this thread and those that it starts.
     let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan)?;
-    let (spawner, stream) = spawner.unzip();
+    let (spawner, connection) = spawner.unzip();
     let (_logging, log) = start_log(choice, &config.log)?;
     tell(&warnings);
     sandbox.log();
@@ -64,7 +63,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         let stop = signals.stop.clone();
         tokio::pin!(relay);
         let app = tokio::select! {
-            built = App::build(config, ProcessSetup { log, inherited, spawner: stream, sandbox }) => built?,
+            built = App::build(config, ProcessSetup { log, inherited, spawner: connection, sandbox }) => built?,
             () = stop.cancelled() => {
                 return Ok(RunEnd { missing: Some("nothing was started yet".to_owned()), ..RunEnd::default() });
             }
@@ -161,18 +160,18 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
     Ok((logging, level))
 }
 
-/// The spawner with the stream to it, the sandbox, and what it allows.
-pub(super) type EnteredSandbox = (Option<(SpawnerProcess, UnixStream)>, SandboxReport, AllowedAccess);
+/// The spawner with the ways to ask it, the sandbox, and what it allows.
+pub(super) type EnteredSandbox = (Option<(SpawnerProcess, SpawnerConnection)>, SandboxReport, AllowedAccess);
 
-/// Starts the spawner if the configuration starts programs, and then gives up all rights that the configuration does not need.
+/// Starts the spawner if the configuration needs it, and then gives up all rights that the configuration does not need.
 ///
 /// # Errors
 /// The spawner cannot be started, or a sandbox that is enforced is incomplete.
 pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Result<EnteredSandbox> {
     let mode = config.agent.sandbox;
-    let has_spawner = mode != SandboxMode::Off && !plan.programs.is_empty();
+    let has_spawner = mode != SandboxMode::Off && plan.needs_spawner();
     let spawner = has_spawner.then(SpawnerProcess::start).transpose();
-    let spawner = spawner.context("cannot start the process that starts programs")?;
+    let spawner = spawner.context("cannot start the spawner")?;
     if mode != SandboxMode::Off {
         crate::http::peer::check_tcp_owners();
     }

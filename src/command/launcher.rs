@@ -213,5 +213,5 @@ impl Drop for SpawnedChild {
 }
 
 fn spawner_ended() -> io::Error {
-    io::Error::other("the process that starts programs has ended; restart keyward")
+    io::Error::other("the spawner has ended; restart keyward")
 }

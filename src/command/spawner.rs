@@ -1,4 +1,5 @@
-//! The spawner: a process that starts programs for an agent that has given up its own rights.
+//! The spawner: a process that starts programs, and opens the executables of others, for an agent that has given up its own
+//! rights.
 //!
 //! A sandbox and dropped capabilities pass on to child processes and cannot be undone. So the agent starts this process
 //! first, by executing its own file again: a fork of a running program could copy locks that another thread holds. The
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
+use super::executable_opener::{ExecutableOpener, serve_executables};
 use super::spawner_messages::{ChildId, Reply, Request, SystemError, encode, receive, write_frames};
 use super::{ChildProcess, CommandSpec, EnvVars};
 use crate::secret_string::SecretString;
@@ -29,25 +31,36 @@ use crate::secret_string::SecretString;
 #[derive(Debug)]
 pub(crate) struct SpawnerProcess(Child);
 
+/// Ways to ask the spawner.
+#[derive(Debug)]
+pub(crate) struct SpawnerConnection {
+    /// Starts programs.
+    pub(crate) stream: StdUnixStream,
+    /// Opens executables.
+    pub(crate) executables: ExecutableOpener,
+}
+
 impl SpawnerProcess {
-    /// Starts the spawner. Returns it with the stream for requests.
+    /// Starts the spawner. Returns it with the ways to ask it.
     ///
     /// # Errors
     /// `/proc/self/exe` cannot be executed.
-    pub(crate) fn start() -> io::Result<(Self, StdUnixStream)> {
+    pub(crate) fn start() -> io::Result<(Self, SpawnerConnection)> {
         use rustix::io::{FdFlags, fcntl_setfd};
-        let (ours, theirs) = StdUnixStream::pair()?;
-        // No other thread exists that could start a program meanwhile and pass the descriptor on.
+        let (stream, theirs) = StdUnixStream::pair()?;
+        let (executables, their_socket) = ExecutableOpener::through_spawner()?;
+        // No other thread exists that could start a program meanwhile and pass the descriptors on.
         fcntl_setfd(&theirs, FdFlags::empty())?;
+        fcntl_setfd(&their_socket, FdFlags::empty())?;
         // Programs get the variables of their own; the agent's hold its identity.
         let child = Command::new("/proc/self/exe")
             .arg0(PROGRAM_NAME)
-            .arg(theirs.as_raw_fd().to_string())
+            .args([theirs.as_raw_fd().to_string(), their_socket.as_raw_fd().to_string()])
             .env_clear()
             .process_group(0)
             .spawn()?;
-        ours.set_nonblocking(true)?;
-        Ok((Self(child), ours))
+        stream.set_nonblocking(true)?;
+        Ok((Self(child), SpawnerConnection { stream, executables }))
     }
 
     /// Waits for the spawner's end, which follows that of the stream; kills it after a second.
@@ -68,23 +81,33 @@ impl SpawnerProcess {
 /// Name under which the program is the spawner.
 const PROGRAM_NAME: &str = "keyward-spawner";
 
-/// Returns the descriptor of the stream if the command line is that of the spawner.
-pub(crate) fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsString>) -> Option<i32> {
+/// Descriptors that the agent passes to the spawner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpawnerDescriptors {
+    stream: i32,
+    executables: i32,
+}
+
+/// Returns the descriptors if the command line is that of the spawner.
+pub(crate) fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsString>) -> Option<SpawnerDescriptors> {
     (arguments.next()? == PROGRAM_NAME).then_some(())?;
-    let descriptor = arguments.next()?.to_str()?.parse().ok()?;
-    (descriptor > 2 && arguments.next().is_none()).then_some(descriptor)
+    let mut descriptor = || arguments.next()?.to_str()?.parse().ok().filter(|descriptor| *descriptor > 2);
+    let descriptors = SpawnerDescriptors { stream: descriptor()?, executables: descriptor()? };
+    (descriptors.stream != descriptors.executables && arguments.next().is_none()).then_some(descriptors)
 }
 
 /// Runs the spawner until the agent closes the stream. Never returns to the caller's stack: the programs get SIGTERM from the
 /// kernel, as when the agent itself ends, and not the SIGKILL of a dropped child process.
 ///
 /// # Errors
-/// The descriptor is no socket, or the system has no resources for the event loop.
+/// A descriptor is no socket, or the system has no resources for the event loop.
 #[expect(clippy::disallowed_methods, reason = "the destructors of children kill them")]
-pub(crate) fn run_spawner(descriptor: i32) -> io::Result<std::convert::Infallible> {
+pub(crate) fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::convert::Infallible> {
     crate::os::forbid_core_dumps()?;
-    let stream = StdUnixStream::from(crate::os::passed_socket(descriptor)?);
+    let stream = StdUnixStream::from(crate::os::passed_socket(descriptors.stream)?);
     stream.set_nonblocking(true)?;
+    let executables = crate::os::passed_socket(descriptors.executables)?;
+    std::thread::Builder::new().name("executables".to_owned()).spawn(move || serve_executables(&executables))?;
     // The kernel signals a program when the thread ends that started it: this one.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut tasks = JoinSet::new();
@@ -182,16 +205,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_spawners_name_with_a_descriptor_is_its_command_line() {
+    fn only_the_spawners_name_with_two_descriptors_is_its_command_line() {
         let check = |line: &str, wanted| {
             let arguments = line.split(' ').map(OsString::from);
             assert_eq!(parse_spawner_invocation(arguments), wanted, "{line}");
         };
-        check("keyward-spawner 5", Some(5));
-        check("keyward-spawner 2", None);
-        check("keyward-spawner 5 6", None);
+        check("keyward-spawner 5 6", Some(SpawnerDescriptors { stream: 5, executables: 6 }));
+        check("keyward-spawner 2 6", None);
+        check("keyward-spawner 5 5", None);
+        check("keyward-spawner 5", None);
+        check("keyward-spawner 5 6 7", None);
         check("keyward-spawner", None);
-        check("keyward-spawner x", None);
-        check("keyward 5", None);
+        check("keyward-spawner x 6", None);
+        check("keyward 5 6", None);
     }
 }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::collect::OWN_FOLDERS;
+use super::collect::{OWN_FOLDERS, SYSTEM_FILES};
 use super::plan::{AllowedAccess, AllowedFiles, SandboxPlan, capability_names, rule_folder};
 use super::report::{Part, SandboxReport};
 use crate::config::SandboxMode;
 
 /// Reason why a sandbox with `sandbox = "enforce"` is not complete.
 #[derive(Debug, thiserror::Error)]
-#[error("agent.sandbox is \"enforce\", and the sandbox is incomplete: {}; remedy it, or set agent.sandbox = \"best_effort\"", .0.join("; "))]
+#[error("agent.sandbox is \"enforce\", and the sandbox is incomplete: {}; remedy it, or set agent.sandbox = \"best_effort\" (--sandbox best_effort)", .0.join("; "))]
 pub(crate) struct SandboxError(Vec<String>);
 
 /// Applies a plan to this thread, and so to all that it starts. Call it while there is no other thread. Returns what is
@@ -28,14 +28,14 @@ pub(crate) fn apply(
     has_spawner: bool,
 ) -> Result<(AllowedAccess, SandboxReport), SandboxError> {
     let mut report = SandboxReport::new(mode);
-    let mut allowed = AllowedAccess { programs: true, executables: true, ..AllowedAccess::default() };
+    let mut allowed = AllowedAccess { spawner: true, ..AllowedAccess::default() };
     if mode == SandboxMode::Off {
         return Ok((allowed, report));
     }
     if count_threads() > 1 {
         report.missing.push("the process has other threads, which keep their rights".to_owned());
     }
-    allowed.programs = has_spawner;
+    allowed.spawner = has_spawner;
     match rustix::thread::set_no_new_privs(true) {
         Ok(()) => report.parts.extend([Part::NoNewPrivileges]),
         Err(error) => report.missing.push(format!("no_new_privs cannot be set: {error}")),
@@ -116,8 +116,19 @@ fn allowed_files(plan: &SandboxPlan) -> AllowedFiles {
     AllowedFiles { read, write, planned_read: plan.read.clone(), planned_write: plan.write.clone() }
 }
 
+/// Lists the files of the configuration whose folder has no rule: another file under their name cannot be read.
+#[cfg(feature = "sandbox")]
+fn fixed_files(plan: &SandboxPlan, files: &AllowedFiles) -> Vec<String> {
+    let is_of_system = |path: &Path| SYSTEM_FILES.iter().any(|its| path == Path::new(its));
+    let is_fixed = |path: &&PathBuf| {
+        let folder = path.parent().filter(|folder| folder.exists());
+        !path.is_dir() && !is_of_system(path) && folder.is_some_and(|folder| !files.may_read(&resolve(folder)))
+    };
+    plan.read.iter().filter(is_fixed).map(|path| plan.show(path)).collect()
+}
+
 /// Folders of the system whose files are listed one by one.
-const SHARED_FOLDERS: [&str; 5] = ["/etc/ssl", "/etc/pki", "/usr", "/lib", "/sys"];
+const SHARED_FOLDERS: [&str; 3] = ["/usr", "/lib", "/sys"];
 
 /// Returns true for a folder of the packaged unit that this machine lacks: nothing is created there then.
 fn is_own_and_missing(path: &Path) -> bool {
@@ -131,22 +142,16 @@ fn restrict(_: &SandboxPlan, _: &mut AllowedAccess, report: &mut SandboxReport) 
 
 #[cfg(feature = "sandbox")]
 fn restrict(plan: &SandboxPlan, allowed: &mut AllowedAccess, report: &mut SandboxReport) {
-    if plan.executables {
-        let reason =
-            "Landlock is left out: it denies access to the executables of callers, which [caller.NAME] asks for";
-        report.missing.push(reason.to_owned());
-        return;
-    }
     let files = allowed_files(plan);
     match landlock_rules::restrict(plan, &files) {
         Ok(abi) => {
             report.landlock_abi = abi;
-            allowed.executables = abi == 0;
             if abi == 0 {
                 report.missing.push("the kernel has no Landlock (Linux 5.13, in the list of lsm=)".to_owned());
                 return;
             }
             report.parts.extend([Part::Files]);
+            report.fixed_files = fixed_files(plan, &files);
             allowed.files = Some(files);
             if abi < 4 {
                 report.missing.push("the kernel cannot limit TCP ports (Landlock ABI 4, Linux 6.7)".to_owned());

@@ -14,30 +14,14 @@ use crate::http::client::{ClientOptions, ProxyMode, ServerAddress};
 use crate::http::server::Endpoint;
 
 /// Files and folders of the system that libraries and this program read: names, users, time zones, authorities, processes.
-const SYSTEM_FILES: [&str; 34] = [
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/host.conf",
-    "/etc/gai.conf",
-    "/etc/nsswitch.conf",
-    "/etc/services",
-    "/etc/protocols",
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/subuid",
-    "/etc/localtime",
-    "/etc/timezone",
-    "/etc/machine-id",
-    "/etc/os-release",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/ssl/certs",
-    "/etc/ssl/cert.pem",
-    "/etc/ssl/openssl.cnf",
-    "/etc/pki/tls/certs",
-    "/etc/pki/ca-trust",
-    "/etc/ca-certificates",
+/// `/etc` as a whole: DHCP clients, `useradd` and configuration management replace its files by rename, and a rule for a file
+/// does not follow that (glibc then asks a name server at 127.0.0.1).
+pub(super) const SYSTEM_FILES: [&str; 14] = [
+    "/etc",
+    // `/etc/resolv.conf` is a symlink to one of these.
+    "/run/systemd/resolve",
+    "/run/NetworkManager",
+    "/run/resolvconf",
     "/usr/lib",
     "/usr/lib64",
     "/usr/share",
@@ -47,12 +31,8 @@ const SYSTEM_FILES: [&str; 34] = [
     "/proc",
     "/sys/fs/cgroup",
     "/sys/devices/system/cpu",
-    "/dev/null",
     "/dev/urandom",
 ];
-
-/// Folder with the resolver's file that `/etc/resolv.conf` is a symlink to.
-const RESOLVER_FOLDERS: [&str; 3] = ["/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"];
 
 /// Folders of the packaged unit, which other modules use without a setting.
 pub(super) const OWN_FOLDERS: [&str; 2] = ["/run/keyward", "/var/lib/keyward"];
@@ -62,7 +42,7 @@ impl SandboxPlan {
     /// paths that could be read.
     pub(crate) fn new(outcome: &LoadOutcome, files: &[PathBuf], environment: &Environment) -> Self {
         let mut plan = Self::default();
-        plan.read.extend(SYSTEM_FILES.iter().chain(&RESOLVER_FOLDERS).map(PathBuf::from));
+        plan.read.extend(SYSTEM_FILES.iter().map(PathBuf::from));
         plan.write.extend(OWN_FOLDERS.iter().map(PathBuf::from));
         plan.read.extend(files.iter().cloned());
         plan.read.extend(outcome.files.iter().cloned());
@@ -139,9 +119,9 @@ impl SandboxPlan {
         self.write.extend(needs.writable.iter().cloned());
         self.read.extend(needs.readable.iter().cloned());
         self.executables = needs.executables;
-        let needed =
-            [(needs.low_ports, CapabilitySet::NET_BIND_SERVICE), (needs.executables, CapabilitySet::SYS_PTRACE)];
-        self.capabilities.extend(needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, set)| set));
+        if needs.low_ports {
+            self.capabilities |= CapabilitySet::NET_BIND_SERVICE;
+        }
     }
 
     fn add_identity(&mut self, identity: &IdentityMethod, environment: &Environment) {
@@ -283,7 +263,7 @@ mod tests {
         let plan = plan(&text, &[("HTTPS_PROXY", "http://proxy.example.com:3128"), ("NOTIFY_SOCKET", "@x")]);
         assert!(plan.read.contains(Path::new("/etc/keyward/keyward.toml")));
         assert!(plan.write.contains(Path::new("/srv/app")));
-        assert!(!plan.read.iter().chain(&plan.write).any(|path| Path::new("/etc/shadow").starts_with(path)));
+        assert!(!plan.read.iter().chain(&plan.write).any(|path| Path::new("/var/lib/other/secret").starts_with(path)));
         assert_eq!(plan.bind, [8700].into());
         assert_eq!(plan.connect, Some([53, 80, 443, 3128, 8201, 40342].into()));
         assert_eq!((plan.programs.len(), plan.capabilities, plan.executables), (0, CapabilitySet::empty(), false));

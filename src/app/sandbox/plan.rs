@@ -22,7 +22,7 @@ pub(crate) struct SandboxPlan {
     pub programs: BTreeSet<String>,
     /// Capabilities that are kept if the process has them.
     pub capabilities: CapabilitySet,
-    /// True if the executables of callers are read, which Landlock denies (`ptrace_may_access`).
+    /// True if the executables of callers are opened, which Landlock denies (`ptrace_may_access`): the spawner does it.
     pub executables: bool,
     /// True if the service manager is notified at an abstract socket.
     pub abstract_socket: bool,
@@ -44,6 +44,19 @@ impl Default for SandboxPlan {
     }
 }
 
+impl SandboxPlan {
+    /// Returns true if something is needed that a process in a sandbox cannot do.
+    pub(crate) fn needs_spawner(&self) -> bool {
+        !self.programs.is_empty() || self.executables
+    }
+
+    /// Formats a path for operators.
+    pub(super) fn show(&self, path: &Path) -> String {
+        let is_hidden = self.hidden.iter().any(|hidden| hidden.starts_with(path));
+        if is_hidden { "a path from a reference".to_owned() } else { path.display().to_string() }
+    }
+}
+
 /// Accesses that a running sandbox allows. `None` in a field: the sandbox does not limit it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AllowedAccess {
@@ -55,10 +68,8 @@ pub(crate) struct AllowedAccess {
     pub connect: Option<BTreeSet<u16>>,
     /// Capabilities that are left.
     pub capabilities: Option<CapabilitySet>,
-    /// True if programs can be started with the rights that the process began with.
-    pub programs: bool,
-    /// True if the executables of callers can be read.
-    pub executables: bool,
+    /// True if programs can be started, and executables of callers opened, with the rights that the process began with.
+    pub spawner: bool,
 }
 
 /// Files and folders that a sandbox allows, without symlinks.
@@ -80,7 +91,7 @@ impl AllowedFiles {
         self.write.iter().any(|folder| path.starts_with(folder))
     }
 
-    fn may_read(&self, path: &Path) -> bool {
+    pub(super) fn may_read(&self, path: &Path) -> bool {
         self.may_write(path) || self.read.iter().any(|its| path.starts_with(its))
     }
 }
@@ -90,10 +101,7 @@ impl AllowedAccess {
     /// symlinks of a path, up to its nearest parent that exists.
     pub(crate) fn missing(&self, plan: &SandboxPlan, resolve: impl Fn(&Path) -> PathBuf) -> Vec<String> {
         let mut missing = Vec::new();
-        let show = |path: &PathBuf| {
-            let is_hidden = plan.hidden.iter().any(|hidden| hidden.starts_with(path));
-            if is_hidden { "a path from a reference".to_owned() } else { path.display().to_string() }
-        };
+        let show = |path: &PathBuf| plan.show(path);
         if let Some(files) = &self.files {
             let denied = plan.write.difference(&files.planned_write).filter(|path| !files.may_write(&resolve(path)));
             missing.extend(denied.map(|path| format!("writes in {}", show(path))));
@@ -110,26 +118,25 @@ impl AllowedAccess {
             }
             (None, _) => {}
         }
-        if !self.programs {
+        if !self.spawner {
             missing.extend(plan.programs.iter().map(|program| format!("runs {program}")));
         }
         if let Some(capabilities) = self.capabilities {
             let denied = plan.capabilities.difference(capabilities);
             missing.extend(capability_names(denied).map(|name| format!("uses {name}")));
         }
-        if plan.executables && !self.executables {
-            missing.push("reads the executables of callers".to_owned());
+        if plan.executables && !self.spawner {
+            missing.push("opens the executables of callers".to_owned());
         }
         missing
     }
 }
 
 /// Capabilities that a configuration can need, with their names.
-const CAPABILITIES: [(CapabilitySet, &str); 4] = [
+const CAPABILITIES: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::CHOWN, "CAP_CHOWN"),
     (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
     (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"),
-    (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
 ];
 
 /// Returns the names of capabilities.
@@ -169,8 +176,7 @@ mod tests {
             bind: Some([8200].into()),
             connect: Some([443].into()),
             capabilities: Some(CapabilitySet::CHOWN),
-            programs: false,
-            executables: false,
+            spawner: false,
         }
     }
 
@@ -210,12 +216,12 @@ mod tests {
         check(SandboxPlan { programs: ["/bin/sh".to_owned()].into(), ..plan() }, "runs /bin/sh");
         let capabilities = CapabilitySet::CHOWN | CapabilitySet::NET_BIND_SERVICE;
         check(SandboxPlan { capabilities, ..plan() }, "uses CAP_NET_BIND_SERVICE");
-        check(SandboxPlan { executables: true, ..plan() }, "reads the executables of callers");
+        check(SandboxPlan { executables: true, ..plan() }, "opens the executables of callers");
     }
 
     #[test]
     fn a_sandbox_without_limits_lacks_nothing() {
-        let unlimited = AllowedAccess { programs: true, executables: true, ..AllowedAccess::default() };
+        let unlimited = AllowedAccess { spawner: true, ..AllowedAccess::default() };
         let plan = SandboxPlan {
             read: paths(&["/etc/shadow"]),
             write: paths(&["/"]),
@@ -223,7 +229,7 @@ mod tests {
             bind: [1].into(),
             connect: None,
             programs: ["sh".to_owned()].into(),
-            capabilities: CapabilitySet::SYS_PTRACE,
+            capabilities: CapabilitySet::CHOWN,
             executables: true,
             abstract_socket: true,
         };

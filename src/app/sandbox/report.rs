@@ -22,6 +22,8 @@ pub(crate) struct SandboxReport {
     pub(super) parts: BTreeSet<Part>,
     /// Reasons why parts are not in force.
     pub(super) missing: Vec<String>,
+    /// Files that are read, and whose replacements are not: their folders hold much else.
+    pub(super) fixed_files: Vec<String>,
     /// Capabilities that are kept.
     pub(super) capabilities: Vec<&'static str>,
 }
@@ -64,6 +66,7 @@ impl SandboxReport {
             landlock_abi: 0,
             parts: BTreeSet::new(),
             missing: Vec::new(),
+            fixed_files: Vec::new(),
             capabilities: Vec::new(),
         }
     }
@@ -82,7 +85,16 @@ impl SandboxReport {
                 parts,
                 landlock_abi,
                 missing,
-                "parts of the sandbox are missing; a kernel that has them, or agent.sandbox = \"off\", ends this warning"
+                "parts of the sandbox are missing; a kernel that has them, or agent.sandbox = \"off\" (--sandbox off), ends this warning"
+            );
+        }
+        if !self.fixed_files.is_empty() {
+            let files = self.fixed_files.join(", ");
+            tracing::warn!(
+                event = "sandbox.files.fixed",
+                files,
+                "the sandbox lets no other file under these names be read, as their folders hold much else; to replace such a \
+                 file while this runs, give it a folder of its own"
             );
         }
     }

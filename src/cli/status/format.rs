@@ -1,5 +1,7 @@
 //! Formats a status and its judgement as lines. Pure.
 
+use std::fmt::Write as _;
+
 use crate::cli::output::harmless;
 use crate::count_format::format_count;
 use crate::status::update_verb;
@@ -64,14 +66,18 @@ pub(super) fn format_status(status: &StatusDocument, report: &StatusReport, now:
     lines
 }
 
-/// Formats the parts of the sandbox, and what is missing.
+/// Formats the parts of the sandbox, and its gaps.
 fn format_sandbox(sandbox: &SandboxEntry) -> String {
     let parts = sandbox.parts.join(", ");
-    match (sandbox.mode.as_str(), sandbox.missing.as_slice()) {
+    let mut text = match (sandbox.mode.as_str(), sandbox.missing.as_slice()) {
         ("off", _) => "sandbox: off".to_owned(),
         (mode, []) => format!("sandbox: {mode}: {parts} (Landlock ABI {})", sandbox.landlock_abi),
         (mode, missing) => format!("sandbox: {mode}, incomplete: {parts}; {}", missing.join("; ")),
+    };
+    if !sandbox.fixed_files.is_empty() {
+        let _ = write!(text, "; replacements are not read: {}", sandbox.fixed_files.join(", "));
     }
+    text
 }
 
 fn format_title(status: &StatusDocument, report: &StatusReport, now: Timestamp) -> String {

@@ -13,6 +13,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 
 use super::facts::ExecutableFacts;
+use crate::command::{ExecutableAccess, ExecutableOpener};
 
 /// An executable that a rule asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub struct WantedExecutable {
 #[derive(Debug)]
 pub(super) struct Executables {
     wanted: Vec<(Arc<Path>, bool)>,
+    opener: ExecutableOpener,
     digests: Mutex<HashMap<FileVersion, [u8; 32]>>,
 }
 
@@ -50,26 +52,30 @@ struct FileVersion {
 const REMEMBERED: usize = 256;
 
 impl Executables {
-    pub(super) fn new(wanted: Vec<WantedExecutable>) -> Self {
+    pub(super) fn new(wanted: Vec<WantedExecutable>, opener: ExecutableOpener) -> Self {
         let wanted = wanted.into_iter().map(|wanted| (wanted.path.into(), wanted.digest)).collect();
-        Self { wanted, digests: Mutex::default() }
+        Self { wanted, opener, digests: Mutex::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
-    /// Returns the file that a process runs; `None` if this process may not know, or nothing asks for it.
+    /// Returns the file that a process runs; `None` if it cannot be known, or nothing asks for it.
     pub(super) fn file_of(&self, pid: u32) -> Option<FileId> {
         if self.is_empty() {
             return None;
         }
-        version(&link(pid)).ok().map(|version| version.file)
+        Some(self.version_of(pid).ok()?.file)
+    }
+
+    fn version_of(&self, pid: u32) -> io::Result<FileVersion> {
+        version(&self.opener.open(pid, ExecutableAccess::Identity)?)
     }
 
     /// Returns the executable that was asked for if it is this file, which the process runs.
     pub(super) fn identify(&self, pid: u32, file: FileId) -> Option<ExecutableFacts> {
-        let same = |path: &Path| version(path).is_ok_and(|version| version.file == file);
+        let same = |path: &Path| version_at(path).is_ok_and(|version| version.file == file);
         let (path, digest) = self.wanted.iter().find(|(path, _)| same(path))?;
         // Without its digest the program is still known by its path.
         let sha256 = if *digest { self.digest(pid, file).ok() } else { None };
@@ -78,16 +84,16 @@ impl Executables {
 
     /// Computes the digest of the file that a process runs, once for each content.
     fn digest(&self, pid: u32, file: FileId) -> io::Result<[u8; 32]> {
-        let link = link(pid);
-        let before = version(&link)?;
+        let before = self.version_of(pid)?;
         if before.file != file {
             return Err(io::ErrorKind::NotFound.into());
         }
         if let Some(known) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&before) {
             return Ok(*known);
         }
-        let digest = digest_of(&mut File::open(&link)?)?;
-        if version(&link)? != before {
+        let mut content = self.opener.open(pid, ExecutableAccess::Content)?;
+        let digest = digest_of(&mut content)?;
+        if version(&content)? != before {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,20 +105,27 @@ impl Executables {
     }
 }
 
-fn link(pid: u32) -> PathBuf {
-    format!("/proc/{pid}/exe").into()
+/// Reads a file's identity as the kernel has it in memory: a file system of another user must not delay the answer.
+fn version(file: &File) -> io::Result<FileVersion> {
+    Ok(FileVersion::new(&statx(file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, WANTED)?))
 }
 
-/// Reads a file's identity as the kernel has it in memory: a file system of another user must not delay the answer.
-fn version(path: &Path) -> io::Result<FileVersion> {
-    let wanted = StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME;
-    let found: Statx = statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted)?;
-    Ok(FileVersion {
-        file: FileId { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino },
-        size: found.stx_size,
-        modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
-        changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
-    })
+/// The same, of a path.
+fn version_at(path: &Path) -> io::Result<FileVersion> {
+    Ok(FileVersion::new(&statx(CWD, path, AtFlags::STATX_DONT_SYNC, WANTED)?))
+}
+
+const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::SIZE).union(StatxFlags::MTIME).union(StatxFlags::CTIME);
+
+impl FileVersion {
+    fn new(found: &Statx) -> Self {
+        Self {
+            file: FileId { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino },
+            size: found.stx_size,
+            modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
+            changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+        }
+    }
 }
 
 fn digest_of(file: &mut File) -> io::Result<[u8; 32]> {
@@ -138,7 +151,8 @@ mod tests {
         std::fs::hard_link(&own, &linked).unwrap();
         std::fs::write(&copied, b"another").unwrap();
         let find = |path: &Path, digest| {
-            let executables = Executables::new(vec![WantedExecutable { path: path.to_owned(), digest }]);
+            let executables =
+                Executables::new(vec![WantedExecutable { path: path.to_owned(), digest }], ExecutableOpener::default());
             let file = executables.file_of(std::process::id()).unwrap();
             executables.identify(std::process::id(), file)
         };

@@ -8,19 +8,28 @@ use super::executable::{Executables, FileId, WantedExecutable};
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessEnded, ProcessState};
 use super::support::KernelSupport;
+use crate::command::ExecutableOpener;
 
 /// The kernel's answers that all listeners share.
 #[derive(Debug)]
 pub struct PeerKernel {
     support: KernelSupport,
     cgroups: CgroupTree,
+    executables: ExecutableOpener,
 }
 
 impl PeerKernel {
     /// Creates it for a kernel with these features.
     pub fn new(support: KernelSupport) -> Self {
         let cgroups = CgroupTree::new(support.cgroups.clone());
-        Self { support, cgroups }
+        Self { support, cgroups, executables: ExecutableOpener::default() }
+    }
+
+    /// The same, whose executables are opened by `opener`.
+    pub(crate) fn opening_by(mut self, opener: ExecutableOpener) -> Self {
+        self.support.executables = opener.opens_all();
+        self.executables = opener;
+        self
     }
 
     /// Returns the features of the kernel.
@@ -46,7 +55,8 @@ pub(super) struct PeerReading {
 impl PeerReader {
     /// Creates a reader that looks for these executables.
     pub fn new(kernel: Arc<PeerKernel>, executables: Vec<WantedExecutable>) -> Self {
-        Self { kernel, executables: Executables::new(executables) }
+        let executables = Executables::new(executables, kernel.executables.clone());
+        Self { kernel, executables }
     }
 
     /// Reads the facts about the process that has this id now, for `keyward policy explain`. `None` if there is none.

@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{procfs, sock_diag};
+use crate::command::ExecutableOpener;
 use crate::os;
 
 /// Facts about peers that this kernel tells this process.
@@ -37,14 +37,13 @@ impl KernelSupport {
         let info = own.as_ref().is_ok_and(|own| os::pidfd_info(own.as_fd()).is_ok());
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        let capable = |sets: rustix::thread::CapabilitySets| sets.effective.contains(CapabilitySet::SYS_PTRACE);
         Self {
             peer_pidfd: pair.is_ok(),
             pidfd_info: info,
             pidfd_open: own.is_ok(),
             tcp_owners: sock_diag::is_supported(),
             cgroups: parse_cgroup_mount(&mounts),
-            executables: capabilities(None).is_ok_and(capable),
+            executables: ExecutableOpener::default().opens_all(),
             all_users: maps_all_users(&map),
         }
     }

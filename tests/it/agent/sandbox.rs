@@ -1,13 +1,16 @@
 //! The sandbox of a running agent: what it gives up, what goes on working in it, and reloads that need more.
 
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::harness::agent::Agent;
-use crate::harness::binary::{Binary, eventually};
+use crate::harness::binary::{Binary, ask, assert_no_rights, eventually, of_threads, run};
+use crate::harness::dns::{Dns, DnsAnswer, mount_at, resolver_settings};
 use crate::harness::refused_calls::{ENOSYS, without};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
@@ -19,15 +22,6 @@ const CREATE_RULESET: u32 = 444;
 /// Adds a setting to `[agent]`.
 fn with_sandbox(text: &str, mode: &str) -> String {
     text.replacen("[agent]\n", &format!("[agent]\nsandbox = \"{mode}\"\n"), 1)
-}
-
-/// Lines of `/proc/PID/task/TID/status` that start with `name`, one a thread.
-fn of_threads(pid: u32, name: &str) -> Vec<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    tasks
-        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
-        .filter_map(|status| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned()))
-        .collect()
 }
 
 fn is_supported(agent: &Agent) -> bool {
@@ -68,11 +62,7 @@ fn t38_an_agent_in_its_sandbox_has_no_capabilities_and_runs_programs_with_their_
             return;
         }
         agent.logs("event=\"sandbox.applied\"");
-        let pid = agent.binary.id();
-        for (name, wanted) in [("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000"), ("CapPrm:", "0000000000000000")] {
-            let threads = of_threads(pid, name);
-            assert!(!threads.is_empty() && threads.iter().all(|value| value == wanted), "{name} {threads:?}");
-        }
+        assert_no_rights(agent.binary.id());
         for part in ["no_new_privileges", "capabilities", "files", "ports", "scopes"] {
             assert_eq!(agent.metric(&format!("keyward_sandbox{{part=\"{part}\"}}")), 1, "{part}");
         }
@@ -123,7 +113,7 @@ fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_need
         refused("[process]\ncommand = [\"/bin/sleep\", \"600\"]\n", "runs /bin/sleep");
         refused("[listener.other]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8999\"\n", "listens on port 8999");
         assert!(!outside.path().join("page").exists());
-        assert_eq!(crate::harness::binary::ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
         agent.edit(|_| format!("{whole}[template.page]\ncontents = \"page\"\ndestination = \"FOLDER/page\"\n"));
         agent.reload("ok");
         assert_eq!(agent.sink("page"), "page");
@@ -185,7 +175,7 @@ fn the_end_of_the_spawner_is_reported_and_its_programs_end_with_it() {
         );
         assert_eq!(agent.metric("keyward_spawner_up"), 0);
         assert_eq!(agent.components()["spawner"]["ready"], false);
-        assert_eq!(crate::harness::binary::ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
     });
 }
 
@@ -215,4 +205,106 @@ fn a_file_that_is_replaced_by_a_swap_of_symlinks_is_read_in_the_sandbox() {
             page => Err(format!("{page}: {}", agent.binary.output())),
         });
     });
+}
+
+#[test]
+fn a_resolver_configuration_that_is_replaced_by_rename_is_followed_in_the_sandbox() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let etc = folder.path().join("etc");
+        std::fs::create_dir(&etc).unwrap();
+        for name in ["group", "nsswitch.conf", "passwd"] {
+            std::fs::copy(Path::new("/etc").join(name), etc.join(name)).unwrap();
+        }
+        // As a DHCP client does: a new file under the same name.
+        let name_server = |address: Ipv4Addr| {
+            std::fs::write(etc.join("new"), resolver_settings(address)).unwrap();
+            std::fs::rename(etc.join("new"), etc.join("resolv.conf")).unwrap();
+        };
+        let [first, second, nowhere] = [1, 2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
+        name_server(first);
+        mount_at(&etc, "/etc");
+        let _dns = [(first, first), (second, nowhere)]
+            .map(|(server, answer)| Dns::at(server, DnsAnswer::Addresses(vec![answer])));
+        let by_name = world.secrets.url().replace("127.0.0.1", "localhost");
+        let agent =
+            Agent::ready(&world, &[], |text| with_sandbox(&text.replace(&world.secrets.url(), &by_name), "enforce"));
+        if !is_supported(&agent) {
+            return;
+        }
+        name_server(second);
+        // The changed session starts with a new client, which looks the name up.
+        agent.edit(|text| text.replace("[server.main]", "[server.main]\nresponse_timeout = \"7s\""));
+        agent.reload("ok");
+        agent.logs(&nowhere.to_string());
+    });
+}
+
+#[test]
+fn a_file_whose_replacement_the_sandbox_denies_is_told_with_its_remedy() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let source = tempfile::Builder::new().prefix("keyward-template-").tempfile_in("/tmp").unwrap();
+        std::fs::write(source.path(), "page").unwrap();
+        let name = source.path().display().to_string();
+        let agent = Agent::ready(&world, &[], |text| {
+            format!("{text}[template.page]\nsource = \"{name}\"\ndestination = \"FOLDER/page\"\n")
+        });
+        if !is_supported(&agent) {
+            return;
+        }
+        assert_eq!(agent.get("/agent/v1/status")["sandbox"]["fixed_files"], serde_json::json!([name]));
+        agent.logs("event=\"sandbox.files.fixed\"");
+        let socket = agent.socket().display().to_string();
+        let (code, out, error) = run(&["status", "--address", &socket], &[]);
+        assert_eq!(code, 0, "{error}");
+        assert!(out.contains(&format!("replacements are not read: {name}")), "{out}");
+    });
+}
+
+#[test]
+fn callers_are_known_by_their_executables_in_a_complete_sandbox_until_the_spawner_ends() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: executables of other users' processes take CAP_SYS_PTRACE");
+        return;
+    }
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let ours = std::env::current_exe().unwrap().display().to_string();
+        let agent = Agent::start(&world, &[], |text| {
+            with_sandbox(&text, "enforce")
+                + &format!(
+                    "[caller.tests]\nexecutable = \"{ours}\"\nsha256 = \"{}\"\nroutes = [\"token\", \"status\"]\n",
+                    sha256(&ours),
+                )
+        });
+        eventually(LIMIT, || match ask(&agent.socket(), "GET", "/agent/v1/token")? {
+            (200, _) => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+        if !is_supported(&agent) {
+            return;
+        }
+        assert_no_rights(agent.binary.id());
+        assert_eq!(agent.get("/agent/v1/status")["sandbox"]["missing"], serde_json::json!([]));
+        let socket = agent.socket().display().to_string();
+        let (code, _, error) = run(&["token", "--address", &socket], &[]);
+        assert!(code != 0 && error.contains("caller"), "another program: {error}");
+        let spawner = children(agent.binary.id());
+        kill_process(*spawner.first().expect("a spawner"), Signal::KILL).unwrap();
+        agent.logs("event=\"spawner.ended\"");
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 403);
+    });
+}
+
+fn sha256(path: &str) -> String {
+    let sum = Command::new("sha256sum").arg(path).output().unwrap();
+    String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+/// Child processes, the oldest first.
+fn children(pid: u32) -> Vec<Pid> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    list.split_whitespace().map(|child| Pid::from_raw(child.parse().unwrap()).unwrap()).collect()
 }

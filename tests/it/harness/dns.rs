@@ -18,16 +18,21 @@ pub(crate) enum DnsAnswer {
     Silence,
 }
 
-/// A server at 127.0.0.1 that the system's resolver uses. It needs separate network and mount namespaces, and ends with them.
+/// A server on loopback. It needs separate network and mount namespaces, and ends with them.
 pub(crate) struct Dns(Arc<Mutex<DnsAnswer>>);
 
 impl Dns {
+    /// A server at 127.0.0.1 that the system's resolver uses.
     pub(crate) fn start(folder: &Path, answer: DnsAnswer) -> Self {
         let file = folder.join("resolv.conf");
-        std::fs::write(&file, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").unwrap();
-        let status = Command::new("mount").arg("--bind").arg(&file).arg("/etc/resolv.conf").status().unwrap();
-        assert!(status.success(), "mount --bind {} /etc/resolv.conf", file.display());
-        let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+        std::fs::write(&file, resolver_settings(Ipv4Addr::LOCALHOST)).unwrap();
+        mount_at(&file, "/etc/resolv.conf");
+        Self::at(Ipv4Addr::LOCALHOST, answer)
+    }
+
+    /// A server that the system's resolver uses once `/etc/resolv.conf` names it.
+    pub(crate) fn at(address: Ipv4Addr, answer: DnsAnswer) -> Self {
+        let socket = UdpSocket::bind((address, 53)).unwrap();
         let answer = Arc::new(Mutex::new(answer));
         let current = Arc::clone(&answer);
         std::thread::spawn(move || {
@@ -45,6 +50,17 @@ impl Dns {
     pub(crate) fn answer(&self, answer: DnsAnswer) {
         *self.0.lock().unwrap() = answer;
     }
+}
+
+/// Content of `/etc/resolv.conf` with one server.
+pub(crate) fn resolver_settings(server: Ipv4Addr) -> String {
+    format!("nameserver {server}\noptions timeout:1 attempts:1\n")
+}
+
+/// Mounts a file or folder over another, in this mount namespace.
+pub(crate) fn mount_at(what: &Path, place: &str) {
+    let status = Command::new("mount").arg("--bind").arg(what).arg(place).status().unwrap();
+    assert!(status.success(), "mount --bind {} {place}", what.display());
 }
 
 /// Response to a message with one question (RFC 1035, section 4).

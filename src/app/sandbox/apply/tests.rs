@@ -128,7 +128,7 @@ fn forbidden_acts_fail_in_the_sandbox_and_in_threads_that_start_there() {
         }
         // The threads of the test.
         assert_eq!(report.missing, ["the process has other threads, which keep their rights"]);
-        assert_eq!((allowed.capabilities, allowed.programs), (Some(CapabilitySet::empty()), false));
+        assert_eq!((allowed.capabilities, allowed.spawner), (Some(CapabilitySet::empty()), false));
         for tried in [on_a_thread(|| outside.try_acts()), outside.try_acts()] {
             for (act, error) in tried {
                 let error = error.unwrap_or_else(|| panic!("it could {act}"));
@@ -150,7 +150,7 @@ fn forbidden_acts_fail_in_the_sandbox_and_in_threads_that_start_there() {
 fn a_complete_sandbox_is_needed_to_enforce_and_none_is_applied_when_it_is_off() {
     on_a_thread(|| {
         let (allowed, report) = apply(&SandboxPlan::default(), SandboxMode::Off, false).unwrap();
-        assert!(allowed.programs && allowed.files.is_none() && report.parts.is_empty());
+        assert!(allowed.spawner && allowed.files.is_none() && report.parts.is_empty());
         fs::read_dir("/").unwrap();
     });
     on_a_thread(|| {
