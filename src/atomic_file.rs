@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-pub use error::ReplaceError;
+pub(crate) use error::ReplaceError;
 
 use crate::secure_dir::{Dir, DirError};
 

@@ -22,7 +22,7 @@ pub struct Checkpoint {
 /// A text is no checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("it holds no checkpoint: one is {{\"chain\":...,\"seq\":...,\"mac\":...,\"time\":...}}")]
-pub struct CheckpointError(#[source] Option<serde_json::Error>);
+pub(crate) struct CheckpointError(#[source] Option<serde_json::Error>);
 
 impl Checkpoint {
     /// Makes the checkpoint of a chain's position; `None` before its first record.
@@ -35,7 +35,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// A line is no checkpoint, or there is none.
-    pub fn parse_all(text: &str) -> Result<Vec<Self>, CheckpointError> {
+    pub(crate) fn parse_all(text: &str) -> Result<Vec<Self>, CheckpointError> {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let all: Vec<Self> =
             lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|error| CheckpointError(Some(error)))?;

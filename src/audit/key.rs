@@ -7,7 +7,7 @@ use crate::hex::{decode_hex, encode_hex, hex_digits};
 use crate::secret_string::SecretString;
 
 /// Keys derived from the configured audit key. Each use has its own, since a server chooses the accessors that are hashed.
-pub struct AuditKey {
+pub(crate) struct AuditKey {
     chain: hmac::Key,
     values: hmac::Key,
 }
@@ -20,7 +20,7 @@ impl std::fmt::Debug for AuditKey {
 
 impl AuditKey {
     /// Derives the keys from `text`, which should be random: this is no password hash.
-    pub fn new(text: &SecretString) -> Self {
+    pub(crate) fn new(text: &SecretString) -> Self {
         let root = hmac::Key::new(HMAC_SHA256, text.expose_secret().as_bytes());
         let derive = |label: &[u8]| hmac::Key::new(HMAC_SHA256, hmac::sign(&root, label).as_ref());
         Self { chain: derive(b"keyward audit 1 chain"), values: derive(b"keyward audit 1 values") }
@@ -37,7 +37,7 @@ impl AuditKey {
     }
 
     /// Hashes a value in the form of Vault's audit log, such as `hmac-sha256:ab12...`.
-    pub fn hash(&self, value: &str) -> String {
+    pub(crate) fn hash(&self, value: &str) -> String {
         format!("hmac-sha256:{}", encode_hex(hmac::sign(&self.values, value.as_bytes()).as_ref()))
     }
 }

@@ -29,11 +29,11 @@ mod auditor;
 pub mod fuzz;
 
 pub use auditor::{AuditUnavailable, Auditor, DeviceHandle, PendingRecord, RunningDevice};
-pub use checkpoint::{Checkpoint, CheckpointError};
-pub use key::AuditKey;
+pub(crate) use checkpoint::{Checkpoint, CheckpointError};
+pub(crate) use key::AuditKey;
 pub(crate) use metrics::AuditMetrics;
 pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
-pub use read::{DisplayedRecord, LineSplitter, list_files, read_lines};
+pub(crate) use read::{DisplayedRecord, LineSplitter, list_files, read_lines};
 pub(crate) use record::redact_path;
 pub use record::{Attestation, AuditCaller, AuditNote, AuditRecord, AuditText, Decision, RecordKind};
 pub(crate) use slot::AuditSlot;

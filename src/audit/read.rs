@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::line::MAX_LINE;
 
 /// Lists the file of an audit and the older ones beside it, oldest first.
-pub fn list_files(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn list_files(path: &Path) -> Vec<PathBuf> {
     let numbered = |number: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{number}"));
@@ -25,7 +25,7 @@ pub fn list_files(path: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// The reader failed.
-pub fn read_lines(reader: &mut impl BufRead, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+pub(crate) fn read_lines(reader: &mut impl BufRead, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut lines = LineSplitter::default();
     loop {
         let bytes = reader.fill_buf()?;
@@ -41,11 +41,11 @@ pub fn read_lines(reader: &mut impl BufRead, mut take: impl FnMut(&[u8])) -> io:
 
 /// Cuts bytes that come in pieces into lines. A line that is longer than any record is cut short.
 #[derive(Debug, Default)]
-pub struct LineSplitter(Vec<u8>);
+pub(crate) struct LineSplitter(Vec<u8>);
 
 impl LineSplitter {
     /// Calls `take` with each line that has ended by now, without its end.
-    pub fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) {
+    pub(crate) fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, has_ended) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
             self.0.extend_from_slice(&text[..text.len().min((MAX_LINE + 1).saturating_sub(self.0.len()))]);
@@ -67,7 +67,7 @@ impl LineSplitter {
 /// The fields of a record that people see.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct DisplayedRecord {
+pub(crate) struct DisplayedRecord {
     seq: u64,
     time: String,
     #[serde(rename = "type")]
@@ -107,12 +107,12 @@ struct DisplayedCaller {
 
 impl DisplayedRecord {
     /// Parses a line; `None` if it is no record.
-    pub fn parse(line: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         if line.len() > MAX_LINE { None } else { serde_json::from_slice(line).ok() }
     }
 
     /// Formats the record in one line.
-    pub fn format(&self) -> String {
+    pub(crate) fn format(&self) -> String {
         let mut text = format!("{} {:>6} ", self.time, self.seq);
         // Writing to a string cannot fail.
         let _ = match self.kind.as_str() {

@@ -52,7 +52,7 @@ enum CheckpointProgress {
 
 impl<'a> Verifier<'a> {
     /// Begins a verification, also against `checkpoints`.
-    pub fn new(key: &'a AuditKey, checkpoints: Vec<Checkpoint>) -> Self {
+    pub(crate) fn new(key: &'a AuditKey, checkpoints: Vec<Checkpoint>) -> Self {
         let state = |checkpoint: Checkpoint| CheckpointState {
             mac: Mac::parse(checkpoint.mac.as_bytes()),
             checkpoint,
@@ -72,7 +72,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Verifies the next line, without its line end. Empty lines are skipped.
-    pub fn verify_line(&mut self, place: &Place, line: &[u8]) {
+    pub(crate) fn verify_line(&mut self, place: &Place, line: &[u8]) {
         if line.is_empty() {
             return;
         }
@@ -87,7 +87,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Ends the verification.
-    pub fn finish(mut self) -> VerifyReport {
+    pub(crate) fn finish(mut self) -> VerifyReport {
         self.flush_unreadable();
         let last = self.last.map(|last| last.next.saturating_sub(1));
         for CheckpointState { checkpoint, state, .. } in std::mem::take(&mut self.checkpoints) {

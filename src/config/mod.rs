@@ -76,14 +76,14 @@ use crate::http::tls::ServerCertificate;
 #[cfg(feature = "acl")]
 pub(crate) use self::acl::AclServer;
 pub(crate) use self::caller::describe_token;
-pub use self::credential_grant::{CredentialContent, CredentialGrant, SystemdCredentials};
+pub(crate) use self::credential_grant::{CredentialContent, CredentialGrant, SystemdCredentials};
 pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]
 pub(crate) use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 pub(crate) use self::load::load_section;
 pub use self::load::{load, load_text};
-pub use self::named_path::{NamedPath, PathUse, ReferencedPaths};
+pub(crate) use self::named_path::{NamedPath, PathUse, ReferencedPaths};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 
@@ -281,7 +281,7 @@ impl SandboxMode {
 
 /// When the agent is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ready {
+pub(crate) enum Ready {
     /// When its listeners are bound.
     Listener,
     /// When every session has its first token.

@@ -12,7 +12,7 @@ mod explain;
 
 use std::sync::Arc;
 
-pub use explain::{DecidingPolicy, Explanation, Reason};
+pub(crate) use explain::{DecidingPolicy, Explanation, Reason};
 
 use super::DEFAULT_NAMESPACE;
 use super::id::Id;

@@ -42,7 +42,7 @@ mod proxy;
 pub mod fuzz;
 
 pub use cache::CacheLimits;
-pub use explain::explain_request;
+pub(crate) use explain::explain_request;
 pub(crate) use metrics::{CacheMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use options::{ApiProxyOptions, CacheOptions, CallerProxyRules, TokenMode};

@@ -15,7 +15,7 @@ pub struct CallerToken {
 
 impl CallerToken {
     /// Creates a token with a new id.
-    pub fn new(handle: SessionHandle) -> Self {
+    pub(crate) fn new(handle: SessionHandle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { id: NEXT.fetch_add(1, Ordering::Relaxed), handle }
     }

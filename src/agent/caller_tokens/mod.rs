@@ -11,8 +11,8 @@ mod process_tokens;
 mod tokens;
 mod token_map;
 
-pub use caller_token::CallerToken;
+pub(crate) use caller_token::CallerToken;
 pub(crate) use metrics::CallerTokenMetrics;
-pub use process_tokens::{MAX_PROCESS_TOKENS, ProcessTokenDeps, ProcessTokens};
+pub(crate) use process_tokens::{MAX_PROCESS_TOKENS, ProcessTokenDeps, ProcessTokens};
 pub(in crate::agent) use token_map::TokenMap;
 pub use tokens::{CallerTokenSource, CallerTokens};

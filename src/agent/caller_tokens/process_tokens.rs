@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 
 /// Collaborators of the tokens of a caller's processes.
 #[derive(Debug)]
-pub struct ProcessTokenDeps {
+pub(crate) struct ProcessTokenDeps {
     /// Name of the caller.
     pub caller: String,
     /// Options of each token; the metadata of the process is added.
@@ -92,14 +92,14 @@ pub(super) enum ProcessTokenRefusal {
 }
 
 /// Largest number of live tokens of one caller's processes for one session.
-pub const MAX_PROCESS_TOKENS: usize = 64;
+pub(crate) const MAX_PROCESS_TOKENS: usize = 64;
 
 /// `Retry-After` where all tokens are in use: the time in which the token of an ended process is revoked.
 const FULL_RETRY: Duration = Duration::from_secs(2);
 
 impl ProcessTokens {
     /// Creates an empty table. [`ProcessTokens::run`] keeps its tokens.
-    pub fn new(deps: ProcessTokenDeps) -> Self {
+    pub(crate) fn new(deps: ProcessTokenDeps) -> Self {
         let (starts, started) = mpsc::unbounded_channel();
         let revoker = TokenRevoker {
             upstream: deps.upstream.clone(),
@@ -122,7 +122,7 @@ impl ProcessTokens {
     }
 
     /// Keeps the tokens until `stop` is cancelled, then revokes all. Returns at once the second time.
-    pub async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut started) = started else { return };
         let mut running = JoinSet::new();

@@ -24,7 +24,7 @@ pub enum CallerTokenSource {
 
 impl CallerTokens {
     /// Creates it of sources by caller and session.
-    pub fn new(sources: BTreeMap<(String, String), CallerTokenSource>) -> Self {
+    pub(crate) fn new(sources: BTreeMap<(String, String), CallerTokenSource>) -> Self {
         Self(Arc::new(sources))
     }
 

@@ -79,7 +79,7 @@ impl WaitingCaller {
     ///
     /// # Errors
     /// It has ended, or is another caller or none by now.
-    pub fn check(&self) -> Result<(), CallerRefusal> {
+    pub(crate) fn check(&self) -> Result<(), CallerRefusal> {
         let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), self.slot.as_ref(), refusal);
         self.gate.identify(&self.identity).map(drop).map_err(refuse)
     }
@@ -109,7 +109,7 @@ impl CallerGate {
     ///
     /// # Errors
     /// The request is refused. That is counted, and logged at a limited rate.
-    pub fn admit<'a, B>(
+    pub(crate) fn admit<'a, B>(
         &'a self,
         request: &'a Request<B>,
         routes: &[CallerRoute],
@@ -144,14 +144,14 @@ impl CallerGate {
     }
 
     /// Publishes the callers' status and connections.
-    pub fn publish(&self, status_registry: &StatusRegistry) {
+    pub(crate) fn publish(&self, status_registry: &StatusRegistry) {
         if let Some(gate) = self.0.as_deref() {
             status_registry.set_section("callers", &gate.deps.registry.status(&gate.policy));
         }
     }
 
     /// Sets the gauges of connections.
-    pub fn publish_metrics(&self) {
+    pub(crate) fn publish_metrics(&self) {
         let Some(gate) = self.0.as_deref() else { return };
         let metrics: CallerMetrics = gate.deps.metrics.get();
         for (rule, counters) in gate.policy.rules().iter().zip(&gate.callers) {
@@ -221,12 +221,12 @@ impl Admitted<'_> {
 
 impl<'a> AdmittedCaller<'a> {
     /// Name of the caller; `None` without a policy.
-    pub fn name(&self) -> Option<&'a str> {
+    pub(crate) fn name(&self) -> Option<&'a str> {
         self.0.map(|admitted| admitted.rule.name.as_str())
     }
 
     /// Place of the caller among the rules; `None` without a policy.
-    pub fn place(&self) -> Option<usize> {
+    pub(crate) fn place(&self) -> Option<usize> {
         self.0.map(|admitted| admitted.at)
     }
 
@@ -237,18 +237,18 @@ impl<'a> AdmittedCaller<'a> {
     }
 
     /// Returns true if it may use a session.
-    pub fn permits_session(&self, session: &str) -> bool {
+    pub(crate) fn permits_session(&self, session: &str) -> bool {
         self.0.is_none_or(|admitted| admitted.rule.grants.permits_session(session))
     }
 
     /// Returns the caller of a response that follows later; `None` without a policy.
-    pub fn to_waiting(&self) -> Option<WaitingCaller> {
+    pub(crate) fn to_waiting(&self) -> Option<WaitingCaller> {
         let Admitted { gate, identity, slot, .. } = self.0?;
         Some(WaitingCaller { gate: Arc::clone(gate), identity: Arc::clone(identity), slot: slot.cloned() })
     }
 
     /// Refuses a session that it may not use.
-    pub fn refuse_session(&self) -> Option<CallerRefusal> {
+    pub(crate) fn refuse_session(&self) -> Option<CallerRefusal> {
         self.0.map(|it| it.refuse(CallerRefusal::session(it.rule)))
     }
 
@@ -261,7 +261,7 @@ impl<'a> AdmittedCaller<'a> {
     }
 
     /// Refuses a proxied request: `what` completes "may not ...".
-    pub fn refuse_request(&self, reason: &'static str, what: &str) -> Option<CallerRefusal> {
+    pub(crate) fn refuse_request(&self, reason: &'static str, what: &str) -> Option<CallerRefusal> {
         self.0.map(|it| it.refuse(CallerRefusal::request(it.rule, reason, what)))
     }
 }

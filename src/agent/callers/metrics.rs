@@ -9,7 +9,7 @@ use crate::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of callers; only configurations with `[caller.NAME]` have values.
 #[derive(Debug, Clone)]
-pub struct CallerMetrics {
+pub(crate) struct CallerMetrics {
     /// Requests that a caller's routes admitted, by route. Its sessions and rules may refuse one afterwards.
     pub admitted: Family<AdmissionLabels, Counter>,
     /// Requests that were refused to a caller, by the reason. `caller` is empty for a process that no rule matches.
@@ -30,7 +30,7 @@ impl MetricSet for CallerMetrics {
 
 /// Labels of an admitted request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct AdmissionLabels {
+pub(crate) struct AdmissionLabels {
     /// Name of the caller.
     pub caller: String,
     /// Name of the route, such as `token`.
@@ -39,7 +39,7 @@ pub struct AdmissionLabels {
 
 /// Labels of a refused request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CallerRefusalLabels {
+pub(crate) struct CallerRefusalLabels {
     /// Name of the caller; empty if no rule matches.
     pub caller: String,
     /// Name of the listener.
@@ -50,7 +50,7 @@ pub struct CallerRefusalLabels {
 
 /// Label of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct CallerLabel {
+pub(crate) struct CallerLabel {
     /// Name of the caller.
     pub caller: String,
 }

@@ -32,12 +32,12 @@ impl CallerPolicy {
     }
 
     /// Returns the caller that a process is, with its place among the rules; `None` if no rule matches.
-    pub fn decide(&self, facts: &PeerFacts) -> Option<(usize, &CallerRule)> {
+    pub(crate) fn decide(&self, facts: &PeerFacts) -> Option<(usize, &CallerRule)> {
         self.0.iter().enumerate().find(|(_, rule)| rule.matches.unmet(facts).is_none())
     }
 
     /// Returns the result of every rule for a process.
-    pub fn explain(&self, facts: &PeerFacts) -> Vec<(&CallerRule, CallerVerdict)> {
+    pub(crate) fn explain(&self, facts: &PeerFacts) -> Vec<(&CallerRule, CallerVerdict)> {
         let decided = self.decide(facts).map(|(at, _)| at);
         let verdict = |(at, rule): (usize, _)| match decided {
             Some(decided) if decided < at => CallerVerdict::NotReached,
@@ -47,7 +47,7 @@ impl CallerPolicy {
     }
 
     /// Returns the executables that the rules ask for.
-    pub fn executables(&self) -> Vec<WantedExecutable> {
+    pub(crate) fn executables(&self) -> Vec<WantedExecutable> {
         let mut wanted: Vec<WantedExecutable> = Vec::new();
         for rule in self.0.iter().flat_map(|rule| &rule.matches.executables) {
             match wanted.iter_mut().find(|known| known.path == rule.path) {

@@ -15,7 +15,7 @@ use crate::http::peer::PeerFacts;
 
 /// Refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallerRefusal {
+pub(crate) struct CallerRefusal {
     /// HTTP status of the response.
     pub status: StatusCode,
     /// Reason from a fixed set, for metrics and logs.

@@ -69,7 +69,7 @@ pub enum Criterion {
 
 impl Criterion {
     /// Key in the configuration.
-    pub const fn key(self) -> &'static str {
+    pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::Uid => "uid",
             Self::Gid => "gid",
@@ -84,13 +84,13 @@ impl Criterion {
 
 impl CallerMatch {
     /// Returns true without any criterion.
-    pub fn is_everyone(&self) -> bool {
+    pub(crate) fn is_everyone(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns the first criterion that a process does not meet; `None` if the rule matches it. A fact that the kernel does
     /// not tell meets nothing.
-    pub fn unmet(&self, facts: &PeerFacts) -> Option<Criterion> {
+    pub(crate) fn unmet(&self, facts: &PeerFacts) -> Option<Criterion> {
         fn meets<T>(wanted: &[T], met: impl Fn(&T) -> bool) -> bool {
             wanted.is_empty() || wanted.iter().any(met)
         }
@@ -116,7 +116,7 @@ impl CallerMatch {
     }
 
     /// Returns true if it matches every process that `other` matches, as far as the rules themselves tell.
-    pub fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
             let covered = |narrow: &T| wide.iter().any(|wide| covers(wide, narrow));
             wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(covered))
@@ -136,7 +136,7 @@ impl CallerMatch {
     }
 
     /// Returns a unit and a cgroup of the rule that no process has at once.
-    pub fn contradiction(&self) -> Option<(&NamePattern, &CgroupPattern)> {
+    pub(crate) fn contradiction(&self) -> Option<(&NamePattern, &CgroupPattern)> {
         let (first, place) = (self.units.first()?, self.cgroups.first()?);
         let possible = |cgroup: &CgroupPattern| {
             cgroup.unit().is_none_or(|unit| self.units.iter().any(|wanted| wanted.matches(&unit)))

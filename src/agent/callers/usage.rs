@@ -86,7 +86,7 @@ impl CallerRegistry {
     }
 
     /// Returns the kernel that identifies callers; `probe` is called once.
-    pub fn kernel(&self, probe: impl FnOnce() -> PeerKernel) -> Arc<PeerKernel> {
+    pub(crate) fn kernel(&self, probe: impl FnOnce() -> PeerKernel) -> Arc<PeerKernel> {
         Arc::clone(self.lock().kernel.get_or_insert_with(|| Arc::new(probe())))
     }
 

@@ -23,7 +23,7 @@ struct LimitState {
 
 /// Reason why no token may be created now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CreationRefusal {
+pub(crate) enum CreationRefusal {
     /// Too many were created.
     RateLimited {
         /// Time until the next one may be.
@@ -42,7 +42,7 @@ pub enum CreationRefusal {
 
 impl CreationLimit {
     /// Creates a limit with a full bucket.
-    pub fn new(now: ClockReading) -> Self {
+    pub(crate) fn new(now: ClockReading) -> Self {
         let (bucket, failures) = (TokenBucket::full(RATE, now), RetryBudget::new(now));
         Self(Mutex::new(LimitState { bucket, failures, error: None }))
     }
@@ -51,7 +51,7 @@ impl CreationLimit {
     ///
     /// # Errors
     /// None may be created now.
-    pub fn check(&self, now: ClockReading) -> Result<(), CreationRefusal> {
+    pub(crate) fn check(&self, now: ClockReading) -> Result<(), CreationRefusal> {
         self.lock().check(now)
     }
 
@@ -59,7 +59,7 @@ impl CreationLimit {
     ///
     /// # Errors
     /// None is left now, or the last creation failed.
-    pub fn take(&self, now: ClockReading) -> Result<(), CreationRefusal> {
+    pub(crate) fn take(&self, now: ClockReading) -> Result<(), CreationRefusal> {
         let mut state = self.lock();
         state.check(now)?;
         state.bucket.take(RATE, now, 1);

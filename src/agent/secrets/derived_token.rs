@@ -113,7 +113,7 @@ impl DerivedTokenManager {
 
     /// Runs on demand until `stop` is cancelled, the session has ended, or a token cannot be created and none is alive. Returns
     /// the tokens that may be alive. A creation is not interrupted: its token would stay alive unknown.
-    pub async fn run_on_demand(mut self, stop: CancellationToken) -> Vec<Arc<Token>> {
+    pub(crate) async fn run_on_demand(mut self, stop: CancellationToken) -> Vec<Arc<Token>> {
         self.is_on_demand = true;
         self.update_parent();
         while let Some(Some(event)) = stop.run_until_cancelled(self.wait()).await {

@@ -22,7 +22,7 @@ pub mod fuzz;
 
 use std::time::Duration;
 
-pub use self::creation_limit::{CreationLimit, CreationRefusal};
+pub(crate) use self::creation_limit::{CreationLimit, CreationRefusal};
 pub(in crate::agent) use self::derived_token::describe_failure;
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 pub(crate) use self::metrics::SecretMetrics;

@@ -16,17 +16,17 @@ mod source;
 mod audit;
 mod serve;
 
-pub use grants::{GrantRule, UnitPattern, UnitPatternError};
+pub(crate) use grants::{GrantRule, UnitPattern, UnitPatternError};
 pub(crate) use metrics::SystemdCredentialMetrics;
-pub use peer_name::{PeerName, PeerNameError, is_credential_name};
-pub use serve::{CredentialServer, CredentialServerDeps};
-pub use source::CredentialSource;
+pub(crate) use peer_name::{PeerName, PeerNameError, is_credential_name};
+pub(crate) use serve::{CredentialServer, CredentialServerDeps};
+pub(crate) use source::CredentialSource;
 
 use std::time::Duration;
 
 /// Options of one listener for systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CredentialServerOptions {
+pub(crate) struct CredentialServerOptions {
     /// The listener's name.
     pub name: String,
     /// Longest time that a unit waits for a credential that is not available yet.

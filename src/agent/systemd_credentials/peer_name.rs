@@ -2,7 +2,7 @@
 
 /// Unit and credential that a peer's socket name asks for. It proves nothing: every process can bind such a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerName<'a> {
+pub(crate) struct PeerName<'a> {
     /// Full name of the unit, such as `app.service`.
     pub unit: &'a str,
     /// Id of the credential.
@@ -11,7 +11,7 @@ pub struct PeerName<'a> {
 
 /// Reason why a name is none of systemd's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PeerNameError {
+pub(crate) enum PeerNameError {
     /// The peer's socket has no abstract name.
     #[error("its socket has no abstract name")]
     Unnamed,
@@ -34,7 +34,7 @@ pub enum PeerNameError {
 
 impl<'a> PeerName<'a> {
     /// Longest sum of the lengths of unit and credential that systemd can ask for: a longer name fits no socket address.
-    pub const MAX_BOTH: usize = MAX_NAME - RANDOM_DIGITS - "/unit/".len() - "/".len();
+    pub(crate) const MAX_BOTH: usize = MAX_NAME - RANDOM_DIGITS - "/unit/".len() - "/".len();
 
     /// Parses the bytes after the leading NUL of an abstract name: `RANDOM/unit/UNIT/CREDENTIAL`.
     ///
@@ -43,7 +43,7 @@ impl<'a> PeerName<'a> {
     ///
     /// # Errors
     /// A part is missing or not valid.
-    pub fn parse(name: &'a [u8]) -> Result<Self, PeerNameError> {
+    pub(crate) fn parse(name: &'a [u8]) -> Result<Self, PeerNameError> {
         if name.is_empty() {
             return Err(PeerNameError::Unnamed);
         }
@@ -72,7 +72,7 @@ pub(super) fn is_unit_name(text: &str) -> bool {
 }
 
 /// Returns true for an id of a credential: `credential_name_valid` in systemd. It is a file's name without a colon.
-pub fn is_credential_name(text: &str) -> bool {
+pub(crate) fn is_credential_name(text: &str) -> bool {
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && !b":/".contains(&byte);
     (1..=255).contains(&text.len()) && text.bytes().all(is_plain) && text != "." && text != ".."
 }

@@ -28,7 +28,7 @@ use crate::time_format::seconds;
 
 /// Collaborators of a [`CredentialServer`].
 #[derive(Debug, Clone)]
-pub struct CredentialServerDeps {
+pub(crate) struct CredentialServerDeps {
     /// Source of the current time.
     pub clock: Clock,
     /// Metrics that this work updates.
@@ -41,7 +41,7 @@ pub struct CredentialServerDeps {
 
 /// Serves the credentials of one listener.
 #[derive(Debug)]
-pub struct CredentialServer {
+pub(crate) struct CredentialServer {
     options: CredentialServerOptions,
     credentials: Vec<Credential>,
     deps: CredentialServerDeps,
@@ -59,12 +59,12 @@ struct Credential {
 
 impl CredentialServer {
     /// Creates a server without credentials.
-    pub const fn new(options: CredentialServerOptions, deps: CredentialServerDeps) -> Self {
+    pub(crate) const fn new(options: CredentialServerOptions, deps: CredentialServerDeps) -> Self {
         Self { options, credentials: Vec::new(), deps }
     }
 
     /// Adds the credential of this name in the configuration. Units that wait for it show in `demand`.
-    pub fn add(&mut self, name: &str, rule: GrantRule, source: CredentialSource, demand: Demand) {
+    pub(crate) fn add(&mut self, name: &str, rule: GrantRule, source: CredentialSource, demand: Demand) {
         let health = match source {
             CredentialSource::Rendered(_) => None,
             CredentialSource::Token(_) | CredentialSource::Secret { .. } => {
@@ -78,7 +78,7 @@ impl CredentialServer {
     }
 
     /// Serves until `stop`, then lets units that wait go on for `drain` at most.
-    pub async fn serve(self, socket: Listener, drain: Duration, stop: CancellationToken) {
+    pub(crate) async fn serve(self, socket: Listener, drain: Duration, stop: CancellationToken) {
         let Self { options, credentials, deps } = self;
         let listener_metrics = ListenerMetrics { metrics: deps.metrics.clone(), listener: options.name.clone() };
         let mut reports = JoinSet::new();

@@ -9,7 +9,7 @@ use crate::secret_string::SecretString;
 
 /// Source of a credential's value.
 #[derive(Debug)]
-pub enum CredentialSource {
+pub(crate) enum CredentialSource {
     /// A session's token, or a token that is derived from it.
     Token(TokenWatch),
     /// A field of a secret.

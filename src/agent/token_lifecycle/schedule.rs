@@ -51,10 +51,10 @@ pub enum NextStep {
 
 impl NextStep {
     /// Names of all steps, for status and metrics.
-    pub const NAMES: [&str; 3] = ["renew", "login", "wait"];
+    pub(crate) const NAMES: [&str; 3] = ["renew", "login", "wait"];
 
     /// Returns the name of the step.
-    pub const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         let [renew, login, wait] = Self::NAMES;
         match self {
             Self::RenewAt(_) => renew,

@@ -168,7 +168,7 @@ impl VerifyReport {
     }
 
     /// Describes a checkpoint that was not found.
-    pub fn describe_missing((checkpoint, last): &(Checkpoint, Option<u64>)) -> String {
+    pub(crate) fn describe_missing((checkpoint, last): &(Checkpoint, Option<u64>)) -> String {
         let Checkpoint { chain, seq, time, .. } = checkpoint;
         match last {
             Some(last) if last < seq => {

@@ -7,10 +7,10 @@ use super::needs::{is_hidden, is_home};
 
 impl UnitNeeds {
     /// Name of the drop-in's file.
-    pub const DROP_IN_NAME: &'static str = "50-outputs.conf";
+    pub(crate) const DROP_IN_NAME: &'static str = "50-outputs.conf";
 
     /// Folder of the drop-in's file on the machine that runs the unit.
-    pub const DROP_IN_FOLDER: &'static str = "/etc/systemd/system/keyward.service.d";
+    pub(crate) const DROP_IN_FOLDER: &'static str = "/etc/systemd/system/keyward.service.d";
 
     /// Formats the drop-in; `None` if the packaged unit is enough.
     pub fn drop_in(&self) -> Option<String> {

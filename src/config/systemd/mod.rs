@@ -14,7 +14,7 @@ mod needs;
 mod drop_in;
 mod polkit;
 
-pub use command_lines::UnitAction;
+pub(crate) use command_lines::UnitAction;
 pub(crate) use command_lines::{command_lines, raises_rights, unit_actions};
 pub use needs::UnitNeeds;
 pub(crate) use words::split_unit_words;

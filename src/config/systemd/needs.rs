@@ -45,7 +45,7 @@ impl UnitNeeds {
     }
 
     /// Returns true if the packaged unit is enough.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self { azure_variables: self.azure_variables, process: self.process, ..Self::default() }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Facts about a process, as the kernel tells them. A fact that the kernel does not tell is absent, and matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerFacts {
+pub(crate) struct PeerFacts {
     /// Process id when it connected; absent over TCP and for processes of other pid namespaces.
     pub pid: Option<u32>,
     /// Effective user; absent if the user has no id in the user namespace of this process.
@@ -32,7 +32,7 @@ impl PeerFacts {
 
 /// An executable that was asked for and that a process runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExecutableFacts {
+pub(crate) struct ExecutableFacts {
     /// Path that was asked for.
     pub path: Arc<Path>,
     /// SHA-256 digest of its content, if that was asked for.
@@ -41,7 +41,7 @@ pub struct ExecutableFacts {
 
 /// Origin of facts, from the strongest to the weakest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FactSource {
+pub(crate) enum FactSource {
     /// The socket names the process, and the kernel tells its state by its descriptor.
     PidfdInfo,
     /// The socket or the process id names the process, and `/proc` tells its state.
@@ -54,7 +54,7 @@ pub enum FactSource {
 
 impl FactSource {
     /// Name in logs and in the audit.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::PidfdInfo => "pidfd_info",
             Self::Procfs => "procfs",

@@ -15,7 +15,7 @@ use super::sock_diag;
 /// The facts are those of the process that connected, however the socket was passed on. They are compared with the process's
 /// present state for each request, so that neither a program that it starts later nor an end of the process goes unnoticed.
 #[derive(Debug)]
-pub struct PeerIdentity {
+pub(crate) struct PeerIdentity {
     reader: Arc<PeerReader>,
     facts: PeerFacts,
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
@@ -27,7 +27,7 @@ pub struct PeerIdentity {
 
 /// Comparison of a peer with its state when it connected.
 #[derive(Debug, PartialEq, Eq)]
-pub enum PeerChange {
+pub(crate) enum PeerChange {
     /// Nothing has changed.
     Same,
     /// The process has changed since: its present facts.
@@ -85,7 +85,7 @@ impl PeerIdentity {
     }
 
     /// Facts when the peer connected.
-    pub fn facts(&self) -> &PeerFacts {
+    pub(crate) fn facts(&self) -> &PeerFacts {
         &self.facts
     }
 
@@ -96,7 +96,7 @@ impl PeerIdentity {
 
     /// Compares the peer with its state when it connected: one `PIDFD_GET_INFO` where the kernel has it, and the inode of
     /// the executable if one was asked for.
-    pub fn compare(&self) -> PeerChange {
+    pub(crate) fn compare(&self) -> PeerChange {
         let Some((process, first)) = &self.process else {
             // The diagnostics tell who created a TCP socket, which does not change.
             return if self.is_unix { PeerChange::Ended } else { PeerChange::Same };

@@ -15,9 +15,9 @@ mod process;
 mod reader;
 mod identity;
 
-pub use executable::WantedExecutable;
-pub use facts::{ExecutableFacts, FactSource, PeerFacts};
-pub use identity::{PeerChange, PeerIdentity};
+pub(crate) use executable::WantedExecutable;
+pub(crate) use facts::{ExecutableFacts, FactSource, PeerFacts};
+pub(crate) use identity::{PeerChange, PeerIdentity};
 pub(crate) use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};
 pub(crate) use sock_diag::check_tcp_owners;

@@ -33,7 +33,7 @@ impl PeerKernel {
     }
 
     /// Returns the features of the kernel.
-    pub const fn support(&self) -> &KernelSupport {
+    pub(crate) const fn support(&self) -> &KernelSupport {
         &self.support
     }
 }
@@ -60,7 +60,7 @@ impl PeerReader {
     }
 
     /// Reads the facts about the process that has this id now, for `keyward policy explain`. `None` if there is none.
-    pub fn facts_of_process(&self, pid: u32) -> Option<PeerFacts> {
+    pub(crate) fn facts_of_process(&self, pid: u32) -> Option<PeerFacts> {
         let process = PinnedProcess::from_pid(pid, self.support()).ok()?;
         let groups = self.support().groups_of(pid);
         let reading = self.read(&process).ok()?;

@@ -49,7 +49,7 @@ impl KernelSupport {
     }
 
     /// Each feature by its name, and if it is there.
-    pub fn features(&self) -> [(&'static str, bool); 7] {
+    pub(crate) fn features(&self) -> [(&'static str, bool); 7] {
         [
             ("peer_pidfd", self.peer_pidfd),
             ("pidfd_info", self.pidfd_info),

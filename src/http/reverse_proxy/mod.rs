@@ -25,7 +25,7 @@ pub(crate) use headers::{is_direct, remove_all};
 pub(crate) use http1::ConnectionError;
 #[cfg(feature = "fuzzing")]
 pub use http1::fuzz;
-pub use metrics::UpstreamRecorder;
+pub(crate) use metrics::UpstreamRecorder;
 pub(crate) use metrics::{UpstreamMetrics, UpstreamOutcome};
 pub(crate) use replay_buffer::{ReplayBuffer, TeeBody};
 pub use request_body::{RequestBody, RequestBodyError};

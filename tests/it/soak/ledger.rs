@@ -18,6 +18,17 @@ struct Phase {
     calm_since: Option<Instant>,
 }
 
+impl Phase {
+    /// Returns true if the fault lasted until a request was sent, or lasts still.
+    fn lasts(&self, asked: Instant) -> bool {
+        !self.fault.is_empty() && self.calm_since.is_none_or(|since| asked <= since)
+    }
+
+    fn explains(&self, kind: &str, asked: Instant) -> bool {
+        self.lasts(asked) && self.tolerance.allows(kind)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     good: BTreeMap<&'static str, u64>,
@@ -25,6 +36,8 @@ struct Inner {
     wrong: Vec<String>,
     wrongs: u64,
     phase: Phase,
+    /// The one before: a time-out ends after its fault, and after the next one has begun.
+    previous: Phase,
     /// Since the last sample.
     requests: u64,
     recent_errors: BTreeMap<String, u64>,
@@ -59,10 +72,9 @@ impl Ledger {
         *inner.recent_errors.entry(name.clone()).or_default() += 1;
         inner.requests += 1;
         let phase = inner.phase.clone();
-        let calm = phase.fault.is_empty() || phase.calm_since.is_some_and(|since| asked > since);
-        if calm || !phase.tolerance.allows(kind) {
+        if !phase.explains(kind, asked) && !inner.previous.explains(kind, asked) {
             let fault = if phase.fault.is_empty() { "none" } else { &phase.fault };
-            let when = if calm { "no fault" } else { "a fault that does not explain it" };
+            let when = if phase.lasts(asked) { "a fault that does not explain it" } else { "no fault" };
             let detail: String = detail.chars().take(300).collect();
             inner.wrong(format!("{name} during {when} (the last one: {fault}): {detail}"));
         }
@@ -78,7 +90,9 @@ impl Ledger {
 
     /// Begins a fault.
     pub(super) fn begin(&self, fault: &str, tolerance: Tolerance) {
-        self.inner().phase = Phase { fault: fault.to_owned(), tolerance, calm_since: None };
+        let mut inner = self.inner();
+        inner.previous =
+            std::mem::replace(&mut inner.phase, Phase { fault: fault.to_owned(), tolerance, calm_since: None });
     }
 
     /// Ends it: from now on each error is a wrong answer.
@@ -144,6 +158,7 @@ fn an_error_that_no_fault_explains_is_a_wrong_answer() {
     assert_eq!((wrongs("503", during), wrongs("503", now())), (0, 1), "asked during the outage, and after it");
     ledger.begin("another child", Disturbance::ChildKilled.tolerance());
     assert_eq!(wrongs("503", now()), 1, "which is no reason for it");
+    assert_eq!(wrongs("503", during), 0, "asked during the outage, and answered after the next fault began");
     let totals = ledger.totals();
-    assert_eq!((totals.errors["proxy 503"], totals.wrongs, totals.wrong.len()), (5, 5, 5));
+    assert_eq!((totals.errors["proxy 503"], totals.wrongs, totals.wrong.len()), (6, 5, 5));
 }

@@ -7,7 +7,7 @@ use crate::acl::model::rules::{GlobalResource, Level, ResourceKind, Specificity}
 
 /// A decision with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
+pub(crate) struct Explanation {
     /// The decision, the same as that of [`Grants::decide`].
     pub decision: Decision,
     /// The reason.
@@ -16,7 +16,7 @@ pub struct Explanation {
 
 /// Reason for a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// A rule.
     Rule(DecidingPolicy),
     /// No rule matches, and the server's default policy decides.
@@ -31,7 +31,7 @@ pub enum Reason {
 
 /// The policy that decides, and its rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecidingPolicy {
+pub(crate) struct DecidingPolicy {
     /// Id of the policy.
     pub id: PolicyId,
     /// The policy is a default of the token's namespace.
@@ -42,7 +42,7 @@ pub struct DecidingPolicy {
 
 impl Grants {
     /// Decides as [`Grants::decide`] does, and says why.
-    pub fn explain(&self, resource: &Resource<'_>, access: Access, namespace: &str) -> Explanation {
+    pub(crate) fn explain(&self, resource: &Resource<'_>, access: Access, namespace: &str) -> Explanation {
         let reason = match resource.subject() {
             Subject::Global(global) => self.explain_global(global),
             Subject::Namespace => self.explain_namespace(access, namespace),
