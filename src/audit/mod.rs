@@ -29,7 +29,7 @@ mod auditor;
 pub mod fuzz;
 
 pub use auditor::{AuditUnavailable, Auditor, DeviceHandle, PendingRecord, RunningDevice};
-pub(crate) use checkpoint::{Checkpoint, CheckpointError};
+pub(crate) use checkpoint::Checkpoint;
 pub(crate) use key::AuditKey;
 pub(crate) use metrics::AuditMetrics;
 pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};

@@ -17,8 +17,8 @@ use crate::config::{self, Config, Environment, SandboxMode};
 /// Flag of the sandbox, for commands that read no configuration file.
 #[derive(Debug, Args)]
 pub(super) struct SandboxFlag {
-    /// Rights that the process gives up after its start: enforce (all, or it does not start), best_effort (all that the
-    /// kernel can), off
+    /// Rights that the process gives up after its start: `enforce` (all, or it does not start), `best_effort` (all that the
+    /// kernel can), `off`
     #[arg(long, value_name = "MODE", default_value = SandboxMode::BestEffort.name(), value_parser = parse_sandbox_mode)]
     sandbox: SandboxMode,
 }

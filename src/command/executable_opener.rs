@@ -141,7 +141,7 @@ pub(super) fn serve_executables(socket: &OwnedFd) {
         let error = opened.as_ref().err().map_or(0, |error| error.raw_os_error().unwrap_or(EIO));
         let [e0, e1, e2, e3] = error.to_le_bytes();
         let reply: ReplyBytes = [n0, n1, n2, n3, n4, n5, n6, n7, e0, e1, e2, e3];
-        if send(socket, &reply, opened.ok()).is_err() {
+        if send(socket, &reply, opened.ok().as_ref()).is_err() {
             return;
         }
     }
@@ -149,10 +149,10 @@ pub(super) fn serve_executables(socket: &OwnedFd) {
 
 const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
-fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<OwnedFd>) -> io::Result<()> {
+fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let borrowed = descriptor.as_ref().map(AsFd::as_fd);
+    let borrowed = descriptor.map(AsFd::as_fd);
     if let Some(descriptor) = &borrowed {
         ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor)));
     }

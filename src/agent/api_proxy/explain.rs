@@ -11,7 +11,12 @@ use super::rules::Operation;
 ///
 /// # Errors
 /// It is refused: the reason.
-pub(crate) fn explain_request(options: &ApiProxyOptions, place: usize, method: &str, path: &str) -> Result<(), &'static str> {
+pub(crate) fn explain_request(
+    options: &ApiProxyOptions,
+    place: usize,
+    method: &str,
+    path: &str,
+) -> Result<(), &'static str> {
     let below = path.trim_start_matches('/');
     let whole = format!("/v1/{}", below.strip_prefix("v1/").unwrap_or(below));
     let path = ApiPath::parse(&whole).map_err(|error| match error {

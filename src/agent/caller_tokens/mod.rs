@@ -13,6 +13,6 @@ mod token_map;
 
 pub(crate) use caller_token::CallerToken;
 pub(crate) use metrics::CallerTokenMetrics;
-pub(crate) use process_tokens::{MAX_PROCESS_TOKENS, ProcessTokenDeps, ProcessTokens};
+pub(crate) use process_tokens::{ProcessTokenDeps, ProcessTokens};
 pub(in crate::agent) use token_map::TokenMap;
 pub use tokens::{CallerTokenSource, CallerTokens};

@@ -242,7 +242,7 @@ impl<'a> AdmittedCaller<'a> {
     }
 
     /// Returns the caller of a response that follows later; `None` without a policy.
-    pub(crate) fn to_waiting(&self) -> Option<WaitingCaller> {
+    pub(crate) fn to_waiting(self) -> Option<WaitingCaller> {
         let Admitted { gate, identity, slot, .. } = self.0?;
         Some(WaitingCaller { gate: Arc::clone(gate), identity: Arc::clone(identity), slot: slot.cloned() })
     }

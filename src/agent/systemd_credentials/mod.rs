@@ -16,7 +16,7 @@ mod source;
 mod audit;
 mod serve;
 
-pub(crate) use grants::{GrantRule, UnitPattern, UnitPatternError};
+pub(crate) use grants::{GrantRule, UnitPattern};
 pub(crate) use metrics::SystemdCredentialMetrics;
 pub(crate) use peer_name::{PeerName, PeerNameError, is_credential_name};
 pub(crate) use serve::{CredentialServer, CredentialServerDeps};

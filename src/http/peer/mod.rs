@@ -16,7 +16,9 @@ mod reader;
 mod identity;
 
 pub(crate) use executable::WantedExecutable;
-pub(crate) use facts::{ExecutableFacts, FactSource, PeerFacts};
+pub(crate) use facts::PeerFacts;
+#[cfg(test)]
+pub(crate) use facts::{ExecutableFacts, FactSource};
 pub(crate) use identity::{PeerChange, PeerIdentity};
 pub(crate) use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};

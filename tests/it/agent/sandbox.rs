@@ -229,7 +229,7 @@ fn a_resolver_configuration_that_is_replaced_by_rename_is_followed_in_the_sandbo
             .map(|(server, answer)| Dns::at(server, DnsAnswer::Addresses(vec![answer])));
         let by_name = world.secrets.url().replace("127.0.0.1", "localhost");
         let agent =
-            Agent::ready(&world, &[], |text| with_sandbox(&text.replace(&world.secrets.url(), &by_name), "enforce"));
+            Agent::ready(&world, &[], |text| with_sandbox(&text.replace(world.secrets.url(), &by_name), "enforce"));
         if !is_supported(&agent) {
             return;
         }
