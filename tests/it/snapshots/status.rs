@@ -68,7 +68,8 @@ fn redactions(world: &World) -> Redactions {
         // How often a session has tried depends on how long the test took to ask.
         .pattern(r"[1-9]\d* failures? in a row", "N failures in a row")
         .pattern(r#""failures": [1-9]\d*"#, r#""failures": N"#)
-        .pattern(r"(, )?N failures in a row", "")
+        .pattern("N failures in a row, ", "")
+        .pattern("(, )?N failures in a row", "")
         .pattern(r"\b\d+ (s|min|h|d)( \d+ (min|h))?\b", "SPAN")
         // Of the kernel.
         .pattern(r"Landlock ABI \d+", "Landlock ABI N")
