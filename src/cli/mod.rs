@@ -233,7 +233,7 @@ pub fn main() -> ExitCode {
     finish_output(exit).into()
 }
 
-/// Starts programs for the agent that started this process, until that one ends.
+/// Is the spawner of the agent that started this process, until that one ends.
 fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
     let Err(error) = crate::command::run_spawner(descriptors);
     say_error(&format!("the spawner cannot serve the agent: {error}"));

@@ -101,12 +101,11 @@ impl AllowedAccess {
     /// symlinks of a path, up to its nearest parent that exists.
     pub(crate) fn missing(&self, plan: &SandboxPlan, resolve: impl Fn(&Path) -> PathBuf) -> Vec<String> {
         let mut missing = Vec::new();
-        let show = |path: &PathBuf| plan.show(path);
         if let Some(files) = &self.files {
             let denied = plan.write.difference(&files.planned_write).filter(|path| !files.may_write(&resolve(path)));
-            missing.extend(denied.map(|path| format!("writes in {}", show(path))));
+            missing.extend(denied.map(|path| format!("writes in {}", plan.show(path))));
             let denied = plan.read.difference(&files.planned_read).filter(|path| !files.may_read(&resolve(path)));
-            missing.extend(denied.map(|path| format!("reads {}", show(path))));
+            missing.extend(denied.map(|path| format!("reads {}", plan.show(path))));
         }
         if let Some(bind) = &self.bind {
             missing.extend(plan.bind.difference(bind).map(|port| format!("listens on port {port}")));
