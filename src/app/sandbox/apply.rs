@@ -105,12 +105,13 @@ fn allowed_files(plan: &SandboxPlan) -> AllowedFiles {
             read.extend(path.canonicalize());
             continue;
         }
-        if path.exists() {
-            read.insert(resolve(path));
+        let target = path.canonicalize().ok();
+        // Of a symlink and of its target: other files take the places of both.
+        for file in [Some(path), target.as_ref()].into_iter().flatten().filter(|_| is_file) {
+            let is_shared = SHARED_FOLDERS.iter().any(|its| file.starts_with(its));
+            read.extend(rule_folder(file).filter(|_| !is_shared).map(resolve));
         }
-        // Also of the symlink: another file takes its place.
-        let folder = rule_folder(path).filter(|_| is_file && !SHARED_FOLDERS.iter().any(|its| path.starts_with(its)));
-        read.extend(folder.map(resolve));
+        read.extend(target);
     }
     let write = plan.write.iter().filter(|path| !is_own_and_missing(path)).map(|path| resolve(path)).collect();
     AllowedFiles { read, write, planned_read: plan.read.clone(), planned_write: plan.write.clone() }
@@ -120,15 +121,19 @@ fn allowed_files(plan: &SandboxPlan) -> AllowedFiles {
 #[cfg(feature = "sandbox")]
 fn fixed_files(plan: &SandboxPlan, files: &AllowedFiles) -> Vec<String> {
     let is_of_system = |path: &Path| SYSTEM_FILES.iter().any(|its| path == Path::new(its));
+    let is_denied = |file: &Path| {
+        let folder = file.parent().filter(|folder| folder.exists());
+        folder.is_some_and(|folder| !files.may_read(&resolve(folder)))
+    };
     let is_fixed = |path: &&PathBuf| {
-        let folder = path.parent().filter(|folder| folder.exists());
-        !path.is_dir() && !is_of_system(path) && folder.is_some_and(|folder| !files.may_read(&resolve(folder)))
+        let is_target_denied = || path.canonicalize().is_ok_and(|target| is_denied(&target));
+        !path.is_dir() && !is_of_system(path) && (is_denied(path) || is_target_denied())
     };
     plan.read.iter().filter(is_fixed).map(|path| plan.show(path)).collect()
 }
 
 /// Folders of the system whose files are listed one by one.
-const SHARED_FOLDERS: [&str; 3] = ["/usr", "/lib", "/sys"];
+const SHARED_FOLDERS: [&str; 5] = ["/etc/ssl", "/etc/pki", "/usr", "/lib", "/sys"];
 
 /// Returns true for a folder of the packaged unit that this machine lacks: nothing is created there then.
 fn is_own_and_missing(path: &Path) -> bool {

@@ -15,13 +15,33 @@ use crate::http::server::Endpoint;
 
 /// Files and folders of the system that libraries and this program read: names, users, time zones, authorities, processes.
 /// `/etc` as a whole: DHCP clients, `useradd` and configuration management replace its files by rename, and a rule for a file
-/// does not follow that (glibc then asks a name server at 127.0.0.1).
-pub(super) const SYSTEM_FILES: [&str; 14] = [
+/// does not follow that (glibc then asks a name server at 127.0.0.1). Those of its files that are listed too may be symlinks to
+/// elsewhere.
+pub(super) const SYSTEM_FILES: [&str; 39] = [
     "/etc",
-    // `/etc/resolv.conf` is a symlink to one of these.
-    "/run/systemd/resolve",
-    "/run/NetworkManager",
-    "/run/resolvconf",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/subuid",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/machine-id",
+    "/etc/os-release",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust",
+    "/etc/ca-certificates",
     "/usr/lib",
     "/usr/lib64",
     "/usr/share",
@@ -31,7 +51,14 @@ pub(super) const SYSTEM_FILES: [&str; 14] = [
     "/proc",
     "/sys/fs/cgroup",
     "/sys/devices/system/cpu",
+    "/dev/null",
     "/dev/urandom",
+    // `/etc/resolv.conf` is a symlink to a file in one of these, which is replaced too.
+    "/run/systemd/resolve",
+    "/run/NetworkManager",
+    "/run/resolvconf",
+    // All files of NixOS.
+    "/nix/store",
 ];
 
 /// Folders of the packaged unit, which other modules use without a setting.

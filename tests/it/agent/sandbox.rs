@@ -208,7 +208,7 @@ fn a_file_that_is_replaced_by_a_swap_of_symlinks_is_read_in_the_sandbox() {
 }
 
 #[test]
-fn a_resolver_configuration_that_is_replaced_by_rename_is_followed_in_the_sandbox() {
+fn a_resolver_configuration_elsewhere_and_one_that_replaces_it_are_read_in_the_sandbox() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
@@ -222,10 +222,13 @@ fn a_resolver_configuration_that_is_replaced_by_rename_is_followed_in_the_sandbo
             std::fs::write(etc.join("new"), resolver_settings(address)).unwrap();
             std::fs::rename(etc.join("new"), etc.join("resolv.conf")).unwrap();
         };
-        let [first, second, nowhere] = [1, 2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
-        name_server(first);
+        // Without a configuration, glibc asks 127.0.0.1.
+        let [first, second, nowhere] = [2, 3, 4].map(|last| Ipv4Addr::new(127, 0, 0, last));
+        std::fs::create_dir(folder.path().join("elsewhere")).unwrap();
+        std::fs::write(folder.path().join("elsewhere/resolv.conf"), resolver_settings(first)).unwrap();
+        symlink(folder.path().join("elsewhere/resolv.conf"), etc.join("resolv.conf")).unwrap();
         mount_at(&etc, "/etc");
-        let _dns = [(first, first), (second, nowhere)]
+        let _dns = [(first, Ipv4Addr::LOCALHOST), (second, nowhere)]
             .map(|(server, answer)| Dns::at(server, DnsAnswer::Addresses(vec![answer])));
         let by_name = world.secrets.url().replace("127.0.0.1", "localhost");
         let agent =
