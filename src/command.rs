@@ -5,10 +5,11 @@
 
 // 0: messages to the spawner
 mod spawner_messages;
-mod executable_opener;
+mod executable_messages;
 
 // 1: both ends
 mod launcher;
+mod executable_opener;
 mod spawner;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,8 @@ use tokio::process::{Child, Command};
 use crate::secret::ct_eq;
 use crate::secret_string::SecretString;
 
-pub(crate) use self::executable_opener::{ExecutableAccess, ExecutableOpener};
+pub(crate) use self::executable_messages::ExecutableAccess;
+pub(crate) use self::executable_opener::ExecutableOpener;
 pub use self::launcher::Launcher;
 use self::launcher::SpawnedChild;
 pub(crate) use self::spawner::{

@@ -2,28 +2,19 @@
 //! denies them.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Use of an executable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExecutableAccess {
-    /// To tell which file it is. The file system that it is on is not asked, as it may be another user's.
-    Identity = 0,
-    /// To read it.
-    Content = 1,
-}
+use super::executable_messages::{ExecutableAccess, OpenReply, OpenRequest};
+use crate::clock::{Clock, ClockReading};
+use crate::outage::Outage;
 
 /// Opens executables. The default one opens them in this process; clones share a spawner.
 #[derive(Debug, Clone, Default)]
@@ -42,10 +33,16 @@ struct Requests {
     socket: OwnedFd,
     /// Number of the last request: the reply to one that timed out is told from the next one's.
     last: u64,
+    /// When a request timed out last, if none was answered since.
+    timed_out: Option<ClockReading>,
+    outage: Outage,
 }
 
-/// Time for the spawner to open a file. Requests of callers wait meanwhile.
+/// Time for the spawner to open a file. Requests of all callers wait meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time for which a spawner that did not answer is not asked again.
+const PAUSE: Duration = Duration::from_secs(10);
 
 impl ExecutableOpener {
     /// Creates one, and the socket of a spawner that this process is about to start: it has the capabilities that this process
@@ -57,7 +54,7 @@ impl ExecutableOpener {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         set_socket_timeout(&ours, Timeout::Recv, Some(TIMEOUT))?;
         set_socket_timeout(&ours, Timeout::Send, Some(TIMEOUT))?;
-        let requests = Mutex::new(Requests { socket: ours, last: 0 });
+        let requests = Mutex::new(Requests { socket: ours, last: 0, timed_out: None, outage: Outage::default() });
         Ok((Self(Some(Arc::new(RemoteOpener { requests, opens_all: has_capability() }))), theirs))
     }
 
@@ -69,8 +66,8 @@ impl ExecutableOpener {
     /// Opens the file that a process runs.
     ///
     /// # Errors
-    /// There is no such process, this process or its spawner may not know its executable, or the spawner does not answer within
-    /// a second.
+    /// There is no such process, this process or its spawner may not know its executable, or the spawner has not answered
+    /// within a second, now or in the last ten.
     pub(crate) fn open(&self, pid: u32, access: ExecutableAccess) -> io::Result<File> {
         match &self.0 {
             None => open_here(pid, access).map(File::from),
@@ -93,34 +90,45 @@ fn open_here(pid: u32, access: ExecutableAccess) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(format!("/proc/{pid}/exe"), flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Request on the wire: its number, the process and the access.
-type RequestBytes = [u8; 16];
-
-/// Reply on the wire: the number of its request, and an error of the system; 0 with a descriptor.
-type ReplyBytes = [u8; 12];
-
 impl Requests {
     fn open(&mut self, pid: u32, access: ExecutableAccess) -> io::Result<OwnedFd> {
+        let now = Clock::System.now();
+        if self.timed_out.is_some_and(|since| now.since(since) < PAUSE) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match self.ask(pid, access) {
+            Ok(opened) => {
+                self.timed_out = None;
+                if let Some(lasted_seconds) = self.outage.end(now) {
+                    tracing::info!(event = "spawner.recovered", lasted_seconds, "the spawner answers again");
+                }
+                opened
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.timed_out = Some(Clock::System.now());
+                if self.outage.begin(now) {
+                    tracing::error!(
+                        event = "spawner.silent",
+                        "the spawner does not answer within a second: callers that are known by their executables are refused; \
+                         is the process stopped? Continue it, or restart keyward"
+                    );
+                }
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the spawner. Its own error is the inner one.
+    fn ask(&mut self, pid: u32, access: ExecutableAccess) -> io::Result<io::Result<OwnedFd>> {
         self.last += 1;
-        let mut request: RequestBytes = [0; 16];
-        request[..8].copy_from_slice(&self.last.to_le_bytes());
-        request[8..12].copy_from_slice(&pid.to_le_bytes());
-        request[12..].copy_from_slice(&(access as u32).to_le_bytes());
-        send(&self.socket, &request, None)?;
+        OpenRequest { number: self.last, pid, access }.send(&self.socket)?;
         loop {
-            let mut reply: ReplyBytes = [0; 12];
-            let (length, descriptor) = receive(&self.socket, &mut reply)?;
-            if length != reply.len() {
-                return Err(io::Error::other("the spawner has ended; restart keyward"));
+            match OpenReply::receive(&self.socket)? {
+                None => return Err(io::Error::other("the spawner has ended; restart keyward")),
+                Some(reply) if reply.number == self.last => return Ok(reply.opened),
+                Some(_) => {}
             }
-            let [number @ .., e0, e1, e2, e3] = reply;
-            if u64::from_le_bytes(number) != self.last {
-                continue;
-            }
-            return match (i32::from_le_bytes([e0, e1, e2, e3]), descriptor) {
-                (0, Some(descriptor)) => Ok(descriptor),
-                (error, _) => Err(io::Error::from_raw_os_error(error)),
-            };
         }
     }
 }
@@ -128,48 +136,15 @@ impl Requests {
 /// Opens executables for the process at the other end of a socket, until that closes it.
 pub(super) fn serve_executables(socket: &OwnedFd) {
     loop {
-        let mut request: RequestBytes = [0; 16];
-        match receive(socket, &mut request) {
-            Ok((length, _)) if length == request.len() => {}
+        let OpenRequest { number, pid, access } = match OpenRequest::receive(socket) {
+            Ok(Some(request)) => request,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Ok(_) | Err(_) => return,
-        }
-        let [n0, n1, n2, n3, n4, n5, n6, n7, p0, p1, p2, p3, access, ..] = request;
-        let pid = u32::from_le_bytes([p0, p1, p2, p3]);
-        let access = if access == 0 { ExecutableAccess::Identity } else { ExecutableAccess::Content };
-        let opened = open_here(pid, access);
-        let error = opened.as_ref().err().map_or(0, |error| error.raw_os_error().unwrap_or(EIO));
-        let [e0, e1, e2, e3] = error.to_le_bytes();
-        let reply: ReplyBytes = [n0, n1, n2, n3, n4, n5, n6, n7, e0, e1, e2, e3];
-        if send(socket, &reply, opened.ok().as_ref()).is_err() {
+            Ok(None) | Err(_) => return,
+        };
+        if (OpenReply { number, opened: open_here(pid, access) }).send(socket).is_err() {
             return;
         }
     }
-}
-
-const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
-
-fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let borrowed = descriptor.map(AsFd::as_fd);
-    if let Some(descriptor) = &borrowed {
-        ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor)));
-    }
-    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// Receives a message: its length, which is 0 at the end, and a descriptor that it carries.
-fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    let descriptor = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    Ok((received.bytes, descriptor))
 }
 
 #[cfg(test)]
@@ -197,11 +172,25 @@ mod tests {
             // A reply to a request that nobody waits for any more.
             {
                 let requests = opener.0.as_ref().unwrap().requests.lock().unwrap();
-                send(&requests.socket, &[0; 16], None).unwrap();
+                OpenRequest { number: 0, pid: own, access: ExecutableAccess::Identity }.send(&requests.socket).unwrap();
             }
             opener.open(own, ExecutableAccess::Identity).unwrap();
             drop(opener);
         });
+    }
+
+    #[test]
+    fn a_spawner_that_does_not_answer_is_asked_once_and_then_left_alone() {
+        let (opener, socket) = ExecutableOpener::through_spawner().unwrap();
+        for _ in 0..3 {
+            let error = opener.open(std::process::id(), ExecutableAccess::Identity).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
+        let access = ExecutableAccess::Identity;
+        let asked = OpenRequest { number: 1, pid: std::process::id(), access };
+        assert_eq!(OpenRequest::receive(&socket).unwrap(), Some(asked));
+        rustix::io::ioctl_fionbio(&socket, true).unwrap();
+        assert_eq!(OpenRequest::receive(&socket).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -294,8 +294,16 @@ fn callers_are_known_by_their_executables_in_a_complete_sandbox_until_the_spawne
         let socket = agent.socket().display().to_string();
         let (code, _, error) = run(&["token", "--address", &socket], &[]);
         assert!(code != 0 && error.contains("caller"), "another program: {error}");
-        let spawner = children(agent.binary.id());
-        kill_process(*spawner.first().expect("a spawner"), Signal::KILL).unwrap();
+        let spawner = *children(agent.binary.id()).first().expect("a spawner");
+        kill_process(spawner, Signal::STOP).unwrap();
+        let state = || of_threads(spawner.as_raw_nonzero().get().cast_unsigned(), "State:");
+        eventually(LIMIT, || match state() {
+            states if states.iter().all(|state| state.starts_with('T')) => Ok(()),
+            states => Err(format!("{states:?}")),
+        });
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 403);
+        agent.logs("event=\"spawner.silent\"");
+        kill_process(spawner, Signal::KILL).unwrap();
         agent.logs("event=\"spawner.ended\"");
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 403);
     });
