@@ -135,12 +135,7 @@ impl Requests {
 
 /// Opens executables for the process at the other end of a socket, until that closes it.
 pub(super) fn serve_executables(socket: &OwnedFd) {
-    loop {
-        let OpenRequest { number, pid, access } = match OpenRequest::receive(socket) {
-            Ok(Some(request)) => request,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Ok(None) | Err(_) => return,
-        };
+    while let Ok(Some(OpenRequest { number, pid, access })) = OpenRequest::receive(socket) {
         if (OpenReply { number, opened: open_here(pid, access) }).send(socket).is_err() {
             return;
         }
