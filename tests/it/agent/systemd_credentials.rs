@@ -164,7 +164,7 @@ async fn a_unit_waits_for_the_server_and_starts_with_nothing_once_the_wait_is_ov
         let metric =
             metric(folder.path(), "keyward_systemd_credentials_total{listener=\"short\",outcome=\"not_ready\"}");
         assert_eq!(metric, 1);
-        assert!(agent.output().contains("systemd_credential.unavailable"), "{}", agent.output());
+        agent.logs("systemd_credential.unavailable");
         let (_, ready) = ask(&folder.path().join("checks.sock"), "GET", "/readyz").unwrap();
         assert!(ready.contains("\"credential/systemd/token\":{\"ready\":false"), "{ready}");
     });

@@ -129,10 +129,7 @@ impl Agent {
     /// Waits for something in its log.
     #[track_caller]
     pub(crate) fn logs(&self, text: &str) {
-        eventually(Duration::from_secs(30), || {
-            let output = self.binary.output();
-            if output.contains(text) { Ok(()) } else { Err(format!("no {text:?} in {output}")) }
-        });
+        self.binary.logs(text);
     }
 }
 

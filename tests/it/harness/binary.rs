@@ -48,6 +48,15 @@ impl Binary {
         std::fs::read_to_string(&self.output).unwrap()
     }
 
+    /// Waits for something in its output, which follows the event that it tells.
+    #[track_caller]
+    pub(crate) fn logs(&self, text: &str) {
+        eventually(Duration::from_secs(30), || {
+            let output = self.output();
+            if output.contains(text) { Ok(()) } else { Err(format!("no {text:?} in {output}")) }
+        });
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
