@@ -181,6 +181,7 @@ impl AuditWriter {
         self.refuse(unkept);
     }
 
+    /// Reports a write or a sync: a failure, or that the device works.
     fn report_outcome(&mut self, error: Option<DeviceError>) {
         match error {
             Some(error) => self.report.fail(&error),

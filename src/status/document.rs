@@ -89,7 +89,7 @@ pub(crate) struct SandboxEntry {
     pub(crate) landlock_abi: u32,
     pub(crate) parts: Vec<String>,
     pub(crate) missing: Vec<String>,
-    pub(crate) fixed_files: Vec<String>,
+    pub(crate) denied_replacements: Vec<String>,
 }
 
 /// Upstream of the gateway.

@@ -160,10 +160,10 @@ fn judge_sandbox(sandbox: &Value) -> Option<StepResult> {
         let problem = Problem::new(None, "the agent runs without its sandbox (agent.sandbox is \"off\")").warning();
         return Some(Err(problem.fix("remove agent.sandbox, then systemctl restart keyward")));
     }
-    let fixed = list("fixed_files", ", ");
-    if missing.is_empty() && !fixed.is_empty() {
+    let denied = list("denied_replacements", ", ");
+    if missing.is_empty() && !denied.is_empty() {
         let problem =
-            Problem::new(None, format!("the agent's sandbox denies files that replace these: {fixed}")).warning();
+            Problem::new(None, format!("the agent's sandbox denies files that replace these: {denied}")).warning();
         return Some(Err(problem.fix("give each a folder of its own, then systemctl restart keyward")));
     }
     if missing.is_empty() {
@@ -223,9 +223,9 @@ mod tests {
         let sandbox = |mode: &str, missing: &[&str]| serde_json::json!({ "mode": mode, "parts": ["files", "ports"], "missing": missing });
         check(Value::Null, None);
         check(sandbox("enforce", &[]), Some(Ok("the agent's sandbox is complete: files, ports")));
-        let mut fixed = sandbox("enforce", &[]);
-        fixed["fixed_files"] = serde_json::json!(["/tmp/a", "/tmp/b"]);
-        check(fixed, Some(Err("the agent's sandbox denies files that replace these: /tmp/a, /tmp/b")));
+        let mut denied = sandbox("enforce", &[]);
+        denied["denied_replacements"] = serde_json::json!(["/tmp/a", "/tmp/b"]);
+        check(denied, Some(Err("the agent's sandbox denies files that replace these: /tmp/a, /tmp/b")));
         check(sandbox("best_effort", &["a", "b"]), Some(Err("the agent's sandbox is incomplete: a; b")));
         let off = "the agent runs without its sandbox (agent.sandbox is \"off\")";
         check(sandbox("off", &[]), Some(Err(off)));

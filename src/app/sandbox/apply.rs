@@ -119,17 +119,17 @@ fn allowed_files(plan: &SandboxPlan) -> AllowedFiles {
 
 /// Lists the files of the configuration whose folder has no rule: another file under their name cannot be read.
 #[cfg(feature = "sandbox")]
-fn fixed_files(plan: &SandboxPlan, files: &AllowedFiles) -> Vec<String> {
+fn denied_replacements(plan: &SandboxPlan, files: &AllowedFiles) -> Vec<String> {
     let is_of_system = |path: &Path| SYSTEM_FILES.iter().any(|its| path == Path::new(its));
     let is_denied = |file: &Path| {
         let folder = file.parent().filter(|folder| folder.exists());
         folder.is_some_and(|folder| !files.may_read(&resolve(folder)))
     };
-    let is_fixed = |path: &&PathBuf| {
+    let is_replacement_denied = |path: &&PathBuf| {
         let is_target_denied = || path.canonicalize().is_ok_and(|target| is_denied(&target));
         !path.is_dir() && !is_of_system(path) && (is_denied(path) || is_target_denied())
     };
-    plan.read.iter().filter(is_fixed).map(|path| plan.show(path)).collect()
+    plan.read.iter().filter(is_replacement_denied).map(|path| plan.show(path)).collect()
 }
 
 /// Folders of the system whose files are listed one by one.
@@ -156,7 +156,7 @@ fn restrict(plan: &SandboxPlan, allowed: &mut AllowedAccess, report: &mut Sandbo
                 return;
             }
             report.parts.extend([Part::Files]);
-            report.fixed_files = fixed_files(plan, &files);
+            report.denied_replacements = denied_replacements(plan, &files);
             allowed.files = Some(files);
             if abi < 4 {
                 report.missing.push("the kernel cannot limit TCP ports (Landlock ABI 4, Linux 6.7)".to_owned());

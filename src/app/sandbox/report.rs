@@ -22,8 +22,8 @@ pub(crate) struct SandboxReport {
     pub(super) parts: BTreeSet<Part>,
     /// Reasons why parts are not in force.
     pub(super) missing: Vec<String>,
-    /// Files that are read, and whose replacements are not: their folders hold much else.
-    pub(super) fixed_files: Vec<String>,
+    /// Files of the configuration whose replacements by rename cannot be read: their folders hold much else.
+    pub(super) denied_replacements: Vec<String>,
     /// Capabilities that are kept.
     pub(super) capabilities: Vec<&'static str>,
 }
@@ -66,7 +66,7 @@ impl SandboxReport {
             landlock_abi: 0,
             parts: BTreeSet::new(),
             missing: Vec::new(),
-            fixed_files: Vec::new(),
+            denied_replacements: Vec::new(),
             capabilities: Vec::new(),
         }
     }
@@ -88,10 +88,10 @@ impl SandboxReport {
                 "parts of the sandbox are missing; a kernel that has them, or agent.sandbox = \"off\" (--sandbox off), ends this warning"
             );
         }
-        if !self.fixed_files.is_empty() {
-            let files = self.fixed_files.join(", ");
+        if !self.denied_replacements.is_empty() {
+            let files = self.denied_replacements.join(", ");
             tracing::warn!(
-                event = "sandbox.files.fixed",
+                event = "sandbox.replacements.denied",
                 files,
                 "the sandbox lets no other file under these names be read, as their folders hold much else; to replace such a \
                  file while this runs, give it a folder of its own"

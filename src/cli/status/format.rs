@@ -74,8 +74,8 @@ fn format_sandbox(sandbox: &SandboxEntry) -> String {
         (mode, []) => format!("sandbox: {mode}: {parts} (Landlock ABI {})", sandbox.landlock_abi),
         (mode, missing) => format!("sandbox: {mode}, incomplete: {parts}; {}", missing.join("; ")),
     };
-    if !sandbox.fixed_files.is_empty() {
-        let _ = write!(text, "; replacements are not read: {}", sandbox.fixed_files.join(", "));
+    if !sandbox.denied_replacements.is_empty() {
+        let _ = write!(text, "; replacements are not read: {}", sandbox.denied_replacements.join(", "));
     }
     text
 }

@@ -257,8 +257,8 @@ fn a_file_whose_replacement_the_sandbox_denies_is_told_with_its_remedy() {
         if !is_supported(&agent) {
             return;
         }
-        assert_eq!(agent.get("/agent/v1/status")["sandbox"]["fixed_files"], serde_json::json!([name]));
-        agent.logs("event=\"sandbox.files.fixed\"");
+        assert_eq!(agent.get("/agent/v1/status")["sandbox"]["denied_replacements"], serde_json::json!([name]));
+        agent.logs("event=\"sandbox.replacements.denied\"");
         let socket = agent.socket().display().to_string();
         let (code, out, error) = run(&["status", "--address", &socket], &[]);
         assert_eq!(code, 0, "{error}");

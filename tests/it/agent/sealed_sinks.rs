@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use super::derived_tokens::{revoke_all, server, sink, start};
 use crate::acl::third_party_clients::clients;
-use crate::harness::binary::{Binary, eventually};
+use crate::harness::binary::Binary;
 
 /// Appended to the documented functions: writes a key, then decrypts each sink as soon as possible.
 const READER: &str = r#"
@@ -56,15 +55,6 @@ fn found(reader: Child, agent: &Binary) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn logs(agent: &Binary, words: &str) {
-    tokio::task::block_in_place(|| {
-        eventually(Duration::from_secs(40), || {
-            let output = agent.output();
-            if output.contains(words) { Ok(()) } else { Err(output) }
-        });
-    });
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes_its_next_key() {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
@@ -85,7 +75,7 @@ async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes
     let names = ["derived", "derived-bound", "agreed", "agreed-bound", "wrapped"];
     let agent = start(&secrets, folder.path(), &sinks.concat());
     let token = sink(&agent, &folder.path().join("raw"), "");
-    logs(&agent, "cannot read the reader's public key");
+    tokio::task::block_in_place(|| agent.logs("cannot read the reader's public key"));
 
     let told = found(reader(folder.path(), &names), &agent);
     for name in &names[..4] {
