@@ -1,5 +1,7 @@
 //! The running process: starts the parts, applies reloads, forwards signals, and stops in order.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
@@ -174,7 +176,7 @@ impl App {
             }
         };
         tracing::info!(event = "agent.stopping", "stopping");
-        notifier.stopping();
+        notifier.stopping(stop_limit(&reloading.config));
         let code = code.or(agent.templates.stop_child().await);
         let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
         result = result.and(agent.stop(reloading.config.agent.stop_grace).await.map_err(Into::into));
@@ -185,6 +187,16 @@ impl App {
         result.map(|()| code.unwrap_or_default())
     }
 }
+
+/// Returns the time that the parts of a stop take at most, one after the other: the child process, requests in flight of the
+/// agent and of the ACL server, and the rest.
+fn stop_limit(config: &Config) -> Duration {
+    let child = config.process.as_ref().map_or(Duration::ZERO, |process| process.stop_timeout);
+    child + config.agent.stop_grace * 2 + STOP_OF_THE_REST
+}
+
+/// Time for sinks, templates, the revocation of tokens, state files and audits, each of which has a limit of its own.
+const STOP_OF_THE_REST: Duration = Duration::from_secs(30);
 
 /// Starts the tasks that all parts share. Returns the channel for the certificate files of a new configuration.
 fn start_services(

@@ -53,10 +53,12 @@ impl ServiceNotifier {
         }
     }
 
-    /// Sends that the process is stopping. From then on only watchdog messages follow.
-    pub(crate) fn stopping(&self) {
+    /// Sends that the process is stopping, and that this takes `limit` at most: the service manager allows it that long, also
+    /// where the unit's `TimeoutStopSec=` is shorter. From then on only watchdog messages follow.
+    pub(crate) fn stopping(&self, limit: Duration) {
         self.0.send_replace(Phase::Stopping);
-        send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+        let limit = u32::try_from(limit.as_micros()).unwrap_or(u32::MAX);
+        send(&[NotifyState::Stopping, NotifyState::Status("stopping"), NotifyState::ExtendTimeoutUsec(limit)]);
     }
 
     fn phase(&self) -> Phase {

@@ -109,6 +109,23 @@ fn ready_is_reported_once_every_output_has_its_token_and_watchdog_messages_befor
 }
 
 #[test]
+fn a_stop_asks_the_service_manager_for_the_time_that_the_configuration_allows() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let child = "[process]\ncommand = [\"sleep\", \"1000\"]\nstop_timeout = \"7s\"\n";
+        for (more, limit) in [("", 36), (child, 43)] {
+            let mut manager = ServiceManager::start();
+            let agent = Agent::start(&world, &[manager.variable()], |text| {
+                text.replacen("[agent]\n", "[agent]\nstop_grace = \"3s\"\n", 1) + more
+            });
+            manager.hears("READY=1");
+            agent.binary.signal(Signal::TERM);
+            manager.hears(&format!("EXTEND_TIMEOUT_USEC={limit}000000\n"));
+        }
+    });
+}
+
+#[test]
 fn a_process_stopped_before_it_is_ready_never_reports_ready() {
     in_a_network_of_its_own(|| {
         let world = World::start();
