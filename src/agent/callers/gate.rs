@@ -16,7 +16,7 @@ use super::usage::{CallerRegistry, CallerUsage};
 use crate::audit::{Attestation, AuditSlot};
 use crate::clock::Clock;
 use crate::http::guard::LogThrottle;
-use crate::http::peer::{PeerChange, PeerFacts, PeerIdentity};
+use crate::http::peer::{ExecutableAge, PeerChange, PeerFacts, PeerIdentity};
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
@@ -81,7 +81,7 @@ impl WaitingCaller {
     /// It has ended, or is another caller or none by now.
     pub(crate) fn check(&self) -> Result<(), CallerRefusal> {
         let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), self.slot.as_ref(), refusal);
-        self.gate.identify(&self.identity).map(drop).map_err(refuse)
+        self.gate.identify(&self.identity, ExecutableAge::Present).map(drop).map_err(refuse)
     }
 }
 
@@ -120,7 +120,10 @@ impl CallerGate {
             return Err(gate.refuse(None, None, slot, CallerRefusal::unattested()));
         };
         let facts = identity.facts();
-        let identified = gate.identify(identity);
+        // A token that is handed out cannot be taken back; a later request can still be refused.
+        let hands_out_token = routes.contains(&CallerRoute::Token);
+        let age = if hands_out_token { ExecutableAge::Present } else { ExecutableAge::Recent };
+        let identified = gate.identify(identity, age);
         let (at, rule) = identified.map_err(|(at, refusal)| gate.refuse(at, Some(facts), slot, refusal))?;
         slot.inspect(|slot| slot.note(|note| note.attested = Some(attestation(rule, facts))));
         let refuse = |refusal| gate.refuse(Some(at), Some(facts), slot, refusal);
@@ -163,12 +166,16 @@ impl CallerGate {
 
 impl GateState {
     /// Returns the caller of a connection: the one that it was when it connected, if it still is that.
-    fn identify(&self, identity: &PeerIdentity) -> Result<(usize, &CallerRule), (Option<usize>, CallerRefusal)> {
+    fn identify(
+        &self,
+        identity: &PeerIdentity,
+        age: ExecutableAge,
+    ) -> Result<(usize, &CallerRule), (Option<usize>, CallerRefusal)> {
         let facts = identity.facts();
         let connected = self.policy.decide(facts);
         let at = connected.map(|(at, _)| at);
         let found = connected.ok_or_else(|| (None, CallerRefusal::unmatched(facts)))?;
-        match identity.compare() {
+        match identity.compare(self.deps.clock.now(), age) {
             PeerChange::Same => Ok(found),
             PeerChange::Changed(now) if self.policy.decide(&now).map(|(at, _)| at) == at => Ok(found),
             PeerChange::Changed(now) => Err((at, CallerRefusal::changed(facts, &now))),

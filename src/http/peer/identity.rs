@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
+use super::executable::FileId;
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessState};
 use super::reader::{PeerReader, PeerReading};
 use super::sock_diag;
+use crate::clock::ClockReading;
 
 /// Identity of a connection's peer.
 ///
@@ -20,10 +23,31 @@ pub(crate) struct PeerIdentity {
     facts: PeerFacts,
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
     process: Option<(Arc<PinnedProcess>, PeerReading)>,
+    /// `None` before the first comparison.
+    looked_at: Mutex<Option<ExecutableLook>>,
     is_unix: bool,
     /// Counts the connection for its caller while it is open.
     hold: OnceLock<ConnectionHold>,
 }
+
+/// Executable of a process, as it was at a moment.
+#[derive(Debug, Clone, Copy)]
+struct ExecutableLook {
+    at: ClockReading,
+    file: Option<FileId>,
+}
+
+/// Greatest age of the executable that a comparison goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExecutableAge {
+    /// It is looked at now.
+    Present,
+    /// It may have been looked at up to 100 ms ago: a look costs as much as half a forwarded request.
+    Recent,
+}
+
+/// Age up to which a look counts as recent.
+const RECENT: Duration = Duration::from_millis(100);
 
 /// Comparison of a peer with its state when it connected.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +74,7 @@ impl PeerIdentity {
             ..PeerFacts::unknown(FactSource::Credentials)
         };
         let process = reader.pin(socket, peer).and_then(|process| {
-            let reading = reader.read(&process).ok()?;
+            let reading = reader.read(&process, reader.executable_of(&process)).ok()?;
             Some((Arc::new(process), reading))
         });
         let facts = match &process {
@@ -61,7 +85,7 @@ impl PeerIdentity {
             }
             None => connected,
         };
-        Self { reader: Arc::clone(reader), facts, process, is_unix: true, hold: OnceLock::new() }
+        Self { is_unix: true, ..Self::new(reader, facts, process) }
     }
 
     /// Reads the identity of a TCP peer that is connected to `local`, as the socket diagnostics have it.
@@ -81,7 +105,12 @@ impl PeerIdentity {
             None,
             &PeerReading { state, executable: None },
         );
-        Self { reader: Arc::clone(reader), facts, process: None, is_unix: false, hold: OnceLock::new() }
+        Self::new(reader, facts, None)
+    }
+
+    fn new(reader: &Arc<PeerReader>, facts: PeerFacts, process: Option<(Arc<PinnedProcess>, PeerReading)>) -> Self {
+        let (reader, looked_at, hold) = (Arc::clone(reader), Mutex::default(), OnceLock::new());
+        Self { reader, facts, process, looked_at, is_unix: false, hold }
     }
 
     /// Facts when the peer connected.
@@ -96,12 +125,13 @@ impl PeerIdentity {
 
     /// Compares the peer with its state when it connected: one `PIDFD_GET_INFO` where the kernel has it, and the inode of
     /// the executable if one was asked for.
-    pub(crate) fn compare(&self) -> PeerChange {
+    pub(crate) fn compare(&self, now: ClockReading, age: ExecutableAge) -> PeerChange {
         let Some((process, first)) = &self.process else {
             // The diagnostics tell who created a TCP socket, which does not change.
             return if self.is_unix { PeerChange::Ended } else { PeerChange::Same };
         };
-        let Ok(reading) = self.reader.read(process) else { return PeerChange::Ended };
+        let executable = self.executable_of(process, now, age);
+        let Ok(reading) = self.reader.read(process, executable) else { return PeerChange::Ended };
         let same_user = reading.state.uid.is_none_or(|uid| Some(uid) == self.facts.uid);
         let same_group = reading.state.gid.is_none_or(|gid| Some(gid) == self.facts.gid);
         let same_place = reading.state.cgroup == first.state.cgroup && reading.executable == first.executable;
@@ -109,6 +139,19 @@ impl PeerIdentity {
             return PeerChange::Same;
         }
         PeerChange::Changed(self.reader.facts(&self.facts, Some(process), &reading))
+    }
+
+    /// Returns the file that the process runs, or ran at the last look if that is recent enough.
+    fn executable_of(&self, process: &PinnedProcess, now: ClockReading, age: ExecutableAge) -> Option<FileId> {
+        let mut last = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (ExecutableAge::Recent, Some(look)) = (age, *last)
+            && now.since(look.at) < RECENT
+        {
+            return look.file;
+        }
+        let file = self.reader.executable_of(process);
+        *last = Some(ExecutableLook { at: now, file });
+        file
     }
 
     /// Counts the connection in `open` until it ends, the first time that this is called. Returns false if `most`
@@ -134,5 +177,48 @@ struct ConnectionHold(Arc<AtomicUsize>);
 impl Drop for ConnectionHold {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    use std::time::SystemTime;
+
+    use super::super::executable::WantedExecutable;
+    use super::super::reader::PeerKernel;
+    use super::super::support::KernelSupport;
+    use super::*;
+
+    #[test]
+    fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_next_look() {
+        let shell = std::fs::canonicalize("/bin/sh").unwrap();
+        let wanted = vec![WantedExecutable { path: shell, digest: false }];
+        let kernel = Arc::new(PeerKernel::new(KernelSupport::probe()));
+        let reader = Arc::new(PeerReader::new(kernel, wanted));
+        let mut child =
+            Command::new("/bin/sh").args(["-c", "read line; exec cat"]).stdin(Stdio::piped()).spawn().unwrap();
+        let process = PinnedProcess::from_pid(child.id(), reader.support()).unwrap();
+        let reading = reader.read(&process, reader.executable_of(&process)).unwrap();
+        let facts = reader.facts(&PeerFacts::unknown(FactSource::Procfs), Some(&process), &reading);
+        let identity = PeerIdentity::new(&reader, facts, Some((Arc::new(process), reading)));
+        let at = |millis| ClockReading { boot: Duration::from_millis(millis), wall: SystemTime::UNIX_EPOCH };
+        assert_eq!(identity.compare(at(1_000), ExecutableAge::Recent), PeerChange::Same);
+
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"go\n").unwrap();
+        let executable = format!("/proc/{}/exe", child.id());
+        while !std::fs::read_link(&executable).unwrap().ends_with("cat") {
+            std::thread::yield_now();
+        }
+        assert_eq!(identity.compare(at(1_099), ExecutableAge::Recent), PeerChange::Same, "the last look is recent");
+        let is_changed = |millis, age| matches!(identity.compare(at(millis), age), PeerChange::Changed(now) if now.executable.is_none());
+        assert!(is_changed(1_099, ExecutableAge::Present));
+        assert!(is_changed(1_100, ExecutableAge::Recent), "the look of another request counts");
+        assert!(is_changed(1_250, ExecutableAge::Recent), "it is looked at again");
+        drop(stdin);
+        child.wait().unwrap();
+        assert_eq!(identity.compare(at(1_251), ExecutableAge::Recent), PeerChange::Ended);
     }
 }

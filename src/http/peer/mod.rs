@@ -19,7 +19,7 @@ pub(crate) use executable::WantedExecutable;
 pub(crate) use facts::PeerFacts;
 #[cfg(test)]
 pub(crate) use facts::{ExecutableFacts, FactSource};
-pub(crate) use identity::{PeerChange, PeerIdentity};
+pub(crate) use identity::{ExecutableAge, PeerChange, PeerIdentity};
 pub(crate) use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};
 pub(crate) use sock_diag::check_tcp_owners;

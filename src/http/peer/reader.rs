@@ -63,7 +63,7 @@ impl PeerReader {
     pub(crate) fn facts_of_process(&self, pid: u32) -> Option<PeerFacts> {
         let process = PinnedProcess::from_pid(pid, self.support()).ok()?;
         let groups = self.support().groups_of(pid);
-        let reading = self.read(&process).ok()?;
+        let reading = self.read(&process, self.executable_of(&process)).ok()?;
         let unread = PeerFacts { pid: Some(pid), groups: groups.into(), ..PeerFacts::unknown(FactSource::Procfs) };
         Some(self.facts(&unread, Some(&process), &reading))
     }
@@ -76,9 +76,18 @@ impl PeerReader {
         PinnedProcess::from_socket(socket, peer, self.support()).ok()
     }
 
-    /// Reads a process's state. The executable comes first: the state that follows proves that the process was alive.
-    pub(super) fn read(&self, process: &PinnedProcess) -> Result<PeerReading, ProcessEnded> {
-        let executable = self.executables.file_of(process.pid);
+    /// Returns the file that a process runs; `None` if it cannot be known, or no rule names an executable. The state that is
+    /// read after it proves that the process was alive.
+    pub(super) fn executable_of(&self, process: &PinnedProcess) -> Option<FileId> {
+        self.executables.file_of(process.pid)
+    }
+
+    /// Reads a process's state, beside its executable.
+    pub(super) fn read(
+        &self,
+        process: &PinnedProcess,
+        executable: Option<FileId>,
+    ) -> Result<PeerReading, ProcessEnded> {
         Ok(PeerReading { state: process.state(self.support())?, executable })
     }
 
