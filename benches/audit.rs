@@ -8,7 +8,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use keyward::audit::{AuditCaller, AuditNote, AuditRecord, Auditor, RecordKind, RunningDevice};
+use keyward::audit::{
+    AuditCaller, AuditNote, AuditRecord, AuditedRequest, Auditor, RecordKind, RequestFacts, RequestState, RunningDevice,
+};
 use keyward::clock::Clock;
 use keyward::health::Health;
 use keyward::metrics::Metrics;
@@ -51,8 +53,7 @@ async fn main() {
 }
 
 fn record(number: u64) -> AuditRecord {
-    AuditRecord {
-        kind: RecordKind::Request,
+    let facts = RequestFacts {
         id: number,
         part: "agent",
         listener: "proxy".into(),
@@ -60,9 +61,8 @@ fn record(number: u64) -> AuditRecord {
         method: "GET".to_owned(),
         path: "/v1/secret/data/team/web/production".to_owned(),
         caller: AuditCaller { uid: Some(1000), gid: Some(1000), pid: Some(4711), ..AuditCaller::default() },
-        note: AuditNote { session: Some("web".into()), accessor: Some("accessor".into()), ..AuditNote::default() },
-        status: None,
-        latency: None,
-        aborted: false,
-    }
+    };
+    let note = AuditNote { session: Some("web".into()), accessor: Some("accessor".into()), ..AuditNote::default() };
+    let state = RequestState { note, ..RequestState::default() };
+    AuditRecord { kind: RecordKind::Request, request: AuditedRequest::new(facts), state }
 }

@@ -1,5 +1,6 @@
 //! Lines of an audit: how a record is written and signed, and how foreign bytes are read back.
 
+use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -43,8 +44,13 @@ impl LineWriter {
         record: &AuditRecord,
         position: &mut ChainPosition,
     ) {
-        let start = self.begin(lines, at, record, position);
-        if let Some(accessor) = &record.note.accessor {
+        let start = self.begin(lines, at, position);
+        lines.extend_from_slice(b",\"type\":\"");
+        lines.extend_from_slice(record.kind.name().as_bytes());
+        lines.push(b'"');
+        append_members(lines, |lines| lines.extend_from_slice(record.request.json()));
+        append_members(lines, |lines| append_json(lines, &record.state));
+        if let Some(accessor) = &record.state.note.accessor {
             lines.extend_from_slice(b",\"accessor\":\"");
             lines.extend_from_slice(self.hash(accessor).as_bytes());
             lines.push(b'"');
@@ -60,18 +66,13 @@ impl LineWriter {
         record: &ChainRecord,
         position: &mut ChainPosition,
     ) {
-        let start = self.begin(lines, at, record, position);
+        let start = self.begin(lines, at, position);
+        append_members(lines, |lines| append_json(lines, record));
         self.end(lines, start, position);
     }
 
-    /// Appends the line up to the end of the record's fields; returns where it starts.
-    fn begin(
-        &mut self,
-        lines: &mut Vec<u8>,
-        at: SystemTime,
-        record: &impl Serialize,
-        position: &ChainPosition,
-    ) -> usize {
+    /// Appends the members that each line begins with; returns where it starts.
+    fn begin(&mut self, lines: &mut Vec<u8>, at: SystemTime, position: &ChainPosition) -> usize {
         let start = lines.len();
         let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         if self.second.0 != since.as_secs() {
@@ -79,19 +80,9 @@ impl LineWriter {
             text.pop();
             self.second = (since.as_secs(), text);
         }
-        let head = format!(
-            "{{\"v\":1,\"seq\":{},\"time\":\"{}.{:06}Z\",",
-            position.next,
-            self.second.1,
-            since.subsec_micros()
-        );
-        lines.extend_from_slice(head.as_bytes());
-        let fields = lines.len();
-        // Cannot fail: writing to a vector does not, and the records have no maps.
-        let _ = serde_json::to_writer(&mut *lines, record);
-        // The record's braces are those of the line.
-        lines.remove(fields);
-        lines.pop();
+        let (number, second, micros) = (position.next, &self.second.1, since.subsec_micros());
+        // Cannot fail: the lines are in memory.
+        let _ = write!(lines, "{{\"v\":1,\"seq\":{number},\"time\":\"{second}.{micros:06}Z\"");
         start
     }
 
@@ -109,6 +100,22 @@ impl LineWriter {
         }
         self.hashed.as_ref().map_or("", |(_, hash)| hash)
     }
+}
+
+/// Appends the members of a JSON object after those that a line has: a comma stands in place of the object's opening brace, and
+/// nothing in place of the closing one.
+fn append_members(lines: &mut Vec<u8>, append_object: impl FnOnce(&mut Vec<u8>)) {
+    let start = lines.len();
+    append_object(lines);
+    if let Some(brace) = lines.get_mut(start) {
+        *brace = b',';
+        lines.pop();
+    }
+}
+
+fn append_json(lines: &mut Vec<u8>, object: &impl Serialize) {
+    // Cannot fail: writing to a vector does not, and the records have no maps.
+    let _ = serde_json::to_writer(lines, object);
 }
 
 /// A line that was read.

@@ -1,17 +1,17 @@
 //! Audit: a record of each request that keyward serves or refuses, in a chain that shows every later change.
 //!
-//! A part notes what it knows of a request in the [`AuditSlot`] of the request; `http::audited` makes the records of it, and
+//! A part notes what it knows of a request in the [`AuditedRequest`] of the request; `http::audited` makes the records of it, and
 //! [`Auditor`] hands them to the devices. Each device has a thread, a queue of its own, and a chain: the MAC of a record is
 //! over its bytes and the MAC of the record before it.
 
 mod options;
 mod key;
 mod record;
+mod request;
 mod line;
 mod checkpoint;
 mod verify;
 mod read;
-mod slot;
 mod queue;
 mod device_task;
 mod metrics;
@@ -35,8 +35,10 @@ pub(crate) use metrics::AuditMetrics;
 pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
 pub(crate) use read::{DisplayedRecord, LineSplitter, list_files, read_lines};
 pub(crate) use record::redact_path;
-pub use record::{Attestation, AuditCaller, AuditNote, AuditRecord, AuditText, Decision, RecordKind};
-pub(crate) use slot::AuditSlot;
+pub use record::{
+    Attestation, AuditCaller, AuditNote, AuditRecord, AuditText, Decision, RecordKind, RequestFacts, RequestState,
+};
+pub use request::AuditedRequest;
 pub use verify::{Finding, FindingKind, Note, Place, Verifier, VerifyReport};
 
 #[cfg(test)]
@@ -45,8 +47,7 @@ mod tests {
 
     /// A record of a token read.
     pub(super) fn record(number: u64) -> AuditRecord {
-        AuditRecord {
-            kind: RecordKind::Response,
+        let facts = RequestFacts {
             id: number,
             part: "agent",
             listener: "api".into(),
@@ -54,14 +55,14 @@ mod tests {
             method: "GET".to_owned(),
             path: "/agent/v1/token".to_owned(),
             caller: AuditCaller { uid: Some(1000), gid: Some(1000), pid: Some(42), ..AuditCaller::default() },
-            note: AuditNote {
-                session: Some("web".into()),
-                accessor: Some("an-accessor".into()),
-                ..AuditNote::default()
-            },
+        };
+        let (session, accessor) = (Some("web".into()), Some("an-accessor".into()));
+        let state = RequestState {
+            note: AuditNote { session, accessor, ..AuditNote::default() },
             status: Some(200),
             latency: Some(std::time::Duration::from_micros(12)),
             aborted: false,
-        }
+        };
+        AuditRecord { kind: RecordKind::Response, request: AuditedRequest::new(facts), state }
     }
 }

@@ -7,26 +7,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::request::AuditedRequest;
+
 /// A request to keyward and the decision about it. Holds no secret: no query, no header, no body.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct AuditRecord {
     /// `request` before a request is forwarded, `response` when its status is known.
-    #[serde(rename = "type")]
     pub kind: RecordKind,
-    /// Number of the request in its process; a request and its response share it.
-    pub id: u64,
-    /// `agent`, `acl` or `gateway`.
-    pub part: &'static str,
-    /// Name of the listener.
-    pub listener: AuditText,
-    /// Use of the request, such as `token` or `proxy`.
-    pub route: &'static str,
-    /// Method as sent, shortened.
-    pub method: String,
-    /// Path without query, shortened, with tokens removed.
-    pub path: String,
-    /// Caller of the request.
-    pub caller: AuditCaller,
+    /// The request, which its records share.
+    pub request: AuditedRequest,
+    /// State of the request at this moment.
+    pub state: RequestState,
+}
+
+/// Members of a record that change while a request is handled.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct RequestState {
     /// Decision and its circumstances.
     #[serde(flatten)]
     pub note: AuditNote,
@@ -41,14 +37,42 @@ pub struct AuditRecord {
     pub aborted: bool,
 }
 
+/// Facts about a request that do not change while it is handled.
+#[derive(Debug, Clone, Serialize)]
+pub struct RequestFacts {
+    /// Number of the request in its process; a request and its response share it.
+    pub id: u64,
+    /// `agent`, `acl` or `gateway`.
+    pub part: &'static str,
+    /// Name of the listener.
+    pub listener: AuditText,
+    /// Use of the request, such as `token` or `proxy`.
+    pub route: &'static str,
+    /// Method as sent, shortened.
+    pub method: String,
+    /// Path without query, shortened, with tokens removed.
+    pub path: String,
+    /// Caller of the request.
+    pub caller: AuditCaller,
+}
+
 /// Moment of a record in the life of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// The request is about to be forwarded.
     Request,
     /// The response is about to be sent.
     Response,
+}
+
+impl RecordKind {
+    /// Name in a record.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+        }
+    }
 }
 
 /// Caller of a request, as the kernel tells it, and as its attestation names it.
@@ -102,9 +126,6 @@ pub struct AuditNote {
     /// Accessor of the token that is served, used or presented. It is written as a keyed hash.
     #[serde(skip)]
     pub accessor: Option<Arc<str>>,
-    /// Facts by which a configured caller was matched; they become part of the record's caller.
-    #[serde(skip)]
-    pub attested: Option<Attestation>,
     /// Name of the operation, such as `policy.create`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<&'static str>,

@@ -7,7 +7,9 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::server::{Peer, ResponseFuture};
-use crate::audit::{AuditCaller, AuditNote, AuditRecord, AuditSlot, Auditor, Decision, RecordKind, redact_path};
+use crate::audit::{
+    AuditCaller, AuditRecord, AuditedRequest, Auditor, Decision, RecordKind, RequestFacts, RequestState, redact_path,
+};
 
 /// How the requests of one listener are recorded.
 pub(crate) struct AuditedService<B> {
@@ -46,9 +48,8 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
         mut request: Request<Incoming>,
     ) -> ResponseFuture<B> {
         let route = (self.route)(request.uri().path());
-        let slot = AuditSlot::default();
-        let draft = AuditedRequest::new(self, &peer, &request, (route.unwrap_or("other"), slot.clone()));
-        request.extensions_mut().insert(slot);
+        let draft = ResponseDraft::new(self, &peer, &request, route.unwrap_or("other"));
+        request.extensions_mut().insert(draft.request.clone());
         match service(peer, request) {
             ResponseFuture::Ready(Some(response)) => self.settle(draft, route.is_some(), response),
             ResponseFuture::Waiting(inner) if route.is_some() => {
@@ -74,15 +75,15 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
     /// Records a response that was ready at once: nothing was forwarded for it.
     fn settle(
         self: &Arc<Self>,
-        mut draft: AuditedRequest<B>,
+        mut draft: ResponseDraft<B>,
         is_recorded: bool,
         response: Response<B>,
     ) -> ResponseFuture<B> {
         draft.is_done = true;
         if response.status().is_client_error() || response.status().is_server_error() {
-            draft.slot.note(|note| note.decision = Decision::Refused);
+            draft.request.note(|note| note.decision = Decision::Refused);
         }
-        let is_refused = draft.slot.get().decision == Decision::Refused;
+        let is_refused = draft.request.get().decision == Decision::Refused;
         if !is_recorded && !is_refused {
             return ResponseFuture::ready(response);
         }
@@ -105,57 +106,33 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
     }
 }
 
-/// Head of a request, as it is recorded. Dropped before its response, it records that.
-struct AuditedRequest<B: 'static> {
+/// Record of a response that is still to come. Dropped before that, it records that the request was aborted.
+struct ResponseDraft<B: 'static> {
     service: Arc<AuditedService<B>>,
     started: Instant,
-    id: u64,
-    route: &'static str,
-    method: String,
-    path: String,
-    caller: AuditCaller,
-    slot: AuditSlot,
+    request: AuditedRequest,
     is_done: bool,
 }
 
-impl<B> AuditedRequest<B> {
-    fn new(
-        service: &Arc<AuditedService<B>>,
-        peer: &Peer,
-        request: &Request<Incoming>,
-        (route, slot): (&'static str, AuditSlot),
-    ) -> Self {
-        Self {
-            service: Arc::clone(service),
-            started: Instant::now(),
+impl<B> ResponseDraft<B> {
+    fn new(service: &Arc<AuditedService<B>>, peer: &Peer, request: &Request<Incoming>, route: &'static str) -> Self {
+        let facts = RequestFacts {
             id: service.auditor.next_id(),
+            part: service.part,
+            listener: Arc::clone(&service.listener).into(),
             route,
             method: request.method().as_str().chars().take(LONGEST_METHOD).collect(),
             path: redact_path(request.uri().path()),
             caller: peer.into(),
-            slot,
-            is_done: false,
-        }
+        };
+        let (service, request) = (Arc::clone(service), AuditedRequest::new(facts));
+        Self { service, started: Instant::now(), request, is_done: false }
     }
 
     fn record(&self, kind: RecordKind, status: Option<u16>) -> AuditRecord {
-        let note: AuditNote = self.slot.get();
-        let uid = self.caller.uid.or(note.attested.as_ref().and_then(|attested| attested.uid));
-        let caller = AuditCaller { uid, attested: note.attested.clone(), ..self.caller.clone() };
-        AuditRecord {
-            kind,
-            id: self.id,
-            part: self.service.part,
-            listener: Arc::clone(&self.service.listener).into(),
-            route: self.route,
-            method: self.method.clone(),
-            path: self.path.clone(),
-            caller,
-            note,
-            status,
-            latency: status.map(|_| self.started.elapsed()),
-            aborted: false,
-        }
+        let latency = status.map(|_| self.started.elapsed());
+        let state = RequestState { note: self.request.get(), status, latency, aborted: false };
+        AuditRecord { kind, request: self.request.clone(), state }
     }
 
     /// Ends the request without a record of its response.
@@ -166,16 +143,17 @@ impl<B> AuditedRequest<B> {
     fn finish(mut self, status: http::StatusCode) {
         self.is_done = true;
         if self.service.decides_by_status && status.is_client_error() {
-            self.slot.note(|note| note.decision = Decision::Refused);
+            self.request.note(|note| note.decision = Decision::Refused);
         }
         self.service.auditor.record_response(self.record(RecordKind::Response, Some(status.as_u16())));
     }
 }
 
-impl<B> Drop for AuditedRequest<B> {
+impl<B> Drop for ResponseDraft<B> {
     fn drop(&mut self) {
         if !self.is_done {
-            let record = AuditRecord { aborted: true, ..self.record(RecordKind::Response, None) };
+            let mut record = self.record(RecordKind::Response, None);
+            record.state.aborted = true;
             self.service.auditor.record_response(record);
         }
     }

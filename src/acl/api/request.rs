@@ -20,7 +20,7 @@ use crate::acl::model::secret::{PlainSecret, SecretHash};
 use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::Caller;
 use crate::acl::store::Freshness;
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 
 /// Request for one operation.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct ApiRequest {
     namespace: Option<String>,
     body: Option<Incoming>,
     /// Slot for the audit.
-    pub(super) slot: Option<AuditSlot>,
+    pub(super) audited: Option<AuditedRequest>,
 }
 
 /// Longest name, in characters, that an error repeats.
@@ -87,7 +87,7 @@ impl ApiRequest {
             return Err(ApiError::UnknownPartition(name.chars().take(MAX_ECHOED).collect()));
         }
         let (secret_hash, body) = (OnceLock::new(), Some(body));
-        Ok(Self { operation, subject, query, secret, secret_hash, namespace, body, slot: None })
+        Ok(Self { operation, subject, query, secret, secret_hash, namespace, body, audited: None })
     }
 
     fn secret_hash(&self, service: &AclService) -> Option<&SecretHash> {
@@ -167,8 +167,8 @@ impl ApiRequest {
     pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
         let (service, secret) = (&state.service, self.secret.as_ref());
         let caller = service.authenticator().authenticate_hashed(self.secret_hash(service), secret, freshness).await?;
-        if let (Some(slot), Some(accessor)) = (&self.slot, caller.accessor()) {
-            slot.note(|note| note.accessor = Some(accessor.to_string().into()));
+        if let (Some(audited), Some(accessor)) = (&self.audited, caller.accessor()) {
+            audited.note(|note| note.accessor = Some(accessor.to_string().into()));
         }
         Ok(caller)
     }

@@ -18,7 +18,7 @@ use super::{blocking_query, dispatch, vault};
 use crate::acl::metrics::{AclMetrics, AclRequestLabels};
 use crate::acl::service::error::ServiceError;
 use crate::acl::store::Freshness;
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::http::server::{Peer, ResponseFuture};
 
 /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
@@ -59,8 +59,8 @@ impl Router {
                 return ResponseFuture::ready(response);
             }
         };
-        if let Some(slot) = AuditSlot::from_extensions(request.extensions()) {
-            slot.note(|note| note.operation = Some(operation.name()));
+        if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {
+            audited.note(|note| note.operation = Some(operation.name()));
         }
         let ctx = RouteCtx { router: Arc::clone(self), dialect, operation };
         if operation.is_login()
@@ -148,7 +148,7 @@ fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> Respons
         Ok(request) => request,
         Err(error) => return ResponseFuture::ready(ctx.finish(Err(error))),
     };
-    request.slot = AuditSlot::from_extensions(&head.extensions).cloned();
+    request.audited = AuditedRequest::from_extensions(&head.extensions).cloned();
     if !ctx.operation.is_read() {
         return ResponseFuture::waiting(async move {
             let mut result = write(ctx.state(), &mut request).await;
@@ -178,8 +178,8 @@ async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<Re
     };
     let (namespace, what) = (change.namespace.as_str(), &change.subject);
     let by = change.by.map(|accessor| accessor.to_string());
-    if let Some(slot) = &request.slot {
-        slot.note(|note| note.subject = Some(what.clone()));
+    if let Some(audited) = &request.audited {
+        audited.note(|note| note.subject = Some(what.clone()));
     }
     tracing::info!(event = "acl.changed", operation, namespace, what, by, "changed what tokens may do");
     Ok(change.response.into_http())

@@ -24,7 +24,7 @@ use crate::agent::caller_tokens::{CallerTokens, TokenMap};
 use crate::agent::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
 use crate::agent::json_response;
 use crate::agent::server_client::PathClass;
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::clock::Clock;
 use crate::http::guard::{self, Guard};
 use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
@@ -145,7 +145,7 @@ impl ProxyRouter {
         peer: &Peer,
         request: &'a Request<Incoming>,
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
-        let slot = AuditSlot::from_extensions(request.extensions());
+        let audited = AuditedRequest::from_extensions(request.extensions());
         let admitted = listener.guard.admit(peer, request);
         let local = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
         let cleared = self.cache.as_ref().filter(|_| cache_clear::PATHS.contains(&request.uri().path()));
@@ -171,7 +171,7 @@ impl ProxyRouter {
         if !is_permitted {
             return refuse_caller(caller.refuse_request("namespace", "name that namespace"));
         }
-        self.check_rules(operation, &rule_path, (&caller, limits), slot)?;
+        self.check_rules(operation, &rule_path, (&caller, limits), audited)?;
         let has_listener_key = local.key_as_token;
         let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
         let own_tokens = if with_session { self.own_tokens(&caller)? } else { None };
@@ -188,9 +188,9 @@ impl ProxyRouter {
             pid = peer.pid(),
             "a request is forwarded"
         );
-        if let (Some(slot), true) = (slot, with_session) {
+        if let (Some(audited), true) = (audited, with_session) {
             let token = tokens.current_token().ok();
-            slot.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
+            audited.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
         }
         let caller = Caller::new(*peer, listener.local);
         let path_class = PathClass::of(path.without_trailing_slash());
@@ -238,7 +238,8 @@ impl ProxyRouter {
         };
         if with_session {
             if let Err(violation @ RuleViolation::Protected(name)) = self.options.rules.check_session_token(rule_path) {
-                AuditSlot::from_extensions(request.extensions()).inspect(|slot| slot.refuse(violation.name()));
+                AuditedRequest::from_extensions(request.extensions())
+                    .inspect(|audited| audited.refuse(violation.name()));
                 return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
             }
             if has_query_token {
@@ -257,17 +258,17 @@ impl ProxyRouter {
         operation: Operation,
         path: &ApiPath<'_>,
         (caller, limits): (&AdmittedCaller<'_>, Option<&CallerProxyRules>),
-        slot: Option<&AuditSlot>,
+        audited: Option<&AuditedRequest>,
     ) -> Result<(), Box<Response<ProxyBody>>> {
         if let Err(violation) = self.options.rules.check(operation, path) {
-            slot.inspect(|slot| slot.refuse(violation.name()));
+            audited.inspect(|audited| audited.refuse(violation.name()));
             return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
         }
         if limits.is_some_and(|limits| limits.rules.check(operation, path).is_err()) {
             return refuse_caller(caller.refuse_request("path", "use that path and method"));
         }
         if path.is_login() && !self.options.logins {
-            slot.inspect(|slot| slot.refuse("logins"));
+            audited.inspect(|audited| audited.refuse("logins"));
             return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
         }
         Ok(())

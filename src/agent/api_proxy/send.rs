@@ -18,7 +18,7 @@ use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
 use crate::agent::token::{Generation, Token};
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
@@ -41,7 +41,7 @@ pub(super) struct PreparedRequest {
     /// Time to the head of the response.
     timeout: Duration,
     /// Slot for the audit.
-    slot: Option<AuditSlot>,
+    audited: Option<AuditedRequest>,
 }
 
 /// A response, and the login whose token it was requested with.
@@ -134,11 +134,11 @@ impl RequestSender {
         };
         match self.dialect.request_head(parts, options.has_listener_key, token.as_ref(), &body) {
             Some(head) => {
-                let slot = AuditSlot::from_extensions(&parts.extensions).cloned();
-                if let (Some(slot), Some(token)) = (&slot, &token) {
-                    slot.note(|note| note.accessor = token.token.accessor.as_deref().map(Arc::from));
+                let audited = AuditedRequest::from_extensions(&parts.extensions).cloned();
+                if let (Some(audited), Some(token)) = (&audited, &token) {
+                    audited.set_accessor(token.token.accessor.as_deref());
                 }
-                Ok(PreparedRequest { options, head, body, replay, token, timeout, slot })
+                Ok(PreparedRequest { options, head, body, replay, token, timeout, audited })
             }
             None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request names no path"))),
         }
@@ -170,12 +170,12 @@ impl RequestSender {
 
     /// Forwards a prepared request; after a 403, once more with a newer token.
     pub(super) async fn forward(&self, listener: &ProxyListener, prepared: PreparedRequest) -> TokenResponse {
-        let PreparedRequest { options, mut head, body, replay, token, timeout, slot } = prepared;
+        let PreparedRequest { options, mut head, body, replay, token, timeout, audited } = prepared;
         // A look-up returns the token by intent; it is redacted instead.
         let returns_token = options.returns_token;
         let filtered = move |token: &TokenHeader| (!returns_token).then(|| Arc::clone(&token.token));
         let filter = token.as_ref().and_then(filtered);
-        let first = self.send(&options, &head, body, timeout, slot.as_ref()).await;
+        let first = self.send(&options, &head, body, timeout, audited.as_ref()).await;
         let first = match first.and_then(|response| self.filter(response, filter.as_ref())) {
             Ok(response) => response,
             Err(response) => return (*response, None),
@@ -203,10 +203,10 @@ impl RequestSender {
             listener.replays.inc();
             self.dialect.set_token(&mut head, &newer);
             let filter = filtered(&newer);
-            if let Some(slot) = &slot {
-                slot.note(|note| note.accessor = newer.token.accessor.as_deref().map(Arc::from));
+            if let Some(audited) = &audited {
+                audited.set_accessor(newer.token.accessor.as_deref());
             }
-            let second = self.send(&options, &head, body, timeout, slot.as_ref()).await;
+            let second = self.send(&options, &head, body, timeout, audited.as_ref()).await;
             match second.and_then(|response| self.filter(response, filter.as_ref())) {
                 Ok(response) => {
                     (redact_lookup(&options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
@@ -227,13 +227,13 @@ impl RequestSender {
         head: &RequestHead,
         body: RequestBody,
         timeout: Duration,
-        slot: Option<&AuditSlot>,
+        audited: Option<&AuditedRequest>,
     ) -> Result<Response<ResponseBody>, Box<Response<ProxyBody>>> {
         let started = Instant::now();
         match self.forwarder.send(options.caller, head, body, timeout).await {
             Ok(mut response) => {
-                if let Some(slot) = slot {
-                    slot.note(|note| note.upstream_status = Some(response.status().as_u16()));
+                if let Some(audited) = audited {
+                    audited.note(|note| note.upstream_status = Some(response.status().as_u16()));
                 }
                 let outcome = UpstreamOutcome::Response(response.status());
                 self.recorder.record(options.path_class.index(), outcome, started.elapsed());

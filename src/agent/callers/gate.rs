@@ -13,7 +13,7 @@ use super::policy::CallerPolicy;
 use super::refusal::{CallerRefusal, describe};
 use super::rule::CallerRule;
 use super::usage::{CallerRegistry, CallerUsage};
-use crate::audit::{Attestation, AuditSlot};
+use crate::audit::{Attestation, AuditedRequest};
 use crate::clock::Clock;
 use crate::http::guard::LogThrottle;
 use crate::http::peer::{ExecutableAge, PeerChange, PeerFacts, PeerIdentity};
@@ -63,7 +63,7 @@ struct Admitted<'a> {
     at: usize,
     rule: &'a CallerRule,
     identity: &'a Arc<PeerIdentity>,
-    slot: Option<&'a AuditSlot>,
+    audited: Option<&'a AuditedRequest>,
 }
 
 /// Caller of a request that is answered later: its process may change meanwhile.
@@ -71,7 +71,7 @@ struct Admitted<'a> {
 pub struct WaitingCaller {
     gate: Arc<GateState>,
     identity: Arc<PeerIdentity>,
-    slot: Option<AuditSlot>,
+    audited: Option<AuditedRequest>,
 }
 
 impl WaitingCaller {
@@ -80,7 +80,7 @@ impl WaitingCaller {
     /// # Errors
     /// It has ended, or is another caller or none by now.
     pub(crate) fn check(&self) -> Result<(), CallerRefusal> {
-        let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), self.slot.as_ref(), refusal);
+        let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), self.audited.as_ref(), refusal);
         self.gate.identify(&self.identity, ExecutableAge::Present).map(drop).map_err(refuse)
     }
 }
@@ -115,18 +115,18 @@ impl CallerGate {
         routes: &[CallerRoute],
     ) -> Result<AdmittedCaller<'a>, CallerRefusal> {
         let Some(gate) = &self.0 else { return Ok(AdmittedCaller(None)) };
-        let slot = AuditSlot::from_extensions(request.extensions());
+        let audited = AuditedRequest::from_extensions(request.extensions());
         let Some(identity) = request.extensions().get::<Arc<PeerIdentity>>() else {
-            return Err(gate.refuse(None, None, slot, CallerRefusal::unattested()));
+            return Err(gate.refuse(None, None, audited, CallerRefusal::unattested()));
         };
         let facts = identity.facts();
         // A token that is handed out cannot be taken back; a later request can still be refused.
         let hands_out_token = routes.contains(&CallerRoute::Token);
         let age = if hands_out_token { ExecutableAge::Present } else { ExecutableAge::Recent };
         let identified = gate.identify(identity, age);
-        let (at, rule) = identified.map_err(|(at, refusal)| gate.refuse(at, Some(facts), slot, refusal))?;
-        slot.inspect(|slot| slot.note(|note| note.attested = Some(attestation(rule, facts))));
-        let refuse = |refusal| gate.refuse(Some(at), Some(facts), slot, refusal);
+        let (at, rule) = identified.map_err(|(at, refusal)| gate.refuse(at, Some(facts), audited, refusal))?;
+        audited.inspect(|audited| audited.attest(attestation(rule, facts)));
+        let refuse = |refusal| gate.refuse(Some(at), Some(facts), audited, refusal);
         let Some(route) = routes.iter().find(|route| rule.grants.routes.contains(route)) else {
             return Err(refuse(CallerRefusal::route(rule, routes, facts)));
         };
@@ -143,7 +143,7 @@ impl CallerGate {
         if let Some((_, counter)) = counters.admitted.iter().find(|(admitted, _)| admitted == route) {
             counter.inc();
         }
-        Ok(AdmittedCaller(Some(Admitted { gate, at, rule, identity, slot })))
+        Ok(AdmittedCaller(Some(Admitted { gate, at, rule, identity, audited })))
     }
 
     /// Publishes the callers' status and connections.
@@ -188,10 +188,10 @@ impl GateState {
         &self,
         at: Option<usize>,
         facts: Option<&PeerFacts>,
-        slot: Option<&AuditSlot>,
+        audited: Option<&AuditedRequest>,
         refusal: CallerRefusal,
     ) -> CallerRefusal {
-        slot.inspect(|slot| slot.refuse(refusal.reason));
+        audited.inspect(|audited| audited.refuse(refusal.reason));
         let rule = at.and_then(|at| self.policy.rules().get(at));
         let usage = at.and_then(|at| self.callers.get(at)).map_or(&self.unmatched, |counters| &counters.usage);
         usage.refused.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl GateState {
 
 impl Admitted<'_> {
     fn refuse(&self, refusal: CallerRefusal) -> CallerRefusal {
-        self.gate.refuse(Some(self.at), Some(self.identity.facts()), self.slot, refusal)
+        self.gate.refuse(Some(self.at), Some(self.identity.facts()), self.audited, refusal)
     }
 }
 
@@ -250,8 +250,8 @@ impl<'a> AdmittedCaller<'a> {
 
     /// Returns the caller of a response that follows later; `None` without a policy.
     pub(crate) fn to_waiting(self) -> Option<WaitingCaller> {
-        let Admitted { gate, identity, slot, .. } = self.0?;
-        Some(WaitingCaller { gate: Arc::clone(gate), identity: Arc::clone(identity), slot: slot.cloned() })
+        let Admitted { gate, identity, audited, .. } = self.0?;
+        Some(WaitingCaller { gate: Arc::clone(gate), identity: Arc::clone(identity), audited: audited.cloned() })
     }
 
     /// Refuses a session that it may not use.

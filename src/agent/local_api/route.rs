@@ -19,7 +19,7 @@ use crate::agent::caller_tokens::TokenMap;
 use crate::agent::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
 use crate::agent::json_response::{Errors, error, method_not_allowed, rejected, retry_later};
 use crate::agent::token::SessionHandle;
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::http::guard::{Guard, LocalCaller};
 use crate::http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
 
@@ -187,7 +187,7 @@ impl Api {
         let answer = Arc::clone(&reader).wait(after, wait, self.deps.stop.clone());
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let waiting = refresh_signal.demand().wait();
-        let slot = AuditSlot::from_extensions(request.extensions()).cloned();
+        let audited = AuditedRequest::from_extensions(request.extensions()).cloned();
         let (caller, name): (_, Arc<str>) = (caller.caller.to_waiting(), name.into());
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
@@ -197,7 +197,7 @@ impl Api {
                 answer = answer => answer,
                 () = created => reader.now(),
             };
-            slot.inspect(|slot| note_token(slot, &name, &watch));
+            audited.inspect(|audited| note_token(audited, &name, &watch));
             match caller.map_or(Ok(()), |caller| caller.check()) {
                 Ok(()) => answer,
                 Err(refusal) => refusal.to_response(),
@@ -289,8 +289,8 @@ impl Api {
         (session, served): (&str, &ServedSession),
         request: &Request<B>,
     ) {
-        if let Some(slot) = AuditSlot::from_extensions(request.extensions()) {
-            note_token(slot, &session.into(), &served.handle.watch);
+        if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {
+            note_token(audited, &session.into(), &served.handle.watch);
         }
         tracing::debug!(
             event = "local.granted",

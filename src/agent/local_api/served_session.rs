@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::token::TokenReader;
 use crate::agent::token::{SessionHandle, TokenWatch};
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::clock::Clock;
 use crate::credential_watch::Availability;
 
@@ -31,10 +31,10 @@ impl ServedSession {
 }
 
 /// Notes the token that is served for the audit.
-pub(super) fn note_token(slot: &AuditSlot, session: &Arc<str>, watch: &TokenWatch) {
+pub(super) fn note_token(audited: &AuditedRequest, session: &Arc<str>, watch: &TokenWatch) {
     watch.with(|reading| match &reading.availability {
-        Availability::Available(token) => slot.use_token(session, token.accessor.as_deref()),
-        Availability::Unavailable { .. } => slot.use_token(session, None),
+        Availability::Available(token) => audited.use_token(session, token.accessor.as_deref()),
+        Availability::Unavailable { .. } => audited.use_token(session, None),
     });
 }
 

@@ -1,7 +1,10 @@
 //! Records of the connections of one listener for systemd, which are no HTTP.
 
 use super::PeerName;
-use crate::audit::{AuditNote, AuditRecord, AuditUnavailable, Auditor, Decision, RecordKind, redact_path};
+use crate::audit::{
+    AuditNote, AuditRecord, AuditUnavailable, AuditedRequest, Auditor, Decision, RecordKind, RequestFacts,
+    RequestState, redact_path,
+};
 use crate::http::server::Peer;
 
 /// Record of a connection. Without an audit device there is none.
@@ -20,19 +23,19 @@ impl<'a> ConnectionRecord<'a> {
     ) -> Self {
         let path = name.map(|name| format!("/unit/{}/{}", name.unit, name.credential)).unwrap_or_default();
         let decision = if refused.is_some() { Decision::Refused } else { Decision::Granted };
-        let record = auditor.is_on().then(|| AuditRecord {
-            kind: RecordKind::Response,
-            id: auditor.next_id(),
-            part: "agent",
-            listener: listener.into(),
-            route: "systemd_credential",
-            method: String::new(),
-            path: redact_path(&path),
-            caller: peer.into(),
-            note: AuditNote { decision, rule: refused.map(Into::into), ..AuditNote::default() },
-            status: None,
-            latency: None,
-            aborted: false,
+        let record = auditor.is_on().then(|| {
+            let facts = RequestFacts {
+                id: auditor.next_id(),
+                part: "agent",
+                listener: listener.into(),
+                route: "systemd_credential",
+                method: String::new(),
+                path: redact_path(&path),
+                caller: peer.into(),
+            };
+            let note = AuditNote { decision, rule: refused.map(Into::into), ..AuditNote::default() };
+            let state = RequestState { note, ..RequestState::default() };
+            AuditRecord { kind: RecordKind::Response, request: AuditedRequest::new(facts), state }
         });
         Self { auditor, record }
     }

@@ -72,8 +72,8 @@ impl CallForwarder {
         let mut response = match outcome {
             Ok(CallOutcome { replacement, response }) => {
                 let call = replacement.as_ref().unwrap_or(call);
-                if let Some(slot) = &call.slot {
-                    slot.note(|note| note.upstream_status = Some(response.status().as_u16()));
+                if let Some(audited) = &call.audited {
+                    audited.note(|note| note.upstream_status = Some(response.status().as_u16()));
                 }
                 tracing::debug!(
                     event = "gateway.forwarded",

@@ -62,7 +62,7 @@ impl PageFetcher {
                 method: Method::GET,
                 target,
                 headers: headers.clone(),
-                slot: call.slot.clone(),
+                audited: call.audited.clone(),
             };
             let response = self.upstream.call(&page_call, CallerBody::empty()).await?;
             if response.status() != StatusCode::OK {

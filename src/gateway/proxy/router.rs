@@ -17,7 +17,7 @@ use super::response::{self, error_response, method_not_allowed};
 use super::token_making::{self, Exemption};
 use super::upstream_call::UpstreamCall;
 use super::usage_stats::UsageStats;
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::gateway::local_token::{AcceptedTokens, MatchedToken};
@@ -97,7 +97,7 @@ impl GatewayRouter {
         let (origin, merge_pages) =
             (gateway_origin(&parts.headers), self.forwarder.merges_pages(&parts.method, &target, &parts.headers));
         let mut call = UpstreamCall::new(Caller::new(*peer, listener.address), parts.method, target, parts.headers);
-        call.slot = AuditSlot::from_extensions(&parts.extensions).cloned();
+        call.audited = AuditedRequest::from_extensions(&parts.extensions).cloned();
         let (forwarder, listener) = (Arc::clone(&self.forwarder), Arc::clone(listener));
         ResponseFuture::waiting(async move {
             let response = forwarder.forward(&client, &call, origin.as_deref(), merge_pages, body).await;

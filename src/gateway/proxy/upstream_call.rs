@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, Method, Response};
 use super::body::GatewayBody;
 use super::path;
 use super::rate_limiter::RequestClass;
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::gateway::actions::{ApiCall, DeprecatedCall, Replacement};
 use crate::gateway::jsonapi_error::MEDIA_TYPE;
 use crate::gateway::platform_token::PlatformToken;
@@ -23,7 +23,7 @@ pub(super) struct UpstreamCall {
     pub(super) target: PathAndQuery,
     pub(super) headers: HeaderMap,
     /// Slot for the audit.
-    pub(super) slot: Option<AuditSlot>,
+    pub(super) audited: Option<AuditedRequest>,
 }
 
 /// Request header that asks for all pages of a list in one response, with the value `true`.
@@ -44,7 +44,7 @@ impl UpstreamCall {
     pub(super) fn new(caller: Caller, method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
         remove_all(&mut headers, is_gateway_header);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        Self { caller, method, target, headers, slot: None }
+        Self { caller, method, target, headers, audited: None }
     }
 
     /// Creates a `GET` call of the gateway's own.
@@ -94,6 +94,6 @@ impl UpstreamCall {
             headers.remove(CONTENT_TYPE);
             headers.remove(CONTENT_LENGTH);
         }
-        Some((Self { caller: self.caller, method, target, headers, slot: self.slot.clone() }, drops_body))
+        Some((Self { caller: self.caller, method, target, headers, audited: self.audited.clone() }, drops_body))
     }
 }

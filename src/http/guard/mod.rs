@@ -19,7 +19,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, StatusCode};
 
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
 use crate::secret;
 pub(crate) use connection::is_end_to_end;
@@ -182,8 +182,8 @@ impl Guard {
     pub(crate) fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| {
             self.count(peer, request, refusal);
-            if let Some(slot) = AuditSlot::from_extensions(request.extensions()) {
-                slot.refuse(refusal.reason);
+            if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {
+                audited.refuse(refusal.reason);
             }
         })
     }

@@ -186,10 +186,10 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::SystemTime;
 
-    use super::super::executable::WantedExecutable;
-    use super::super::reader::PeerKernel;
-    use super::super::support::KernelSupport;
     use super::*;
+    use crate::http::peer::executable::WantedExecutable;
+    use crate::http::peer::reader::PeerKernel;
+    use crate::http::peer::support::KernelSupport;
 
     #[test]
     fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_next_look() {

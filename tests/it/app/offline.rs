@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::binary::{Binary, eventually, run, saves_its_token};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -28,7 +28,8 @@ fn a_killed_agent_serves_and_renders_saved_secrets_while_the_server_is_unavailab
         let lease = eventually(LIMIT, || answered(&proxy, "terraform/creds/deploy", "MISS"));
         eventually(LIMIT, || std::fs::read_to_string(&rendered).map_err(|error| error.to_string()));
         let state = folder.path().join("state");
-        for name in ["web.state", "vault.answers", "web.secrets"] {
+        saves_its_token(&state.join("web.state"));
+        for name in ["vault.answers", "web.secrets"] {
             eventually(LIMIT, || state.join(name).is_file().then_some(()).ok_or_else(|| agent.output()));
         }
         // A reload that changes the listener passes its cache on through the file.

@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::binary::saves_its_token;
+
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
 /// Kills of a run of the whole suite; `KEYWARD_KILLS=100` is the published figure.
@@ -195,9 +197,7 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
     systemd.start();
     let Outcome::Token(token) = request(&path).await else { panic!("no token: {}", systemd.log()) };
     let state = systemd.folder.path().join("web.state");
-    while !state.exists() {
-        tokio::time::sleep(PERIOD).await;
-    }
+    tokio::task::block_in_place(|| saves_its_token(&state));
 
     let kills = kills();
     let mut moments = Vec::new();

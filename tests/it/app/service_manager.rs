@@ -9,7 +9,7 @@ use keyward::emulators::secrets::Operation;
 use rustix::process::Signal;
 
 use crate::harness::agent::Agent;
-use crate::harness::binary::{ask, eventually};
+use crate::harness::binary::{ask, eventually, saves_its_token};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// The other end of `NOTIFY_SOCKET` (`sd_notify(3)`).
@@ -335,11 +335,7 @@ fn a_killed_agent_restores_its_sealed_token() {
             text.replace("mount = \"azure\"", key)
         });
         let token = agent.sink("token");
-        // The token is served before it is saved: no caller waits for a disk.
-        eventually(Duration::from_secs(30), || match std::fs::read_to_string(agent.path("state/web.state")) {
-            Ok(text) if text.contains("\"token\"") => Ok(()),
-            other => Err(format!("{other:?}")),
-        });
+        saves_its_token(&agent.path("state/web.state"));
         agent.binary.signal(Signal::KILL);
         agent.binary.ended(Duration::from_secs(5));
         assert!(agent.socket().exists(), "nobody removed it");

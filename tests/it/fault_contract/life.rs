@@ -10,7 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use super::case::{Case, Setup, case, now, token};
 use super::record::Invariant;
-use crate::harness::binary::{eventually, run};
+use crate::harness::binary::{eventually, run, saves_its_token};
 use crate::harness::chaos::Fault;
 
 fn long() -> Setup<'static> {
@@ -43,6 +43,7 @@ fn f33_a_killed_agent_serves_its_token_again_without_a_login() {
     case("F33", |case| {
         case.ready(&long());
         let first = served(case);
+        saves_its_token(&case.path("web.state"));
         case.inject(|case| {
             case.expect(|expected| (expected.up, expected.serves) = (false, false));
             case.agent().signal(Signal::KILL);

@@ -135,6 +135,15 @@ pub(crate) fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result
     }
 }
 
+/// Waits until a session's state file has its token, which is served before it is saved: no caller waits for a disk.
+#[track_caller]
+pub(crate) fn saves_its_token(state: &Path) {
+    eventually(Duration::from_secs(30), || match std::fs::read_to_string(state) {
+        Ok(text) if text.contains("\"token\"") => Ok(()),
+        other => Err(format!("{}: {other:?}", state.display())),
+    });
+}
+
 /// One request on a unix socket: status and body.
 pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Result<(u16, String), String> {
     let mut stream = UnixStream::connect(socket).map_err(|error| format!("{}: {error}", socket.display()))?;

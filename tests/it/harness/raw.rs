@@ -107,6 +107,12 @@ impl Raw {
     /// Returns true if the other side closes the connection within `time` without sending a byte.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
         let mut byte = [0];
-        matches!(tokio::time::timeout(time, self.0.read(&mut byte)).await, Ok(Ok(0) | Err(_)))
+        match tokio::time::timeout(time, self.0.read(&mut byte)).await {
+            Ok(Ok(0) | Err(_)) => true,
+            other => {
+                eprintln!("the connection is open after {time:?}: {other:?} {byte:?}");
+                false
+            }
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::acl::model::secret::PlainSecret;
 use crate::acl::service::caller::LiveToken;
 use crate::acl::service::lists::Omitted;
 use crate::acl::store::Freshness;
-use crate::audit::AuditSlot;
+use crate::audit::AuditedRequest;
 
 static TOKEN_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-vault-token"),
@@ -74,9 +74,9 @@ async fn authenticate(state: &ApiState, head: &Parts) -> Result<(LiveToken, Plai
         .live_token_by_secret(&secret, Freshness::Linearizable)
         .await?
         .ok_or(ApiError::UnknownToken)?;
-    if let Some(slot) = AuditSlot::from_extensions(&head.extensions) {
+    if let Some(audited) = AuditedRequest::from_extensions(&head.extensions) {
         let accessor = live.token.value.immutable().accessor_id.to_string();
-        slot.note(|note| note.accessor = Some(accessor.into()));
+        audited.note(|note| note.accessor = Some(accessor.into()));
     }
     Ok((live, secret))
 }

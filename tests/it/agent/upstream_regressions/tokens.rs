@@ -6,7 +6,7 @@ use keyward::emulators::secrets::{CannedResponse, Operation};
 use rustix::process::Signal;
 
 use crate::harness::agent::Agent;
-use crate::harness::binary::{ask, eventually};
+use crate::harness::binary::{ask, eventually, saves_its_token};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -52,10 +52,7 @@ fn an_agent_that_starts_during_an_outage_serves_its_saved_token() {
             text.replace("mount = \"azure\"", "mount = \"azure\"\nseal_key_file = \"FOLDER/seal.key\"")
         });
         let token = agent.sink("token");
-        eventually(LIMIT, || match std::fs::read_to_string(agent.path("state/web.state")) {
-            Ok(text) if text.contains("\"token\"") => Ok(()),
-            other => Err(format!("{other:?}")),
-        });
+        saves_its_token(&agent.path("state/web.state"));
         agent.binary.signal(Signal::KILL);
         agent.binary.ended(LIMIT);
         world.block_on(world.secrets.faults().go_away());
