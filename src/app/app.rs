@@ -213,8 +213,9 @@ fn start_services(
         Ok(())
     });
     if shared.launcher.has_spawner() {
-        let watching =
-            spawner::watch(shared.launcher.clone(), shared.health.clone(), metrics.clone(), services.stop_token());
+        let (launcher, executables) = (shared.launcher.clone(), shared.executables.clone());
+        let reports = (shared.health.clone(), metrics.clone());
+        let watching = spawner::watch(launcher, executables, reports, services.stop_token());
         services.start("spawner", watching);
     }
     let stop = services.stop_token();

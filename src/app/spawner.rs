@@ -1,9 +1,10 @@
-//! Reports the end of the spawner, after which no program can be started and no executable opened.
+//! Reports the end of the spawner, after which no program can be started and no executable opened, and its silence.
 
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::command::Launcher;
+use crate::command::{ExecutableOpener, Launcher};
 use crate::error_code::ErrorCode;
 use crate::health::Health;
 use crate::metrics::{MetricRegistry, MetricSet, Metrics};
@@ -26,28 +27,46 @@ impl MetricSet for SpawnerMetrics {
     }
 }
 
-/// Waits for the end of the spawner, and reports it in log, status and readiness: the programs have ended with it, and the
-/// agent, which has given up its rights, cannot start another spawner.
+/// Reports in log, status and readiness when the spawner ends: the programs have ended with it, and the agent, which has given
+/// up its rights, cannot start another one. Warns in the status while it does not answer.
 pub(super) async fn watch(
     launcher: Launcher,
-    health: Health,
-    metrics: Metrics,
+    executables: ExecutableOpener,
+    (health, metrics): (Health, Metrics),
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let up = metrics.get::<SpawnerMetrics>().up.clone();
     up.set(1);
     let component = health.register("spawner", true, "");
     component.ready();
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = launcher.spawner_ended() => {
-            up.set(0);
-            tracing::error!(event = "spawner.ended", "{ENDED}");
-            component.failed(ErrorCode::ProcessNotStarted, ENDED);
-            stop.cancelled().await;
+    let mut silence = executables.silence();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = launcher.spawner_ended() => {
+                up.set(0);
+                tracing::error!(event = "spawner.ended", "{ENDED}");
+                component.failed(ErrorCode::ProcessNotStarted, ENDED);
+                stop.cancelled().await;
+            }
+            is_silent = changed(&mut silence) => {
+                if is_silent { component.warn(None, SILENT) } else { component.clear_warning() }
+            }
         }
     }
     Ok(())
 }
 
+/// Waits until the spawner falls silent or answers again; forever where none is asked.
+async fn changed(silence: &mut Option<watch::Receiver<bool>>) -> bool {
+    let Some(silence) = silence else { return std::future::pending().await };
+    match silence.changed().await {
+        Ok(()) => *silence.borrow_and_update(),
+        Err(_) => std::future::pending().await,
+    }
+}
+
 const ENDED: &str = "the spawner has ended, and its programs with it; callers that are known by their executables are refused; restart keyward";
+
+const SILENT: &str = "the spawner does not answer: callers that are known by their executables are refused; is the process stopped? \
+     Continue it, or restart keyward";

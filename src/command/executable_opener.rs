@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{CapabilitySet, capabilities};
+use tokio::sync::watch;
 
 use super::executable_messages::{ExecutableAccess, OpenReply, OpenRequest};
 use crate::clock::{Clock, ClockReading};
@@ -25,6 +26,8 @@ pub(crate) struct ExecutableOpener(Option<Arc<RemoteOpener>>);
 struct RemoteOpener {
     requests: Mutex<Requests>,
     opens_all: bool,
+    /// True while the spawner does not answer.
+    is_silent: watch::Sender<bool>,
 }
 
 /// Socket to the spawner. A request is a message, and so is a reply.
@@ -55,7 +58,8 @@ impl ExecutableOpener {
         set_socket_timeout(&ours, Timeout::Recv, Some(TIMEOUT))?;
         set_socket_timeout(&ours, Timeout::Send, Some(TIMEOUT))?;
         let requests = Mutex::new(Requests { socket: ours, last: 0, timed_out: None, outage: Outage::default() });
-        Ok((Self(Some(Arc::new(RemoteOpener { requests, opens_all: has_capability() }))), theirs))
+        let remote = RemoteOpener { requests, opens_all: has_capability(), is_silent: watch::Sender::new(false) };
+        Ok((Self(Some(Arc::new(remote))), theirs))
     }
 
     /// Returns true if those of other users' processes are opened too: `CAP_SYS_PTRACE`.
@@ -72,9 +76,18 @@ impl ExecutableOpener {
         match &self.0 {
             None => open_here(pid, access).map(File::from),
             Some(remote) => {
-                remote.requests.lock().unwrap_or_else(PoisonError::into_inner).open(pid, access).map(File::from)
+                let mut requests = remote.requests.lock().unwrap_or_else(PoisonError::into_inner);
+                let opened = requests.open(pid, access);
+                let is_silent = requests.timed_out.is_some();
+                remote.is_silent.send_if_modified(|was| std::mem::replace(was, is_silent) != is_silent);
+                opened.map(File::from)
             }
         }
+    }
+
+    /// Watches if the spawner does not answer; `None` where this process opens executables itself.
+    pub(crate) fn silence(&self) -> Option<watch::Receiver<bool>> {
+        self.0.as_ref().map(|remote| remote.is_silent.subscribe())
     }
 }
 
@@ -181,6 +194,7 @@ mod tests {
             let error = opener.open(std::process::id(), ExecutableAccess::Identity).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         }
+        assert!(*opener.silence().unwrap().borrow());
         let access = ExecutableAccess::Identity;
         let asked = OpenRequest { number: 1, pid: std::process::id(), access };
         assert_eq!(OpenRequest::receive(&socket).unwrap(), Some(asked));

@@ -278,7 +278,8 @@ fn callers_are_known_by_their_executables_in_a_complete_sandbox_until_the_spawne
         let agent = Agent::start(&world, &[], |text| {
             with_sandbox(&text, "enforce")
                 + &format!(
-                    "[caller.tests]\nexecutable = \"{ours}\"\nsha256 = \"{}\"\nroutes = [\"token\", \"status\"]\n",
+                    "[caller.tests]\nexecutable = \"{ours}\"\nsha256 = \"{}\"\nroutes = [\"token\", \"status\"]\n\
+                     [caller.root]\nuid = \"0\"\nroutes = [\"status\"]\n",
                     sha256(&ours),
                 )
         });
@@ -303,6 +304,10 @@ fn callers_are_known_by_their_executables_in_a_complete_sandbox_until_the_spawne
         });
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 403);
         agent.logs("event=\"spawner.silent\"");
+        eventually(LIMIT, || match &agent.get("/agent/v1/status")["components"]["spawner"]["warning"] {
+            warning if warning.to_string().contains("does not answer") => Ok(()),
+            warning => Err(warning.to_string()),
+        });
         kill_process(spawner, Signal::KILL).unwrap();
         agent.logs("event=\"spawner.ended\"");
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 403);
