@@ -1,4 +1,5 @@
-//! Reports the end of the spawner, after which no program can be started and no executable opened, and its silence.
+//! Reports the end of the spawner, after which no program can be started and no executable opened, and the time
+//! for which it does not answer.
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
@@ -8,6 +9,7 @@ use crate::command::{ExecutableOpener, Launcher};
 use crate::error_code::ErrorCode;
 use crate::health::Health;
 use crate::metrics::{MetricRegistry, MetricSet, Metrics};
+use crate::outage::Outage;
 
 /// Metrics of the spawner.
 #[derive(Debug, Clone)]
@@ -28,7 +30,7 @@ impl MetricSet for SpawnerMetrics {
 }
 
 /// Reports in log, status and readiness when the spawner ends: the programs have ended with it, and the agent, which has given
-/// up its rights, cannot start another one. Warns in the status while it does not answer.
+/// up its rights, cannot start another one. While it does not answer, log and status warn.
 pub(super) async fn watch(
     launcher: Launcher,
     executables: ExecutableOpener,
@@ -39,7 +41,7 @@ pub(super) async fn watch(
     up.set(1);
     let component = health.register("spawner", true, "");
     component.ready();
-    let mut silence = executables.silence();
+    let (mut silence, mut outage) = (executables.silence(), Outage::default());
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -50,7 +52,15 @@ pub(super) async fn watch(
                 stop.cancelled().await;
             }
             is_silent = changed(&mut silence) => {
-                if is_silent { component.warn(None, SILENT) } else { component.clear_warning() }
+                if is_silent {
+                    outage.begin(health.now());
+                    tracing::error!(event = "spawner.silent", "{SILENT}");
+                    component.warn(None, SILENT);
+                } else {
+                    let lasted_seconds = outage.end(health.now());
+                    tracing::info!(event = "spawner.recovered", lasted_seconds, "the spawner answers again");
+                    component.clear_warning();
+                }
             }
         }
     }
@@ -68,5 +78,5 @@ async fn changed(silence: &mut Option<watch::Receiver<bool>>) -> bool {
 
 const ENDED: &str = "the spawner has ended, and its programs with it; callers that are known by their executables are refused; restart keyward";
 
-const SILENT: &str = "the spawner does not answer: callers that are known by their executables are refused; is the process stopped? \
+const SILENT: &str = "the spawner does not answer within a second: callers that are known by their executables are refused; is the process stopped? \
      Continue it, or restart keyward";

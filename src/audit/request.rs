@@ -63,8 +63,8 @@ impl AuditedRequest {
         });
     }
 
-    /// Returns the note.
-    pub(crate) fn get(&self) -> AuditNote {
+    /// Returns the note as it is now.
+    pub(crate) fn current_note(&self) -> AuditNote {
         self.0.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

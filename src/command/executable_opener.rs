@@ -15,7 +15,6 @@ use tokio::sync::watch;
 
 use super::executable_messages::{ExecutableAccess, OpenReply, OpenRequest};
 use crate::clock::{Clock, ClockReading};
-use crate::outage::Outage;
 
 /// Opens executables. The default one opens them in this process; clones share a spawner.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +37,6 @@ struct Requests {
     last: u64,
     /// When a request timed out last, if none was answered since.
     timed_out: Option<ClockReading>,
-    outage: Outage,
 }
 
 /// Time for the spawner to open a file. Requests of all callers wait meanwhile.
@@ -57,7 +55,7 @@ impl ExecutableOpener {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         set_socket_timeout(&ours, Timeout::Recv, Some(TIMEOUT))?;
         set_socket_timeout(&ours, Timeout::Send, Some(TIMEOUT))?;
-        let requests = Mutex::new(Requests { socket: ours, last: 0, timed_out: None, outage: Outage::default() });
+        let requests = Mutex::new(Requests { socket: ours, last: 0, timed_out: None });
         let remote = RemoteOpener { requests, opens_all: has_capability(), is_silent: watch::Sender::new(false) };
         Ok((Self(Some(Arc::new(remote))), theirs))
     }
@@ -105,27 +103,16 @@ fn open_here(pid: u32, access: ExecutableAccess) -> io::Result<OwnedFd> {
 
 impl Requests {
     fn open(&mut self, pid: u32, access: ExecutableAccess) -> io::Result<OwnedFd> {
-        let now = Clock::System.now();
-        if self.timed_out.is_some_and(|since| now.since(since) < PAUSE) {
+        if self.timed_out.is_some_and(|since| Clock::System.now().since(since) < PAUSE) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         match self.ask(pid, access) {
             Ok(opened) => {
                 self.timed_out = None;
-                if let Some(lasted_seconds) = self.outage.end(now) {
-                    tracing::info!(event = "spawner.recovered", lasted_seconds, "the spawner answers again");
-                }
                 opened
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.timed_out = Some(Clock::System.now());
-                if self.outage.begin(now) {
-                    tracing::error!(
-                        event = "spawner.silent",
-                        "the spawner does not answer within a second: callers that are known by their executables are refused; \
-                         is the process stopped? Continue it, or restart keyward"
-                    );
-                }
                 Err(io::ErrorKind::TimedOut.into())
             }
             Err(error) => Err(error),

@@ -83,7 +83,7 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
         if response.status().is_client_error() || response.status().is_server_error() {
             draft.request.note(|note| note.decision = Decision::Refused);
         }
-        let is_refused = draft.request.get().decision == Decision::Refused;
+        let is_refused = draft.request.current_note().decision == Decision::Refused;
         if !is_recorded && !is_refused {
             return ResponseFuture::ready(response);
         }
@@ -131,7 +131,7 @@ impl<B> ResponseDraft<B> {
 
     fn record(&self, kind: RecordKind, status: Option<u16>) -> AuditRecord {
         let latency = status.map(|_| self.started.elapsed());
-        let state = RequestState { note: self.request.get(), status, latency, aborted: false };
+        let state = RequestState { note: self.request.current_note(), status, latency, aborted: false };
         AuditRecord { kind, request: self.request.clone(), state }
     }
 

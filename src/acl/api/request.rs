@@ -36,7 +36,7 @@ pub(super) struct ApiRequest {
     /// Namespace of the query or a header.
     namespace: Option<String>,
     body: Option<Incoming>,
-    /// Slot for the audit.
+    /// The request as its audit records it; `None` without an audit.
     pub(super) audited: Option<AuditedRequest>,
 }
 
@@ -168,7 +168,7 @@ impl ApiRequest {
         let (service, secret) = (&state.service, self.secret.as_ref());
         let caller = service.authenticator().authenticate_hashed(self.secret_hash(service), secret, freshness).await?;
         if let (Some(audited), Some(accessor)) = (&self.audited, caller.accessor()) {
-            audited.note(|note| note.accessor = Some(accessor.to_string().into()));
+            audited.set_accessor(Some(&accessor.to_string()));
         }
         Ok(caller)
     }

@@ -40,7 +40,7 @@ pub(super) struct PreparedRequest {
     token: Option<TokenHeader>,
     /// Time to the head of the response.
     timeout: Duration,
-    /// Slot for the audit.
+    /// The request as its audit records it; `None` without an audit.
     audited: Option<AuditedRequest>,
 }
 

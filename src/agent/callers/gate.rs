@@ -175,7 +175,7 @@ impl GateState {
         let connected = self.policy.decide(facts);
         let at = connected.map(|(at, _)| at);
         let found = connected.ok_or_else(|| (None, CallerRefusal::unmatched(facts)))?;
-        match identity.compare(self.deps.clock.now(), age) {
+        match identity.compare(age) {
             PeerChange::Same => Ok(found),
             PeerChange::Changed(now) if self.policy.decide(&now).map(|(at, _)| at) == at => Ok(found),
             PeerChange::Changed(now) => Err((at, CallerRefusal::changed(facts, &now))),

@@ -22,7 +22,7 @@ pub(super) struct UpstreamCall {
     pub(super) method: Method,
     pub(super) target: PathAndQuery,
     pub(super) headers: HeaderMap,
-    /// Slot for the audit.
+    /// The request as its audit records it; `None` without an audit.
     pub(super) audited: Option<AuditedRequest>,
 }
 

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::executable::FileId;
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessState};
 use super::reader::{PeerReader, PeerReading};
 use super::sock_diag;
-use crate::clock::ClockReading;
 
 /// Identity of a connection's peer.
 ///
@@ -23,8 +24,8 @@ pub(crate) struct PeerIdentity {
     facts: PeerFacts,
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
     process: Option<(Arc<PinnedProcess>, PeerReading)>,
-    /// `None` before the first comparison.
-    looked_at: Mutex<Option<ExecutableLook>>,
+    /// The last look at the process's executable; the first one is that of the connection.
+    last_look: Mutex<ExecutableLook>,
     is_unix: bool,
     /// Counts the connection for its caller while it is open.
     hold: OnceLock<ConnectionHold>,
@@ -33,7 +34,7 @@ pub(crate) struct PeerIdentity {
 /// Executable of a process, as it was at a moment.
 #[derive(Debug, Clone, Copy)]
 struct ExecutableLook {
-    at: ClockReading,
+    at: Instant,
     file: Option<FileId>,
 }
 
@@ -109,8 +110,9 @@ impl PeerIdentity {
     }
 
     fn new(reader: &Arc<PeerReader>, facts: PeerFacts, process: Option<(Arc<PinnedProcess>, PeerReading)>) -> Self {
-        let (reader, looked_at, hold) = (Arc::clone(reader), Mutex::default(), OnceLock::new());
-        Self { reader, facts, process, looked_at, is_unix: false, hold }
+        let file = process.as_ref().and_then(|(_, reading)| reading.executable);
+        let last_look = Mutex::new(ExecutableLook { at: Instant::now(), file });
+        Self { reader: Arc::clone(reader), facts, process, last_look, is_unix: false, hold: OnceLock::new() }
     }
 
     /// Facts when the peer connected.
@@ -125,12 +127,12 @@ impl PeerIdentity {
 
     /// Compares the peer with its state when it connected: one `PIDFD_GET_INFO` where the kernel has it, and the inode of
     /// the executable if one was asked for.
-    pub(crate) fn compare(&self, now: ClockReading, age: ExecutableAge) -> PeerChange {
+    pub(crate) fn compare(&self, age: ExecutableAge) -> PeerChange {
         let Some((process, first)) = &self.process else {
             // The diagnostics tell who created a TCP socket, which does not change.
             return if self.is_unix { PeerChange::Ended } else { PeerChange::Same };
         };
-        let executable = self.executable_of(process, now, age);
+        let executable = self.executable_of(process, age);
         let Ok(reading) = self.reader.read(process, executable) else { return PeerChange::Ended };
         let same_user = reading.state.uid.is_none_or(|uid| Some(uid) == self.facts.uid);
         let same_group = reading.state.gid.is_none_or(|gid| Some(gid) == self.facts.gid);
@@ -142,16 +144,12 @@ impl PeerIdentity {
     }
 
     /// Returns the file that the process runs, or ran at the last look if that is recent enough.
-    fn executable_of(&self, process: &PinnedProcess, now: ClockReading, age: ExecutableAge) -> Option<FileId> {
-        let mut last = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (ExecutableAge::Recent, Some(look)) = (age, *last)
-            && now.since(look.at) < RECENT
-        {
-            return look.file;
+    fn executable_of(&self, process: &PinnedProcess, age: ExecutableAge) -> Option<FileId> {
+        let (mut last, now) = (self.last_look.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        if age == ExecutableAge::Present || now - last.at >= RECENT {
+            *last = ExecutableLook { at: now, file: self.reader.executable_of(process) };
         }
-        let file = self.reader.executable_of(process);
-        *last = Some(ExecutableLook { at: now, file });
-        file
+        last.file
     }
 
     /// Counts the connection in `open` until it ends, the first time that this is called. Returns false if `most`
@@ -184,15 +182,14 @@ impl Drop for ConnectionHold {
 mod tests {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
-    use std::time::SystemTime;
 
     use super::*;
     use crate::http::peer::executable::WantedExecutable;
     use crate::http::peer::reader::PeerKernel;
     use crate::http::peer::support::KernelSupport;
 
-    #[test]
-    fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_next_look() {
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_next_look() {
         let shell = std::fs::canonicalize("/bin/sh").unwrap();
         let wanted = vec![WantedExecutable { path: shell, digest: false }];
         let kernel = Arc::new(PeerKernel::new(KernelSupport::probe()));
@@ -203,8 +200,8 @@ mod tests {
         let reading = reader.read(&process, reader.executable_of(&process)).unwrap();
         let facts = reader.facts(&PeerFacts::unknown(FactSource::Procfs), Some(&process), &reading);
         let identity = PeerIdentity::new(&reader, facts, Some((Arc::new(process), reading)));
-        let at = |millis| ClockReading { boot: Duration::from_millis(millis), wall: SystemTime::UNIX_EPOCH };
-        assert_eq!(identity.compare(at(1_000), ExecutableAge::Recent), PeerChange::Same);
+        let wait = |millis| tokio::time::advance(Duration::from_millis(millis));
+        assert_eq!(identity.compare(ExecutableAge::Present), PeerChange::Same);
 
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(b"go\n").unwrap();
@@ -212,13 +209,15 @@ mod tests {
         while !std::fs::read_link(&executable).unwrap().ends_with("cat") {
             std::thread::yield_now();
         }
-        assert_eq!(identity.compare(at(1_099), ExecutableAge::Recent), PeerChange::Same, "the last look is recent");
-        let is_changed = |millis, age| matches!(identity.compare(at(millis), age), PeerChange::Changed(now) if now.executable.is_none());
-        assert!(is_changed(1_099, ExecutableAge::Present));
-        assert!(is_changed(1_100, ExecutableAge::Recent), "the look of another request counts");
-        assert!(is_changed(1_250, ExecutableAge::Recent), "it is looked at again");
+        wait(99).await;
+        assert_eq!(identity.compare(ExecutableAge::Recent), PeerChange::Same, "the last look is recent");
+        let is_changed = |age| matches!(identity.compare(age), PeerChange::Changed(now) if now.executable.is_none());
+        assert!(is_changed(ExecutableAge::Present));
+        assert!(is_changed(ExecutableAge::Recent), "the look of another request counts");
+        wait(100).await;
+        assert!(is_changed(ExecutableAge::Recent), "it is looked at again");
         drop(stdin);
         child.wait().unwrap();
-        assert_eq!(identity.compare(at(1_251), ExecutableAge::Recent), PeerChange::Ended);
+        assert_eq!(identity.compare(ExecutableAge::Recent), PeerChange::Ended);
     }
 }

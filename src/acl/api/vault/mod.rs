@@ -75,8 +75,7 @@ async fn authenticate(state: &ApiState, head: &Parts) -> Result<(LiveToken, Plai
         .await?
         .ok_or(ApiError::UnknownToken)?;
     if let Some(audited) = AuditedRequest::from_extensions(&head.extensions) {
-        let accessor = live.token.value.immutable().accessor_id.to_string();
-        audited.note(|note| note.accessor = Some(accessor.into()));
+        audited.set_accessor(Some(&live.token.value.immutable().accessor_id.to_string()));
     }
     Ok((live, secret))
 }
