@@ -6,8 +6,9 @@
 
 mod options;
 mod key;
-mod record;
+mod facts;
 mod request;
+mod record;
 mod line;
 mod checkpoint;
 mod verify;
@@ -30,14 +31,13 @@ pub mod fuzz;
 
 pub use auditor::{AuditUnavailable, Auditor, DeviceHandle, PendingRecord, RunningDevice};
 pub(crate) use checkpoint::Checkpoint;
+pub(crate) use facts::redact_path;
+pub use facts::{Attestation, AuditCaller, AuditNote, AuditText, Decision, RequestFacts};
 pub(crate) use key::AuditKey;
 pub(crate) use metrics::AuditMetrics;
 pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
 pub(crate) use read::{DisplayedRecord, LineSplitter, list_files, read_lines};
-pub(crate) use record::redact_path;
-pub use record::{
-    Attestation, AuditCaller, AuditNote, AuditRecord, AuditText, Decision, RecordKind, RequestFacts, RequestState,
-};
+pub use record::{AuditRecord, RecordKind, RequestState};
 pub use request::AuditedRequest;
 pub use verify::{Finding, FindingKind, Note, Place, Verifier, VerifyReport};
 

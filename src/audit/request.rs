@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
-use super::record::{Attestation, AuditNote, Decision, RequestFacts};
+use super::facts::{Attestation, AuditNote, Decision, RequestFacts};
 
 /// Extension of an audited request, and the part of its records that they share. Clones share it.
 #[derive(Debug, Clone)]
