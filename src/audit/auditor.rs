@@ -117,11 +117,17 @@ impl Auditor {
         share: Share,
         mut confirm: impl FnMut(&DeviceHandle) -> Option<oneshot::Sender<bool>>,
     ) {
-        let (at, record) = (SystemTime::now(), Arc::new(record));
-        for device in &*self.0.devices.read().unwrap_or_else(PoisonError::into_inner) {
+        let at = SystemTime::now();
+        let devices = self.0.devices.read().unwrap_or_else(PoisonError::into_inner);
+        let mut push = |device: &DeviceHandle, record| {
             // A full queue drops the sender, which tells the receiver.
-            let queued = QueuedRecord { at, record: Arc::clone(&record), kept: confirm(device) };
-            device.0.queue.push(queued, share);
+            device.0.queue.push(QueuedRecord { at, record, kept: confirm(device) }, share);
+        };
+        if let Some((last, others)) = devices.split_last() {
+            for device in others {
+                push(device, record.clone());
+            }
+            push(last, record);
         }
     }
 }

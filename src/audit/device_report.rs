@@ -22,7 +22,16 @@ pub(super) struct DeviceReport {
     kept: Counter,
     lost: Counter,
     failing: Gauge,
-    is_failing: bool,
+    state: DeviceState,
+}
+
+/// Outcome of the last write or sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeviceState {
+    /// Nothing was written yet.
+    Untried,
+    Works,
+    Fails,
 }
 
 impl DeviceReport {
@@ -37,12 +46,12 @@ impl DeviceReport {
         let (name, on_failure, outage) = (options.name.clone(), options.on_failure, Outage::default());
         let (kept, lost) = (counter("kept"), counter("lost"));
         failing.set(0);
-        Self { name, on_failure, health, clock, outage, kept, lost, failing, is_failing: false }
+        Self { name, on_failure, health, clock, outage, kept, lost, failing, state: DeviceState::Untried }
     }
 
     /// Returns true from a failure to the next success.
-    pub(super) const fn is_failing(&self) -> bool {
-        self.is_failing
+    pub(super) fn is_failing(&self) -> bool {
+        self.state == DeviceState::Fails
     }
 
     pub(super) fn count_kept(&self, records: u64) {
@@ -59,7 +68,7 @@ impl DeviceReport {
         if !self.outage.begin(self.clock.now()) {
             return;
         }
-        self.is_failing = true;
+        self.state = DeviceState::Fails;
         self.failing.set(1);
         let (audit, error) = (&self.name, &error.text);
         match self.on_failure {
@@ -72,10 +81,13 @@ impl DeviceReport {
         }
     }
 
-    /// Reports that the device works.
+    /// Reports that the device works. Costs nothing while it does.
     pub(super) fn succeed(&mut self) {
+        if self.state == DeviceState::Works {
+            return;
+        }
+        self.state = DeviceState::Works;
         if let Some(lasted_seconds) = self.outage.end(self.clock.now()) {
-            self.is_failing = false;
             self.failing.set(0);
             tracing::info!(event = "audit.recovered", audit = self.name, lasted_seconds, "records are kept again");
         }

@@ -49,7 +49,7 @@ enum Wait {
 #[derive(Debug)]
 pub(super) struct QueuedRecord {
     pub(super) at: SystemTime,
-    pub(super) record: Arc<AuditRecord>,
+    pub(super) record: AuditRecord,
     /// Told true when the record is kept. Closed where nobody waits any more.
     pub(super) kept: Option<oneshot::Sender<bool>>,
 }
@@ -200,7 +200,7 @@ mod tests {
     use crate::audit::tests::record;
 
     fn queued() -> QueuedRecord {
-        QueuedRecord { at: SystemTime::UNIX_EPOCH, record: Arc::new(record(1)), kept: None }
+        QueuedRecord { at: SystemTime::UNIX_EPOCH, record: record(1), kept: None }
     }
 
     #[test]

@@ -126,11 +126,11 @@ impl AuditWriter {
         }
     }
 
-    fn write(&mut self, records: Vec<QueuedRecord>, stops: bool) {
-        let (records, abandoned): (Vec<_>, Vec<_>) =
-            records.into_iter().partition(|record| record.kept.as_ref().is_none_or(|kept| !kept.is_closed()));
-        // Their requests were refused already.
-        self.count_lost(abandoned.len() as u64);
+    fn write(&mut self, mut records: Vec<QueuedRecord>, stops: bool) {
+        let taken = records.len();
+        // The requests of the others were refused already.
+        records.retain(|record| record.kept.as_ref().is_none_or(|kept| !kept.is_closed()));
+        self.count_lost((taken - records.len()) as u64);
         let prepared = self.resume().and_then(|()| self.device.prepare((ESTIMATED_LINE * (records.len() + 2)) as u64));
         if self.device.take_lost_partial()
             && let Some(before) = self.before_partial.take()
@@ -192,18 +192,18 @@ impl AuditWriter {
 
     /// Records about the chain that come before those of requests.
     fn leading_records(&self, prepared: WritePosition) -> Vec<ChainRecord> {
-        let header = ChainHeader { chain: Arc::clone(&self.chain).into(), prev: self.position.mac.hex() };
+        let header = || ChainHeader { chain: Arc::clone(&self.chain).into(), prev: self.position.mac.hex() };
         let mut leading = Vec::new();
         match self.start {
             Start::Unwritten { previous, torn_bytes } => leading.push(ChainRecord::Start {
-                header,
+                header: header(),
                 version: env!("CARGO_PKG_VERSION"),
                 pid: std::process::id(),
                 previous,
                 torn_bytes,
             }),
             Start::Unread | Start::Written if prepared == WritePosition::New => {
-                leading.push(ChainRecord::Continue { header });
+                leading.push(ChainRecord::Continue { header: header() });
             }
             Start::Unread | Start::Written => {}
         }
