@@ -1,5 +1,6 @@
 //! Publishes a session's token to its readers, or the reason for which there is none.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ pub(super) struct SessionPublisher {
     publisher: TokenPublisher,
     last_checked: Option<ClockReading>,
     /// Reason for which there is no token.
-    unavailability: &'static str,
+    unavailability: Cow<'static, str>,
     last_error: Option<(String, Option<ErrorCode>)>,
 }
 
 impl SessionPublisher {
     pub(super) const fn new(publisher: TokenPublisher) -> Self {
-        Self { publisher, last_checked: None, unavailability: "there is no token yet", last_error: None }
+        Self { publisher, last_checked: None, unavailability: Cow::Borrowed("there is no token yet"), last_error: None }
     }
 
     /// Publishes the token, or that there is none and a caller should ask again after `retry_after`.
@@ -63,15 +64,15 @@ impl SessionPublisher {
     }
 
     /// Records the reason for which there is no token any more.
-    pub(super) const fn set_unavailability(&mut self, reason: &'static str) {
-        self.unavailability = reason;
+    pub(super) fn set_unavailability(&mut self, reason: impl Into<Cow<'static, str>>) {
+        self.unavailability = reason.into();
     }
 
     /// Returns the reason for which there is no token, with the last error.
     pub(super) fn unavailable_reason(&self) -> String {
         match &self.last_error {
             Some((error, _)) => format!("{}; {error}", self.unavailability),
-            None => self.unavailability.to_owned(),
+            None => self.unavailability.clone().into_owned(),
         }
     }
 

@@ -103,6 +103,35 @@ async fn a_revoked_token_is_detected_when_a_caller_requests_a_look_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_whose_logins_are_used_up_by_lost_tokens_says_so_and_for_how_long() {
+    let world = World::new(one_hour_role());
+    let mut session = world.start();
+    // The first login of the process is one of the eight.
+    for _ in 1..8 {
+        session.serving().await;
+        world.faults().lose_state();
+        session.request_lookup().await.unwrap();
+    }
+    session.serving().await;
+    assert_eq!(world.count(Operation::Login), 8);
+    world.faults().lose_state();
+    session.request_lookup().await.unwrap();
+    let reason = session.not_serving().await;
+    assert!(reason.contains("revoked") && reason.contains("logins are used up for now"), "{reason}");
+    let (lost, status) = (world.clock.now(), world.session_statuses.sessions()["web"].clone());
+    assert_eq!((status.next_step.as_str(), status.failures), ("login", 0));
+    session.serving().await;
+    let waited = world.clock.now().since(lost);
+    assert!(Duration::from_secs(90) < waited && waited <= Duration::from_mins(2), "{waited:?}");
+    world.faults().lose_state();
+    minutes(10).await;
+    session.serving().await;
+    world.faults().lose_state();
+    session.request_lookup().await.unwrap();
+    assert!(!session.reason().contains("used up"), "there are logins again: {}", session.reason());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_above_the_accepted_maximum_does_not_change_at_each_look_up() {
     let world = World::new(Role { ttl: Duration::from_hours(10_000), ..one_hour_role() });
     let mut session = world.start();

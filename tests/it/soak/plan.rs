@@ -20,7 +20,11 @@ pub(super) const MAX_AGE: Duration = Duration::from_secs(10);
 /// Oldest value that the cache may give while it does not.
 pub(super) const STALE: Duration = Duration::from_mins(1);
 
-/// Life of a token; a long outage outlives it.
+/// Life of a token. Its renewal is due with 40 s left: a short fault then costs no login, so that a session's logins last for a run
+/// of hours, and a long outage outlives the tokens that it finds near their renewal.
+pub(super) const TOKEN: Duration = Duration::from_mins(2);
+
+/// Life of a cached lease; a long outage outlives it.
 pub(super) const LEASE: Duration = Duration::from_secs(40);
 
 /// Limit of the server's response, for the agent and its callers.
@@ -62,7 +66,7 @@ impl Plan {
         self.period / 4
     }
 
-    /// Length of an outage that outlives the tokens; `None` if the period has no room for it.
+    /// Length of an outage that outlives leases and some tokens; `None` if the period has no room for it.
     pub(super) fn outage(&self) -> Option<Duration> {
         Some(self.period * 5 / 6).filter(|length| *length > LEASE)
     }

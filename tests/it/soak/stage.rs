@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use super::client::client;
 use super::log::{Log, tail};
-use super::plan::{LEASE, VAULT_SESSIONS, session};
+use super::plan::{LEASE, TOKEN, VAULT_SESSIONS, session};
 use super::setup::{ACL, METHOD, PLATFORM, VAULT, acl_config, child, config};
 use super::truth::Truth;
 use crate::harness::binary::{Binary, ask, eventually};
@@ -51,8 +51,8 @@ pub(super) struct Stage {
 fn secrets_options(tls: Arc<rustls::ServerConfig>) -> SecretsOptions {
     let names: Vec<String> = (0..VAULT_SESSIONS).map(session).collect();
     let role = |name: &String| {
-        let max_ttl = Some(Duration::from_mins(5));
-        (name.clone(), Role { policies: vec![name.clone()], ttl: LEASE, max_ttl, ..Role::default() })
+        let max_ttl = Some(Duration::from_mins(10));
+        (name.clone(), Role { policies: vec![name.clone()], ttl: TOKEN, max_ttl, ..Role::default() })
     };
     let roles = names.iter().map(role).collect();
     let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };

@@ -24,7 +24,7 @@ impl TokenManager {
         }
         self.plan_next_step(self.planner.last_outcome());
         if self.current.is_none() {
-            self.warn_about_delayed_login();
+            self.report_delayed_start();
             self.planner.delay_login(now + self.options.login_jitter.mul_f64(random_unit()));
             self.publish();
         }
@@ -50,27 +50,32 @@ impl TokenManager {
         }
     }
 
-    /// Logs that failures or logins of the previous process delay the first login, until when, and why.
-    fn warn_about_delayed_login(&mut self) {
-        let now = self.clock.now();
-        let wait = self.planner.wait(now);
-        if wait < MIN_LOGGED_DELAY {
-            return;
-        }
+    /// Reports why failures or logins of the previous process delay the first login, if they do.
+    fn report_delayed_start(&mut self) {
         let last_error = self.publisher.last_error();
         let cause = self.planner.describe_delay(last_error);
-        let (session, until) = (&self.options.name, format_rfc3339((now + wait).wall));
-        tracing::warn!(
-            event = "token.login.delayed",
-            session,
-            until,
-            retry_in_seconds = seconds(wait),
-            error = cause,
-            "no login before then"
-        );
-        if last_error.is_none() {
+        let is_unknown = last_error.is_none();
+        if self.warn_about_delayed_login(&cause) && is_unknown {
             self.publisher.record_error(None, cause);
         }
+    }
+
+    /// Logs that the next login waits, until when, and why. Returns false if it does not wait.
+    pub(super) fn warn_about_delayed_login(&self, cause: &str) -> bool {
+        let now = self.clock.now();
+        let wait = self.planner.wait(now);
+        let is_delayed = wait >= MIN_LOGGED_DELAY;
+        if is_delayed {
+            tracing::warn!(
+                event = "token.login.delayed",
+                session = self.options.name,
+                until = format_rfc3339((now + wait).wall),
+                retry_in_seconds = seconds(wait),
+                error = cause,
+                "no login before then, unless `keyward retry` asks for one"
+            );
+        }
+        is_delayed
     }
 }
 
