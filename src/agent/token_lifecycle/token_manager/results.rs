@@ -383,7 +383,7 @@ impl TokenManager {
 }
 
 /// Reason for which a session without a token waits, although no login has failed.
-const USED_UP: &str = "the session's logins are used up for now, as many of its tokens ended early";
+const USED_UP: &str = "the session's logins are used up for now: too many failed, or their tokens ended early";
 
 fn failure_cause(error: &LoginError, now: ClockReading) -> FailureCause {
     match error {
