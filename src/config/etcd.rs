@@ -5,7 +5,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::reader::Reader;
-use super::values::{ValueError, invalid, invalid_secret};
+use super::values::{self, ValueError, invalid, invalid_secret};
 use crate::acl::store::etcd::{EtcdLogin, EtcdOptions, is_address, is_prefix};
 use crate::http::client::{ClientCertificate, is_loopback};
 
@@ -82,6 +82,6 @@ fn endpoint(text: &str) -> Result<Url, ValueError> {
         Ok(url) if is_address(&url) => Ok(url),
         // Text with an @ may hold a name and a password, so the error must not quote it.
         _ if text.contains('@') => invalid_secret("is not an address; set user and password_file instead", form),
-        _ => invalid("is not the address of a member", form),
+        _ => invalid("is not the address of a member", values::host_advice(text, form)),
     }
 }

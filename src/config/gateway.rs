@@ -272,7 +272,7 @@ fn service_host(text: &str) -> Result<ServiceHost, ValueError> {
         Err(error) => {
             let message = error.to_string();
             let (found, advice) = message.split_once("; ").unwrap_or((&message, ""));
-            invalid(found, advice)
+            invalid(found, values::host_advice(text, advice))
         }
     }
 }
@@ -351,7 +351,7 @@ fn upstream(text: &str) -> Result<Url, ValueError> {
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") && url.has_host() => url,
         _ if text.contains('@') => return invalid_secret("is not an address", form),
-        _ => return invalid("is not an address", form),
+        _ => return invalid("is not an address", values::host_advice(text, form)),
     };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
         return invalid_secret("contains a user, a query or a fragment", form);

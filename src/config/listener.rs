@@ -338,7 +338,10 @@ pub(super) fn host(text: &str) -> Result<String, ValueError> {
     match Host::parse(text) {
         Ok(_) if text.contains('*') => invalid("is not a host name", "write each name: wildcards are not supported"),
         Ok(_) => Ok(text.to_ascii_lowercase()),
-        Err(_) => invalid("is not a host name", "write the name alone, without scheme and port"),
+        Err(_) => {
+            let form = "write the name alone, without scheme and port";
+            invalid("is not a host name", values::host_advice(text, form))
+        }
     }
 }
 

@@ -84,7 +84,10 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
 fn server_name(text: &str) -> Result<String, ValueError> {
     match Host::parse(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => invalid("is not a host name", "write the name in the server's certificate, without scheme and port"),
+        Err(_) => {
+            let form = "write the name in the server's certificate, without scheme and port";
+            invalid("is not a host name", values::host_advice(text, form))
+        }
     }
 }
 
@@ -107,7 +110,7 @@ fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
         Ok(url) if text.contains("://") => url,
         // Text with an @ may hold a name and a password, so the error must not quote it.
         _ if text.contains('@') => return invalid_secret("is not an address", forms),
-        _ => return invalid("is not an address", forms),
+        _ => return invalid("is not an address", values::host_advice(text, forms)),
     };
     if !url.username().is_empty() || url.password().is_some() {
         return invalid_secret(
@@ -173,5 +176,16 @@ mod tests {
         check("ftp://secrets.example.com", Err("is not an address"));
         check("secrets.example.com:8200", Err("is not an address"));
         check("", Err("is not an address"));
+        check("https://xn--caf-dma.example.com", Ok("https://xn--caf-dma.example.com/"));
+        check("https://caf\u{e9}.example.com", Err("is not an address"));
+    }
+
+    #[test]
+    fn a_name_with_letters_beyond_ascii_is_asked_for_as_dns_has_it() {
+        let wrong =
+            [server_address("https://caf\u{e9}.example.com").map(|_| ()), server_name("caf\u{e9}.fr").map(|_| ())];
+        for wrong in wrong {
+            assert!(wrong.unwrap_err().advice.contains("xn--"));
+        }
     }
 }

@@ -29,6 +29,11 @@ pub(super) fn invalid_secret<T>(found: impl Into<String>, advice: impl Into<Stri
     Err(ValueError { found: found.into(), advice: advice.into(), secret: true })
 }
 
+/// Advice about a host or an address that is none: `usual`, or that names stand in ASCII.
+pub(super) fn host_advice<'a>(text: &str, usual: &'a str) -> &'a str {
+    if text.is_ascii() { usual } else { "write the host's name in ASCII, as DNS has it (xn--...)" }
+}
+
 /// A duration in `range`, such as `30s`, `5m` or `1h 30m`.
 pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, ValueError> {
     let bounds = format!("write one from {} to {}", format_duration(*range.start()), format_duration(*range.end()));

@@ -87,13 +87,15 @@ mod tests {
         };
         check("app.terraform.io", "app.terraform.io", Some("TF_TOKEN_app_terraform_io"));
         check("TFE-1.Example.com", "tfe-1.example.com", Some("TF_TOKEN_tfe__1_example_com"));
-        check("caf\u{e9}.fr", "xn--caf-dma.fr", Some("TF_TOKEN_xn____caf__dma_fr"));
+        check("xn--caf-dma.fr", "xn--caf-dma.fr", Some("TF_TOKEN_xn____caf__dma_fr"));
         check("tfe.example.com:443", "tfe.example.com", Some("TF_TOKEN_tfe_example_com"));
         check("tfe.example.com:8443", "tfe.example.com:8443", None);
         check("127.0.0.1", "127.0.0.1", Some("TF_TOKEN_127_0_0_1"));
         check("[::1]", "[::1]", None);
         check("a_b.example.com", "a_b.example.com", None);
-        for text in ["", "https://app.terraform.io", "app.terraform.io/x", "a b", "a:x", ":80", "a:70000"] {
+        for text in
+            ["", "https://app.terraform.io", "app.terraform.io/x", "a b", "a:x", ":80", "a:70000", "caf\u{e9}.fr"]
+        {
             assert_eq!(ServiceHost::parse(text), Err(InvalidServiceHost), "{text}");
         }
     }
