@@ -335,13 +335,11 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {
 }
 
 pub(super) fn host(text: &str) -> Result<String, ValueError> {
+    let form = "write the name alone, without scheme and port";
     match Host::parse(text) {
         Ok(_) if text.contains('*') => invalid("is not a host name", "write each name: wildcards are not supported"),
         Ok(_) => Ok(text.to_ascii_lowercase()),
-        Err(_) => {
-            let form = "write the name alone, without scheme and port";
-            invalid("is not a host name", values::host_advice(text, form))
-        }
+        Err(_) => invalid("is not a host name", values::host_advice(text, form)),
     }
 }
 

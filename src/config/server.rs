@@ -82,12 +82,10 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
 }
 
 fn server_name(text: &str) -> Result<String, ValueError> {
+    let form = "write the name in the server's certificate, without scheme and port";
     match Host::parse(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => {
-            let form = "write the name in the server's certificate, without scheme and port";
-            invalid("is not a host name", values::host_advice(text, form))
-        }
+        Err(_) => invalid("is not a host name", values::host_advice(text, form)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Keeps one session's token alive: one event loop, which asks `step_planner` for the next step.
 
+mod login_delay;
 mod restore;
 mod results;
 

@@ -7,7 +7,6 @@ use crate::agent::token_lifecycle::current_token::CurrentToken;
 use crate::agent::token_lifecycle::session_calls::CompletedCall;
 use crate::agent::token_lifecycle::session_state::LoadedState;
 use crate::backoff::random_unit;
-use crate::time_format::{format_rfc3339, seconds};
 
 impl TokenManager {
     /// Restores the state of the previous process; plans the first login if that had no usable token.
@@ -49,36 +48,6 @@ impl TokenManager {
             self.publish();
         }
     }
-
-    /// Reports why failures or logins of the previous process delay the first login, if they do.
-    fn report_delayed_start(&mut self) {
-        let last_error = self.publisher.last_error();
-        let cause = self.planner.describe_delay(last_error);
-        let is_unknown = last_error.is_none();
-        if self.warn_about_delayed_login(&cause) && is_unknown {
-            self.publisher.record_error(None, cause);
-        }
-    }
-
-    /// Logs that the next login waits, until when, and why. Returns false if it does not wait.
-    pub(super) fn warn_about_delayed_login(&self, cause: &str) -> bool {
-        let now = self.clock.now();
-        let wait = self.planner.wait(now);
-        let is_delayed = wait >= MIN_LOGGED_DELAY;
-        if is_delayed {
-            tracing::warn!(
-                event = "token.login.delayed",
-                session = self.options.name,
-                until = format_rfc3339((now + wait).wall),
-                retry_in_seconds = seconds(wait),
-                error = cause,
-                "no login before then, unless `keyward retry` asks for one"
-            );
-        }
-        is_delayed
-    }
 }
 
-/// Shorter waits are ordinary backoff and are not logged.
-const MIN_LOGGED_DELAY: Duration = Duration::from_secs(2);
 const RESTORE_LOOKUP_LIMIT: Duration = Duration::from_secs(1);

@@ -372,18 +372,12 @@ impl TokenManager {
         self.lookups.clear();
         self.calls.cancel_token_calls();
         self.plan_next_step(LastOutcome::Failed);
-        // A login that failed has said how long the next one waits.
-        if self.planner.budget.failures() == 0 && self.warn_about_delayed_login(USED_UP) {
-            self.publisher.set_unavailability(format!("{unavailability}, and {USED_UP}"));
-        }
+        self.report_used_up_logins(unavailability);
         self.publish();
         self.save_state();
         self.complete_lookup_request();
     }
 }
-
-/// Reason for which a session without a token waits, although no login has failed.
-const USED_UP: &str = "the session's logins are used up for now: too many failed, or their tokens ended early";
 
 fn failure_cause(error: &LoginError, now: ClockReading) -> FailureCause {
     match error {
