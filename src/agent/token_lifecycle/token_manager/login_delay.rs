@@ -36,7 +36,7 @@ impl TokenManager {
                 until = format_rfc3339((now + wait).wall),
                 retry_in_seconds = seconds(wait),
                 error = cause,
-                "no login before then, unless `keyward retry` asks for one"
+                "no login before then, unless a caller waits or `keyward retry` asks for one"
             );
         }
         is_delayed
