@@ -192,14 +192,14 @@ impl ChildProcess {
     ///
     /// # Errors
     /// The system call failed, or the spawner has ended.
-    pub(crate) async fn ended(&mut self) -> std::io::Result<ExitStatus> {
+    pub(crate) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         match self {
             Self::Own(own) => {
                 let status = own.child.wait().await;
                 own.kill();
                 status
             }
-            Self::Spawned(spawned) => spawned.ended().await,
+            Self::Spawned(spawned) => spawned.wait().await,
         }
     }
 

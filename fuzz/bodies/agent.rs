@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use keyward::agent::secrets::{SecretFields, SecretRequest, SecretResponse};
-use keyward::agent::server_client::fuzz::{Answer, parse};
+use keyward::agent::server_client::fuzz::{ResponseKind, parse};
 use keyward::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
 use keyward::agent::{identity, secrets, token_lifecycle};
 use keyward::clock::ClockReading;
@@ -19,10 +19,16 @@ const CANARY: &str = "canary-5ecret";
 /// Reads bytes as the response to a login, a look-up or a renewal, good and bad.
 pub(crate) fn login(bytes: &[u8]) {
     let sent = SecretString::from(CANARY);
-    let answers = [Answer::Login, Answer::WrappedLogin, Answer::ConsulLogin, Answer::Lookup, Answer::Renewal];
-    for answer in answers {
+    let kinds = [
+        ResponseKind::Login,
+        ResponseKind::WrappedLogin,
+        ResponseKind::ConsulLogin,
+        ResponseKind::Lookup,
+        ResponseKind::Renewal,
+    ];
+    for kind in kinds {
         for status in [StatusCode::OK, StatusCode::FORBIDDEN] {
-            match parse(answer, status, bytes, &sent) {
+            match parse(kind, status, bytes, &sent) {
                 Ok(found) => {
                     assert_eq!(status, StatusCode::OK, "a refusal is taken for a success");
                     let Some(login) = found else { continue };

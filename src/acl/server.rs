@@ -116,7 +116,7 @@ impl AclServer {
         let (restores, until) = (self.state.restores, stop.clone());
         tasks.start("acl restore", async move {
             until.cancelled().await;
-            restores.ended().await;
+            restores.wait_until_idle().await;
             Ok(())
         });
         let (blocking_queries, until) = (self.state.stop, stop.clone());

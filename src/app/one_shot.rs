@@ -24,7 +24,7 @@ pub struct LoggedIn {
 
 /// Proof of a session's identity, with what a login by it needs.
 #[derive(Debug)]
-pub(crate) struct Proven {
+pub(crate) struct ProvenIdentity {
     /// Description of the identity source.
     pub source: String,
     /// The proof.
@@ -38,7 +38,7 @@ pub(crate) struct Proven {
 ///
 /// # Errors
 /// The source gave no proof.
-pub(crate) async fn prove(session: &Session, once: bool) -> Result<Proven, OneShotError> {
+pub(crate) async fn prove(session: &Session, once: bool) -> Result<ProvenIdentity, OneShotError> {
     let upstream = ServerClient::build(&session.upstream).map_err(|error| OneShotError::Local(error.into()))?;
     let namespace = session.login.namespace.as_deref();
     let method = without_side_effects(&session.identity).map_err(OneShotError::Local)?;
@@ -50,7 +50,7 @@ pub(crate) async fn prove(session: &Session, once: bool) -> Result<Proven, OneSh
     let source = source.map_err(LoginError::NoProof)?;
     let proof = source.prove().await.map_err(LoginError::NoProof)?;
     let created_token = !matches!(method, identity::IdentityMethod::TokenFile(_));
-    Ok(Proven { source: source.describe(), proof, upstream, created_token })
+    Ok(ProvenIdentity { source: source.describe(), proof, upstream, created_token })
 }
 
 /// Logs the session in once. Nothing that can be used once is used up: no file is removed, and no wrapping opened.
@@ -61,7 +61,7 @@ pub async fn login(session: &Session) -> Result<LoggedIn, OneShotError> {
     prove(session, false).await?.login(session).await
 }
 
-impl Proven {
+impl ProvenIdentity {
     /// Logs the session in by the proof.
     ///
     /// # Errors

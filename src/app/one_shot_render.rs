@@ -80,7 +80,7 @@ impl OneShotReader {
                 Rendered::Unresolved(needs) => {
                     for need in needs {
                         let found = match &need {
-                            Dependency::Secret(request) => self.ask(request).await?,
+                            Dependency::Secret(request) => self.request(request).await?,
                             Dependency::File(path) => match secret::read_text_beneath(&folders, path) {
                                 Ok(text) => Resolved::Text(Arc::new(text)),
                                 Err(error) => Resolved::Absent(format_chain(&error).into()),
@@ -93,9 +93,9 @@ impl OneShotReader {
         }
     }
 
-    async fn ask(&self, request: &SecretRequest) -> Result<Resolved, RenderError> {
+    async fn request(&self, request: &SecretRequest) -> Result<Resolved, RenderError> {
         match self.upstream.request_secret(self.token.as_ref(), request, self.namespace.as_deref()).await {
-            Ok(answer) => Ok(Resolved::Secret(Arc::new(answer))),
+            Ok(response) => Ok(Resolved::Secret(Arc::new(response))),
             Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Unreachable(error)),
             Err(error) if error.verdict() == TokenVerdict::Unavailable => Err(RenderError::Unavailable(error)),
             Err(error) => {

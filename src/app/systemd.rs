@@ -8,16 +8,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::config::Ready;
+use crate::config::ReadyWhen;
 use crate::health::Health;
 
 /// Returns true once the components that `when` names have been ready.
-pub(crate) fn is_reached(when: Ready, health: &Health) -> bool {
+pub(crate) fn is_reached(when: ReadyWhen, health: &Health) -> bool {
     health.components().iter().all(|(name, component)| {
         let counts = match when {
-            Ready::Listener => name.starts_with("listener/"),
-            Ready::Token => name.starts_with("listener/") || name.starts_with("session/"),
-            Ready::Outputs => true,
+            ReadyWhen::Listener => name.starts_with("listener/"),
+            ReadyWhen::Token => name.starts_with("listener/") || name.starts_with("session/"),
+            ReadyWhen::Outputs => true,
         };
         !counts || !component.required || component.started
     })
@@ -71,7 +71,7 @@ impl ServiceNotifier {
 pub(crate) async fn notify(
     notifier: ServiceNotifier,
     health: Health,
-    when: Ready,
+    when: ReadyWhen,
     clock: Clock,
     stop: CancellationToken,
 ) {
@@ -139,7 +139,8 @@ mod tests {
         let sink = health.register("sink/token", true, "not written yet");
         let extra = health.register("sink/extra", false, "not written yet");
         let check = |wanted: [bool; 3]| {
-            let found = [Ready::Listener, Ready::Token, Ready::Outputs].map(|when| is_reached(when, &health));
+            let found =
+                [ReadyWhen::Listener, ReadyWhen::Token, ReadyWhen::Outputs].map(|when| is_reached(when, &health));
             assert_eq!(found, wanted);
         };
         check([false, false, false]);

@@ -64,27 +64,27 @@ impl Token {
             Ok(agent) => agent,
             Err(exit) => return Ok(exit),
         };
-        let deadline = Deadline::of(self.wait.unwrap_or_default());
-        let answer = loop {
+        let deadline = Deadline::after(self.wait.unwrap_or_default());
+        let response = loop {
             let wait = deadline.at_most(LONGEST_WAIT);
             let text = format!("{}ms", wait.as_millis());
             let query = [("session", self.session.as_deref()), ("wait", (!wait.is_zero()).then_some(text.as_str()))];
             let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            let answer = agent.get("agent/v1/token", &query, REQUEST_TIMEOUT + wait);
-            match answer {
+            let response = agent.get("agent/v1/token", &query, REQUEST_TIMEOUT + wait);
+            match response {
                 Ok((StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS, _)) if !deadline.is_over() => {
                     std::thread::sleep(deadline.at_most(AGAIN));
                 }
-                answer => break answer,
+                response => break response,
             }
         };
-        let answer = match agent.expect(answer) {
-            Ok(answer) => answer,
+        let response = match agent.expect(response) {
+            Ok(response) => response,
             Err(exit) => return Ok(exit),
         };
         match self.format {
-            Format::Json => say(&serde_json::to_string_pretty(&answer)?),
-            Format::Text => say(answer["token"].as_str().context("the agent's answer holds no token")?),
+            Format::Json => say(&serde_json::to_string_pretty(&response)?),
+            Format::Text => say(response["token"].as_str().context("the agent's answer holds no token")?),
         }
         Ok(Exit::Ok)
     }
@@ -97,13 +97,13 @@ impl Retry {
             Err(exit) => return exit,
         };
         let query: Vec<_> = self.session.iter().map(|session| ("session", session.as_str())).collect();
-        let answer = agent.post("agent/v1/retry", &query, RETRY_TIME);
-        if let Ok((StatusCode::SERVICE_UNAVAILABLE, body)) = &answer
+        let response = agent.post("agent/v1/retry", &query, RETRY_TIME);
+        if let Ok((StatusCode::SERVICE_UNAVAILABLE, body)) = &response
             && let Some(reason) = body["reason"].as_str()
         {
             say_error(reason);
         }
-        match agent.expect(answer) {
+        match agent.expect(response) {
             Ok(_) => {
                 say("there is a token");
                 Exit::Ok
@@ -122,7 +122,7 @@ impl Wait {
             Ok(agent) => agent,
             Err(exit) => return exit,
         };
-        let deadline = Deadline::of(self.timeout);
+        let deadline = Deadline::after(self.timeout);
         loop {
             let last = match agent.get("readyz", &[], deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
                 Ok((StatusCode::OK, _)) => return Exit::Ok,
@@ -162,7 +162,7 @@ impl Healthcheck {
                 say_not_ready(&waiting(&body));
                 Exit::NotReady
             }
-            answer => agent.expect(answer).map_or_else(|exit| exit, |_| Exit::NotReady),
+            response => agent.expect(response).map_or_else(|exit| exit, |_| Exit::NotReady),
         }
     }
 }
@@ -171,7 +171,7 @@ impl Healthcheck {
 struct Deadline(Option<Instant>);
 
 impl Deadline {
-    fn of(time: Duration) -> Self {
+    fn after(time: Duration) -> Self {
         Self(Instant::now().checked_add(time))
     }
 

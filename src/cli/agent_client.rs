@@ -74,7 +74,7 @@ impl AgentClient {
     pub(super) fn connect(at: &AgentAddress, required: RequiredListener) -> Result<Self, Exit> {
         let environment = Environment::current();
         let outcome = config::load(&at.files.config, &environment, Purpose::Check);
-        let (address, listener) = match at.given(&environment)? {
+        let (address, listener) = match at.configured(&environment)? {
             Some(address) => {
                 let listener = find_listener_at(&outcome.listeners, &address);
                 (address, listener)
@@ -138,21 +138,21 @@ impl AgentClient {
         if let Some(key) = &self.key {
             request = request.header("x-vault-token", key.expose_secret());
         }
-        let answer = self.runtime.block_on(self.client.send_within(request, time))?;
-        Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)))
+        let response = self.runtime.block_on(self.client.send_within(request, time))?;
+        Ok((response.status, serde_json::from_slice(&response.body).unwrap_or(Value::Null)))
     }
 
     /// Returns the response if it is a success; prints an error otherwise.
-    pub(super) fn expect(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
-        self.explain(answer).map_err(|unanswered| {
+    pub(super) fn expect(&self, response: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
+        self.explain(response).map_err(|unanswered| {
             say_error(&unanswered.line);
             unanswered.exit
         })
     }
 
     /// Returns the body of a successful answer; else why there is none.
-    pub(super) fn explain(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Unanswered> {
-        match answer {
+    pub(super) fn explain(&self, response: Result<(StatusCode, Value), TransportError>) -> Result<Value, Unanswered> {
+        match response {
             Ok((status, body)) if status.is_success() => Ok(body),
             Ok((status, body)) => {
                 let errors = body["errors"].as_array().cloned().unwrap_or_default();
@@ -186,7 +186,7 @@ impl AgentClient {
 
 impl AgentAddress {
     /// The address that the command line gives, else the variable.
-    fn given(&self, environment: &Environment) -> Result<Option<ServerAddress>, Exit> {
+    fn configured(&self, environment: &Environment) -> Result<Option<ServerAddress>, Exit> {
         let variable = environment.variables.get(ADDRESS_VARIABLE).filter(|text| !text.is_empty());
         match (&self.address, variable) {
             (Some(address), _) => Ok(Some(address.clone())),

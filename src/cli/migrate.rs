@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::setup_files::{self, Existing, Place};
+use super::setup_files::{self, Destination, Existing};
 use super::{Exit, print, say_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
@@ -68,15 +68,15 @@ impl Migrate {
         let actions = report(&migrated, &names);
 
         for diagnostic in &outcome.errors {
-            tell(&format!("{diagnostic} (error)"));
+            print_line(&format!("{diagnostic} (error)"));
         }
         for diagnostic in &outcome.warnings {
-            tell(&format!("{diagnostic} (warning)"));
+            print_line(&format!("{diagnostic} (warning)"));
         }
         Ok(match () {
             () if !outcome.errors.is_empty() => Exit::ConfigInvalid,
             () if actions > 0 && !self.accept => {
-                tell("take these actions, or run it again with --accept");
+                print_line("take these actions, or run it again with --accept");
                 Exit::ActionRequired
             }
             () => Exit::Ok,
@@ -87,17 +87,21 @@ impl Migrate {
 /// Writes the files that the systemd unit needs for the new configuration. Standard output may be the configuration.
 fn write_unit_files(outcome: &LoadOutcome, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
     let Some(needs) = UnitNeeds::new(outcome) else {
-        tell("no drop-in is written: the configuration has errors");
+        print_line("no drop-in is written: the configuration has errors");
         return Ok(Ok(()));
     };
     let files = setup_files::unit_files(&needs);
     if files.is_empty() {
-        tell("the packaged systemd unit needs no drop-in");
+        print_line("the packaged systemd unit needs no drop-in");
     }
-    let written =
-        setup_files::write(&files, &Place::Folder(folder.to_owned()), Existing::Keep("name another folder"), tell)?;
+    let written = setup_files::write(
+        &files,
+        &Destination::Folder(folder.to_owned()),
+        Existing::Keep("name another folder"),
+        print_line,
+    )?;
     for file in files.iter().filter(|_| written.is_ok()) {
-        tell(&format!("  its place on the machine: {}", file.path.display()));
+        print_line(&format!("  its place on the machine: {}", file.path.display()));
     }
     Ok(written)
 }
@@ -116,19 +120,19 @@ fn report(migrated: &Migrated, names: &[&str]) -> usize {
         if lines.is_empty() {
             continue;
         }
-        tell(&format!("{title}:"));
+        print_line(&format!("{title}:"));
         for line in lines {
             let words = if line.words.is_empty() { String::new() } else { format!(": {}", line.words) };
             let (name, at) = (names[line.file], line.at);
-            tell(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
+            print_line(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
         }
     }
     let (actions, changed, dropped, unchanged) = (counts[0], counts[1], counts[2], counts[3]);
-    tell(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {unchanged} kept"));
+    print_line(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {unchanged} kept"));
     actions
 }
 
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

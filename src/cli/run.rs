@@ -50,7 +50,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan)?;
     let (spawner, connection) = spawner.unzip();
     let (_logging, log) = start_log(choice, &config.log)?;
-    tell(&warnings);
+    log_warnings(&warnings);
     sandbox.log();
     let runtime = runtime(&config)?;
     let inherited = inherited(&environment)?;
@@ -208,7 +208,7 @@ fn load(run: &Run, environment: &Environment, allowed: Option<&AllowedAccess>) -
     Ok(LoadedRun { config, warnings: outcome.warnings, plan })
 }
 
-fn tell(warnings: &[Diagnostic]) {
+fn log_warnings(warnings: &[Diagnostic]) {
     for warning in warnings {
         let code = warning.code.as_str();
         tracing::warn!(event = "config.warning", code, "{warning}");
@@ -252,7 +252,7 @@ fn listen_for_signals(
             let reloading = async {
                 let loaded = loading.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
                 let loaded = loaded.map(|LoadedRun { config, warnings, .. }| {
-                    tell(&warnings);
+                    log_warnings(&warnings);
                     config
                 });
                 let _ = reload.send(loaded).await;

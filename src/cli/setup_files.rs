@@ -86,15 +86,15 @@ pub(super) enum Existing {
 
 /// Place of the files.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum Destination {
     /// Below this folder, at their paths.
     Root(PathBuf),
     /// In this folder, by their names.
     Folder(PathBuf),
 }
 
-impl Place {
-    fn of(&self, path: &Path) -> PathBuf {
+impl Destination {
+    fn resolve(&self, path: &Path) -> PathBuf {
         match self {
             Self::Root(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
             Self::Folder(folder) => folder.join(path.file_name().unwrap_or_default()),
@@ -108,11 +108,12 @@ impl Place {
 /// A file exists and is kept, of which `Err` in `Ok` is the exit code; or a file cannot be written.
 pub(super) fn write(
     files: &[SetupFile],
-    place: &Place,
+    destination: &Destination,
     existing: Existing,
     tell: fn(&str),
 ) -> anyhow::Result<Result<(), Exit>> {
-    let targets: BTreeMap<PathBuf, &SetupFile> = files.iter().map(|file| (place.of(&file.path), file)).collect();
+    let targets: BTreeMap<PathBuf, &SetupFile> =
+        files.iter().map(|file| (destination.resolve(&file.path), file)).collect();
     let is_text = |file: &SetupFile| matches!(file.content, Content::Text(_));
     let taken: Vec<_> =
         targets.iter().filter(|(path, file)| is_text(file) && path.symlink_metadata().is_ok()).collect();
@@ -171,12 +172,13 @@ fn make_folder(folder: &Path, file: &SetupFile) -> anyhow::Result<()> {
 }
 
 /// Names the files for the unit that an earlier run has written and that grant what is not needed any more.
-pub(super) fn stale_unit_files(files: &[SetupFile], place: &Place) -> Vec<PathBuf> {
+pub(super) fn stale_unit_files(files: &[SetupFile], destination: &Destination) -> Vec<PathBuf> {
     let all = [
         Path::new(UnitNeeds::DROP_IN_FOLDER).join(UnitNeeds::DROP_IN_NAME),
         Path::new(UnitNeeds::POLKIT_FOLDER).join(UnitNeeds::POLKIT_NAME),
     ];
-    let stale = all.iter().filter(|path| files.iter().all(|file| file.path != **path)).map(|path| place.of(path));
+    let stale =
+        all.iter().filter(|path| files.iter().all(|file| file.path != **path)).map(|path| destination.resolve(path));
     stale.filter(|path| path.exists()).collect()
 }
 

@@ -91,7 +91,7 @@ pub(super) fn serve(
 }
 
 /// An address to listen on as a setting: without a scheme a path is a socket, and anything else is TCP.
-pub(super) fn place(text: &str) -> String {
+pub(super) fn listen_address(text: &str) -> String {
     if text.starts_with('/') {
         return format!("unix://{text}");
     }

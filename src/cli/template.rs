@@ -116,9 +116,9 @@ impl Try {
     }
 }
 
-type Answer = Result<zeroize::Zeroizing<String>, RenderError>;
+type RenderOutcome = Result<zeroize::Zeroizing<String>, RenderError>;
 
-async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<Answer> {
+async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<RenderOutcome> {
     let logged_in = one_shot::login(session).await?;
     let rendered = OneShotReader::with_login(session, &logged_in).render(text).await;
     if let Err(error) = logged_in.revoke().await {

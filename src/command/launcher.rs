@@ -78,7 +78,7 @@ impl Launcher {
     pub(crate) async fn run(&self, spec: &CommandSpec, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
         let mut running = self.start(spec, false).await.map_err(CommandError::Start)?;
         tokio::select! {
-            ended = running.ended() => match ended.map_err(CommandError::Start)? {
+            ended = running.wait() => match ended.map_err(CommandError::Start)? {
                 status if status.success() => Ok(()),
                 status => Err(CommandError::Failed(describe_exit(status))),
             },
@@ -187,7 +187,7 @@ impl SpawnedChild {
         (!self.has_ended).then_some(self.pid)
     }
 
-    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let ended = (&mut self.ended).await.unwrap_or_else(|_| Err(spawner_ended()));
         self.has_ended = true;
         ended

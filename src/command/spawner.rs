@@ -182,7 +182,7 @@ async fn supervise(
     use std::os::unix::process::ExitStatusExt;
     let ended = loop {
         tokio::select! {
-            ended = child.ended() => break ended,
+            ended = child.wait() => break ended,
             Some(order) = orders.recv() => match order {
                 Order::Signal(signal) => child.signal(signal),
                 Order::Kill => child.kill(),

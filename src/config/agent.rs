@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 use super::reader::Reader;
 use super::tree::quoted;
 use super::values::{ValueError, invalid};
-use super::{Agent, Log, LogFormat, PathUse, Ready, SandboxMode};
+use super::{Agent, Log, LogFormat, PathUse, ReadyWhen, SandboxMode};
 
 /// Default of `agent.state_dir`.
 pub(crate) const STATE_DIR: &str = "/var/lib/keyward";
@@ -18,7 +18,12 @@ impl Default for Agent {
     fn default() -> Self {
         let default = Path::new(STATE_DIR);
         let state_dir = default.is_dir().then(|| default.to_owned());
-        Self { state_dir, sandbox: SandboxMode::BestEffort, ready: Ready::Outputs, stop_grace: Duration::from_secs(10) }
+        Self {
+            state_dir,
+            sandbox: SandboxMode::BestEffort,
+            ready: ReadyWhen::Outputs,
+            stop_grace: Duration::from_secs(10),
+        }
     }
 }
 
@@ -38,7 +43,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Agent {
     } else {
         default.state_dir
     };
-    let ready = [("listener", Ready::Listener), ("token", Ready::Token), ("outputs", Ready::Outputs)];
+    let ready = [("listener", ReadyWhen::Listener), ("token", ReadyWhen::Token), ("outputs", ReadyWhen::Outputs)];
     let sandbox = SandboxMode::ALL.map(|mode| (mode.name(), mode));
     let agent = Agent {
         state_dir,

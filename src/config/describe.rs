@@ -11,7 +11,7 @@ use super::api_proxy;
 use super::gateway;
 use super::method;
 use super::{
-    Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, Ready, SandboxMode, Serves, Session, Sink,
+    Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, ReadyWhen, SandboxMode, Serves, Session, Sink,
     Template,
 };
 use super::{audit, caller, credential, derived_token, process, server, systemd_credentials, template};
@@ -342,9 +342,9 @@ impl Describer<'_> {
             format!("keeps its state in {}", self.describe_setting("agent.state_dir", &path.display().to_string()))
         });
         let ready = match agent.ready {
-            Ready::Listener => "its listeners are bound",
-            Ready::Token => "every session has its first token",
-            Ready::Outputs => "every session has its first token and every required output has taken it",
+            ReadyWhen::Listener => "its listeners are bound",
+            ReadyWhen::Token => "every session has its first token",
+            ReadyWhen::Outputs => "every session has its first token and every required output has taken it",
         };
         let sandbox = match agent.sandbox {
             SandboxMode::Enforce => "limits its rights to what the configuration needs, or does not start",

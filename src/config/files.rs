@@ -29,7 +29,7 @@ struct FileGatherer<'a> {
 }
 
 /// Reads files, and folders of files in name order, then the drop-in folder that they name.
-pub(super) fn gather(paths: &[PathBuf], environment: &Environment, diagnostics: &mut Diagnostics) -> Table {
+pub(super) fn read_files(paths: &[PathBuf], environment: &Environment, diagnostics: &mut Diagnostics) -> Table {
     let (files, folders) = (BTreeSet::new(), BTreeSet::new());
     let mut gathering = FileGatherer { environment, diagnostics, tree: Table::new(), files, folders };
     for path in paths {

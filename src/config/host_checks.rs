@@ -116,7 +116,7 @@ impl Reader<'_> {
         if text.unknown {
             return;
         }
-        let shown = shown(text, path);
+        let shown = display_path(text, path);
         let kind = if folder { "folder" } else { "file" };
         let found = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() == folder => return,
@@ -144,7 +144,7 @@ impl Reader<'_> {
             Err(error) => {
                 self.record_path(&text, &path, PathUse::ReadSecret);
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
-                format!("cannot read the secret in {}: {why}", shown(&text, &path))
+                format!("cannot read the secret in {}: {why}", display_path(&text, &path))
             }
         };
         self.scope.diagnostics.unknown(text.at, &text.key, found, "create one with: openssl rand -hex 32");
@@ -242,6 +242,6 @@ impl Reader<'_> {
 }
 
 /// Formats a path for an error. One that came from a reference may hold a secret.
-fn shown(text: &Text, path: &Path) -> String {
+fn display_path(text: &Text, path: &Path) -> String {
     if text.written.is_some() { text.display() } else { path.display().to_string() }
 }

@@ -9,7 +9,7 @@ use url::Host;
 use super::acl;
 use super::agent::STATE_DIR;
 use super::diagnostic::{Diagnostics, Location, Severity};
-use super::files::gather;
+use super::files::read_files;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::reader::Reader;
@@ -34,7 +34,7 @@ pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> L
         let none = diagnostics.file(Path::new("(no file)"));
         diagnostics.unreadable(none, "", "no configuration file is given", "name a file or a folder");
     }
-    let tree = gather(paths, environment, &mut diagnostics);
+    let tree = read_files(paths, environment, &mut diagnostics);
     validate(&diagnostics, environment, &tree)
 }
 

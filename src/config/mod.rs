@@ -249,7 +249,7 @@ pub(crate) struct Agent {
     /// Rights that the process gives up after its start.
     pub sandbox: SandboxMode,
     /// Condition on which keyward reports to the service manager that it is ready.
-    pub ready: Ready,
+    pub ready: ReadyWhen,
     /// Maximum time for requests in flight to end after the stop signal.
     pub stop_grace: Duration,
 }
@@ -281,7 +281,7 @@ impl SandboxMode {
 
 /// When the agent is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ready {
+pub(crate) enum ReadyWhen {
     /// When its listeners are bound.
     Listener,
     /// When every session has its first token.

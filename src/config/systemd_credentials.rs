@@ -90,14 +90,14 @@ pub(super) fn read(
 }
 
 /// Units and ids that are granted already, with the location and the name of the credential.
-type Taken = BTreeMap<(UnitPattern, String), (Location, String)>;
+type GrantedNames = BTreeMap<(UnitPattern, String), (Location, String)>;
 
 fn grant(
     listener: &str,
     name: String,
     mut reader: Reader<'_>,
     context: TemplateContext<'_>,
-    taken: &mut Taken,
+    taken: &mut GrantedNames,
 ) -> Option<CredentialGrant> {
     let id = reader.parsed("id", credential_id);
     if id.is_none() && name.len() > PeerName::MAX_BOTH {

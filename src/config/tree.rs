@@ -54,7 +54,7 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
     let lines = Lines::new(text);
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
-        let place = lines.place(error.span().map_or(0, |span| span.start));
+        let place = lines.position(error.span().map_or(0, |span| span.start));
         let at = Location { place: Some(place), ..file };
         // Keys below a broken header were put into another table, where one of the same name may stand.
         if error.message() != "duplicate key" || !diagnostics.is_broken(at) {
@@ -79,7 +79,7 @@ struct Conversion<'a> {
 
 impl Conversion<'_> {
     fn at<T>(&self, spanned: &toml::Spanned<T>) -> Location {
-        Location { place: Some(self.lines.place(spanned.span().start)), ..self.file }
+        Location { place: Some(self.lines.position(spanned.span().start)), ..self.file }
     }
 
     fn table(&self, table: &DeTable<'_>, depth: usize) -> Table {
@@ -171,7 +171,7 @@ impl<'a> Lines<'a> {
             .is_some_and(|rest| rest.trim_start_matches([' ', '\t']).starts_with('['))
     }
 
-    fn place(&self, offset: usize) -> Position {
+    fn position(&self, offset: usize) -> Position {
         let line = self.starts.partition_point(|start| *start <= offset).max(1);
         let start = self.starts.get(line - 1).copied().unwrap_or(0);
         let before = self.text.get(start..offset).unwrap_or_default();

@@ -21,13 +21,13 @@ use crate::secret_string::SecretString;
 
 /// `?on=true`.
 #[derive(Deserialize)]
-pub(super) struct Switch {
+pub(super) struct SwitchQuery {
     pub(super) on: bool,
 }
 
 /// `?seconds=30`.
 #[derive(Deserialize)]
-pub(super) struct Seconds<T> {
+pub(super) struct SecondsQuery<T> {
     pub(super) seconds: T,
 }
 

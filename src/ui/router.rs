@@ -135,7 +135,9 @@ impl Router {
                 let page = sign_in::page(request.frame, SignIn::Key, local(request.query.get("next")), None);
                 return html(StatusCode::OK, page);
             }
-            "/agent" | LIVE | "/gateway" | "/history" if !request.rights.has_key => return ask(SignIn::Key, request),
+            "/agent" | LIVE | "/gateway" | "/history" if !request.rights.has_key => {
+                return redirect_to_sign_in(SignIn::Key, request);
+            }
             "/agent" | LIVE => Ok(self.agent(request)),
             "/gateway" => self.gateway(request).await,
             "/history" => self.history(request).await,
@@ -183,7 +185,7 @@ impl Router {
             let page = sign_in::page(request.frame, SignIn::AclToken, local(request.query.get("next")), None);
             return html(StatusCode::OK, page);
         }
-        let Some(token) = &request.rights.acl_token else { return ask(SignIn::AclToken, request) };
+        let Some(token) = &request.rights.acl_token else { return redirect_to_sign_in(SignIn::AclToken, request) };
         let page = AclPages { service: &service, token, request, now: self.deps.clock.now().wall };
         match page.respond(rest).await {
             Ok(response) => response,
@@ -319,10 +321,10 @@ impl AclPages<'_> {
         let field = |name: &str| self.request.query.get(name);
         let path = acl::explain_path(accessor, self.namespace());
         let body = acl::request_body(field);
-        let answers: Vec<acl::Explained> = request::post(self.service, &path, Some(self.token), &body).await?;
+        let responses: Vec<acl::Explained> = request::post(self.service, &path, Some(self.token), &body).await?;
         let accesses = body.as_array().map(Vec::as_slice).unwrap_or_default();
         let access = |request: &Value| request["Access"].as_str().unwrap_or_default().to_owned();
-        let explained: Vec<(String, acl::Explained)> = accesses.iter().map(access).zip(answers).collect();
+        let explained: Vec<(String, acl::Explained)> = accesses.iter().map(access).zip(responses).collect();
         let page = acl::explain_page(self.request.frame, (accessor, self.namespace()), field, &explained);
         Ok(html(StatusCode::OK, page))
     }
@@ -333,7 +335,7 @@ fn request_error(request: &PageRequest, status: StatusCode, message: &str) -> Pa
 }
 
 /// Sends the browser to a page that asks for a secret, and back afterwards.
-fn ask(wanted: SignIn, request: &PageRequest) -> PageResponse {
+fn redirect_to_sign_in(wanted: SignIn, request: &PageRequest) -> PageResponse {
     let next = if request.path == LIVE { "/agent" } else { request.path.as_str() };
     let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", next).finish();
     let mut response = redirect(&format!("{}?{query}", wanted.path()));

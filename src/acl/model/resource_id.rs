@@ -93,11 +93,11 @@ mod tests {
     use super::*;
 
     /// Subscription, group, machine, scale set, and whether it is a user-assigned identity.
-    type Told<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>, bool);
+    type Parts<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>, bool);
 
     #[test]
     fn a_resource_id_is_split_into_its_parts() {
-        let check = |text: &str, wanted: Option<Told<'_>>| {
+        let check = |text: &str, wanted: Option<Parts<'_>>| {
             let id = ResourceId::parse(text);
             let found = id.as_ref().map(|id| {
                 let user = id.is_user_assigned_identity();

@@ -22,7 +22,7 @@ impl AllowedNamespaces {
     /// Returns true if a caller may name `namespace`; `own` is the session's.
     pub(super) fn permits(&self, own: &str, namespace: &str) -> bool {
         match &self.0 {
-            None => below(own, namespace).is_some(),
+            None => relative_path(own, namespace).is_some(),
             Some(patterns) => patterns.iter().any(|pattern| pattern.matches(namespace)),
         }
     }
@@ -55,7 +55,7 @@ impl NamespacePattern {
     }
 
     fn matches(&self, namespace: &str) -> bool {
-        match below(&self.path, namespace) {
+        match relative_path(&self.path, namespace) {
             // `*` matches the root namespace too.
             Some("") => !self.matches_below || self.path.is_empty(),
             Some(_) => self.matches_below,
@@ -99,7 +99,7 @@ pub(super) fn parse(value: &[u8]) -> Result<&str, &'static str> {
 }
 
 /// Returns the path from one namespace to one at or below it.
-fn below<'a>(from: &str, namespace: &'a str) -> Option<&'a str> {
+fn relative_path<'a>(from: &str, namespace: &'a str) -> Option<&'a str> {
     if from.is_empty() {
         return Some(namespace);
     }
@@ -109,7 +109,7 @@ fn below<'a>(from: &str, namespace: &'a str) -> Option<&'a str> {
 
 /// Returns the prefix of a request's path for the rules, which are relative to the session's namespace `own`.
 pub(super) fn prefix<'a>(own: &str, namespace: &'a str) -> Cow<'a, str> {
-    match below(own, namespace) {
+    match relative_path(own, namespace) {
         Some(rest) => Cow::Borrowed(rest),
         None if namespace.is_empty() => Cow::Borrowed(ROOT),
         None => Cow::Borrowed(namespace),

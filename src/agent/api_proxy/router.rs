@@ -193,7 +193,7 @@ impl ProxyRouter {
             audited.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
         }
         let caller = Caller::new(*peer, listener.local);
-        let path_class = PathClass::of(path.without_trailing_slash());
+        let path_class = PathClass::from_path(path.without_trailing_slash());
         let options = ForwardOptions { caller, with_session, tokens, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };
         // Entries belong to the session's token, which may read more than the caller's.
@@ -279,7 +279,7 @@ impl ProxyRouter {
     /// # Errors
     /// It may not use this listener: the response for the caller.
     fn limits_of(&self, caller: &AdmittedCaller<'_>) -> Result<Option<&CallerProxyRules>, Box<Response<ProxyBody>>> {
-        let Some(place) = caller.place() else { return Ok(None) };
+        let Some(place) = caller.rule_index() else { return Ok(None) };
         match self.options.callers.get(place) {
             Some(Some(limits)) => Ok(Some(limits)),
             Some(None) | None => refuse_caller(caller.refuse_request("listener", "use this listener")),

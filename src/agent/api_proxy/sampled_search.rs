@@ -15,7 +15,7 @@ impl SampledSearch {
     pub(super) fn new(token: &[u8]) -> Option<Self> {
         let mut windows = Box::new([0; HASHES / 64]);
         for window in token.array_windows() {
-            let (word, bit) = place(*window);
+            let (word, bit) = bit_position(*window);
             windows[word] |= 1 << bit;
         }
         let stride = token.len().checked_sub(WINDOW - 1)?;
@@ -44,7 +44,7 @@ impl SampledSearch {
         // One branch for all of them: it is hardly ever taken.
         let found = (0..SAMPLES).fold(0, |found, number| {
             let sample = samples.get(number * self.stride..).and_then(<[u8]>::first_chunk);
-            let (word, bit) = place(sample.copied().unwrap_or_default());
+            let (word, bit) = bit_position(sample.copied().unwrap_or_default());
             found | self.windows[word] >> bit
         });
         found & 1 == 1
@@ -52,7 +52,7 @@ impl SampledSearch {
 }
 
 /// Returns the place of a window in the table: its word, and the bit in that.
-const fn place(window: [u8; WINDOW]) -> (usize, usize) {
+const fn bit_position(window: [u8; WINDOW]) -> (usize, usize) {
     // Fibonacci hashing: the upper bits of the product depend on all bytes.
     let hash = (u32::from_le_bytes(window).wrapping_mul(0x9E37_79B1) >> 16) as usize;
     (hash / 64, hash % 64)

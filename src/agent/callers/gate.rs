@@ -233,7 +233,7 @@ impl<'a> AdmittedCaller<'a> {
     }
 
     /// Place of the caller among the rules; `None` without a policy.
-    pub(crate) fn place(&self) -> Option<usize> {
+    pub(crate) fn rule_index(&self) -> Option<usize> {
         self.0.map(|admitted| admitted.at)
     }
 

@@ -20,7 +20,7 @@ pub(super) async fn token(
     which: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
-    let url = below(base, "/metadata/identity/oauth2/token");
+    let url = with_path(base, "/metadata/identity/oauth2/token");
     let mut options = ManagedIdentityCredentialOptions::default();
     options.client_options =
         azure_sdk::options(azure_sdk::SdkHttpClient::with_url(transport.clone(), url.clone()), None);
@@ -59,7 +59,7 @@ async fn request_without_sdk(
 
 /// Requests the instance document within 2 s, with one retry if the service is busy.
 pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<InstanceMetadata, AttemptError> {
-    let mut url = below(base, "/metadata/instance/compute");
+    let mut url = with_path(base, "/metadata/instance/compute");
     url.set_query(Some("api-version=2021-02-01"));
     let ask = || transport.send(transport.http.get(url.clone()).header("metadata", "true"));
     let asking = async {
@@ -68,7 +68,7 @@ pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<Instan
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 ask().await
             }
-            answer => answer,
+            response => response,
         }
     };
     let late = |_| Err(AttemptError::Broken(format!("no response within {} s", INSTANCE_LIMIT.as_secs())));
@@ -85,7 +85,7 @@ pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<Instan
     })
 }
 
-fn below(base: &Url, path: &str) -> Url {
+fn with_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(path);
     url

@@ -10,9 +10,9 @@ use crate::secret_string::SecretString;
 
 /// Parses a token response. `expires_on` is ignored: its type differs by host, and the token has an `exp` claim.
 pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {
-    let mut answer: Map<String, Value> =
+    let mut response: Map<String, Value> =
         serde_json::from_slice(body).map_err(|_| AttemptError::Unreadable(describe_body(body, secrets)))?;
-    match answer.remove("access_token") {
+    match response.remove("access_token") {
         Some(Value::String(token)) if fits_a_header(&token) => Ok(token.into()),
         Some(_) => Err(AttemptError::Unreadable("access_token is no token".to_owned())),
         None => Err(AttemptError::Unreadable("access_token is missing".to_owned())),

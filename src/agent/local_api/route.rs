@@ -98,15 +98,15 @@ impl Api {
             Err(refusal) => ApiFuture::ready(rejected(&refusal)),
         };
         // Read in place: a response is so large that each move of it shows in the benchmark.
-        if let ApiFuture::Ready(answer) = &answering {
-            this.count(answer.as_ref().map_or(StatusCode::OK, Response::status));
+        if let ApiFuture::Ready(response) = &answering {
+            this.count(response.as_ref().map_or(StatusCode::OK, Response::status));
             return answering;
         }
         let this = Arc::clone(this);
         ApiFuture::waiting(async move {
-            let answer = answering.await;
-            this.count(answer.status());
-            answer
+            let response = answering.await;
+            this.count(response.status());
+            response
         })
     }
 
@@ -168,7 +168,7 @@ impl Api {
         if let (None, Some((name, served))) = (query, &self.only)
             && caller.caller.permits_session(name)
         {
-            let served = self.own_or(caller, name, served)?;
+            let served = self.own_token_or(caller, name, served)?;
             if !served.is_missing_own_token() {
                 self.record_grant(caller, "token", (name, &served), request);
                 return Ok(ApiFuture::ready(served.reader.now()));
@@ -184,7 +184,7 @@ impl Api {
         let after = query.after.map(Cow::into_owned);
         let wait = if is_missing { query.wait.max(OWN_TOKEN_WAIT) } else { query.wait };
         let reader = Arc::clone(&served.reader);
-        let answer = Arc::clone(&reader).wait(after, wait, self.deps.stop.clone());
+        let response = Arc::clone(&reader).wait(after, wait, self.deps.stop.clone());
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let waiting = refresh_signal.demand().wait();
         let audited = AuditedRequest::from_extensions(request.extensions()).cloned();
@@ -193,13 +193,13 @@ impl Api {
             let _waiting = waiting;
             // The creation of an own token ends with the signal, also where it has failed.
             let created = async { if is_missing { refresh_signal.wait().await } else { std::future::pending().await } };
-            let answer = tokio::select! {
-                answer = answer => answer,
+            let response = tokio::select! {
+                response = response => response,
                 () = created => reader.now(),
             };
             audited.inspect(|audited| note_token(audited, &name, &watch));
             match caller.map_or(Ok(()), |caller| caller.check()) {
-                Ok(()) => answer,
+                Ok(()) => response,
                 Err(refusal) => refusal.to_response(),
             }
         }))
@@ -211,8 +211,8 @@ impl Api {
         self.record_grant(caller, "check", (name, &served), request);
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
-        let answer = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
-        Ok(self.checking.wait(answer))
+        let response = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
+        Ok(self.checking.wait(response))
     }
 
     fn retry<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
@@ -220,8 +220,8 @@ impl Api {
         let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "retry", (name, &served), request);
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
-        let answer = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
-        Ok(self.checking.wait(answer))
+        let response = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
+        Ok(self.checking.wait(response))
     }
 
     /// Returns the session that a request names, or the only one that the caller may use, with the caller's own token in place
@@ -232,11 +232,11 @@ impl Api {
         requested: Option<&str>,
     ) -> Result<(&'a str, Cow<'a, ServedSession>), ApiError> {
         let (name, served) = self.named_session(caller, requested)?;
-        Ok((name, self.own_or(caller, name, served)?))
+        Ok((name, self.own_token_or(caller, name, served)?))
     }
 
     /// Returns the caller's own token for a session; `served` if it has none.
-    fn own_or<'a>(
+    fn own_token_or<'a>(
         &self,
         caller: GrantedCaller<'_>,
         name: &str,

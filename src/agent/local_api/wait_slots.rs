@@ -23,7 +23,7 @@ impl WaitSlots {
     /// Returns a future for `answer` that holds a slot until it completes, or a 429 at once if there is no slot left.
     pub(super) fn wait(
         &self,
-        answer: impl Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        response: impl Future<Output = Response<Full<Bytes>>> + Send + 'static,
     ) -> ResponseFuture<Full<Bytes>> {
         let Ok(slot) = Arc::clone(&self.0).try_acquire_owned() else {
             let errors =
@@ -32,7 +32,7 @@ impl WaitSlots {
         };
         ResponseFuture::waiting(async move {
             let _slot = slot;
-            answer.await
+            response.await
         })
     }
 }

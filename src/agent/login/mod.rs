@@ -65,10 +65,10 @@ impl Login {
         for warning in &warnings {
             tracing::warn!(event = "login.proof.suspect", server = self.server.name(), "{warning}");
         }
-        let answer = self.send(proof).await;
+        let response = self.send(proof).await;
         let obtained = clock.now();
-        let answer =
-            answer.map_err(|error| match (proof, self.to_login_error(&error, claims, &warnings, obtained)) {
+        let response =
+            response.map_err(|error| match (proof, self.to_login_error(&error, claims, &warnings, obtained)) {
                 (IdentityProof::Token(_), LoginError::Refused { message, retry_after, .. })
                     if error.verdict().suspects_token() =>
                 {
@@ -76,13 +76,13 @@ impl Login {
                 }
                 (_, error) => error,
             })?;
-        let ttl = answer.lease.ttl;
+        let ttl = response.lease.ttl;
         Ok(Token {
-            secret: answer.secret,
-            accessor: answer.accessor,
-            lease: answer.lease,
-            kind: answer.kind,
-            policies: answer.policies,
+            secret: response.secret,
+            accessor: response.accessor,
+            lease: response.lease,
+            kind: response.kind,
+            policies: response.policies,
             obtained,
             expires: (!ttl.is_zero()).then(|| obtained + ttl),
             generation: Generation::new(),

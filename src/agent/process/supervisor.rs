@@ -148,7 +148,7 @@ impl Supervisor {
                     tracing::info!(event = "process.stopping", "the child process is asked to end");
                     return ExitCause::Stopped(self.end(running).await);
                 }
-                ended = running.ended() => {
+                ended = running.wait() => {
                     let code = ended.as_ref().map_or(1, |status| command::exit_code(*status));
                     let exit_status = ended.map_or_else(|error| error.to_string(), command::describe_exit);
                     tracing::warn!(event = "process.ended", code = ErrorCode::ProcessEnded.as_str(), exit_status, "the child process has ended");
@@ -192,11 +192,11 @@ impl Supervisor {
         let signal = self.options.stop_signal;
         running.signal(signal);
         let ended = tokio::select! {
-            ended = running.ended() => ended,
+            ended = running.wait() => ended,
             () = self.deps.clock.sleep(self.options.stop_timeout) => {
                 tracing::warn!(event = "process.killed", "the child process did not end in time and is killed");
                 running.kill();
-                running.ended().await
+                running.wait().await
             }
         };
         match ended {

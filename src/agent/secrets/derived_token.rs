@@ -279,32 +279,32 @@ impl DerivedTokenManager {
             DerivedTokenKind::Wrapped(ttl) => upstream.wrap(&parent.secret, namespace, *ttl).await,
         };
         let now = clock.now();
-        let created = created.and_then(|answer| self.accept(answer));
+        let created = created.and_then(|response| self.accept(response));
         match created {
-            Ok(answer) => self.publish(answer, parent.generation, now),
+            Ok(response) => self.publish(response, parent.generation, now),
             Err(error) => self.record_failure(&error, now),
         }
     }
 
     /// Rejects a token that cannot be revoked at the end of its process.
-    fn accept(&self, answer: LoginResponse) -> Result<LoginResponse, CallError> {
-        if self.is_on_demand && answer.accessor.is_none() {
+    fn accept(&self, response: LoginResponse) -> Result<LoginResponse, CallError> {
+        if self.is_on_demand && response.accessor.is_none() {
             let what =
                 "the token has no accessor, so it cannot be revoked: set token_type = service in its role".to_owned();
             return Err(CallError::InvalidResponse { what });
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    fn publish(&mut self, answer: LoginResponse, parent: Generation, now: ClockReading) {
+    fn publish(&mut self, response: LoginResponse, parent: Generation, now: ClockReading) {
         self.retry_budget.record_success(now);
         self.deps.creation_limit.iter().for_each(|limit| limit.record_success(now));
-        let ttl = answer.lease.ttl;
+        let ttl = response.lease.ttl;
         let expires = (!ttl.is_zero()).then(|| now + ttl);
         tracing::info!(
             event = "token.derived",
             output = self.output,
-            accessor = answer.accessor,
+            accessor = response.accessor,
             "a derived token was created"
         );
         if let Some(lasted_seconds) = self.outage.end(now) {
@@ -318,11 +318,11 @@ impl DerivedTokenManager {
         }
         self.next = expires.map(|_| now + time_to_renewal(ttl, random_unit()).max(MIN_INTERVAL));
         let token = Token {
-            secret: answer.secret,
-            accessor: answer.accessor,
-            lease: answer.lease,
-            kind: answer.kind,
-            policies: answer.policies,
+            secret: response.secret,
+            accessor: response.accessor,
+            lease: response.lease,
+            kind: response.kind,
+            policies: response.policies,
             obtained: now,
             expires,
             generation: Generation::new(),

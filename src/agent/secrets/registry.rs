@@ -134,7 +134,7 @@ impl SecretRegistry {
         };
         let renewer_deps = SecretRenewerDeps {
             publisher,
-            projection: |_, answer, _| Ok(answer.clone()),
+            projection: |_, response, _| Ok(response.clone()),
             upstream: deps.upstream.clone(),
             tokens: deps.tokens.clone(),
             session: deps.session.clone(),

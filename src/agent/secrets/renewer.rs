@@ -226,7 +226,7 @@ impl<T> SecretRenewer<T> {
         }
         self.count_call(renewed.is_some(), &result);
         match result {
-            Ok(CallResult::Read(answer)) => self.record_read(answer, token.generation, now),
+            Ok(CallResult::Read(response)) => self.record_read(response, token.generation, now),
             Ok(CallResult::Renewed(lease)) => self.record_renewal(lease, now),
             Err(error) => self.record_failure(&error, renewed.is_some(), token.generation, now),
         }

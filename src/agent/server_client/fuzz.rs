@@ -9,7 +9,7 @@ use crate::secret_string::SecretString;
 
 /// Kind of a response.
 #[derive(Debug, Clone, Copy)]
-pub enum Answer {
+pub enum ResponseKind {
     /// To a login by Vault's API.
     Login,
     /// To a login whose token is wrapped.
@@ -27,21 +27,21 @@ pub enum Answer {
 /// # Errors
 /// A refusal, or an invalid response.
 pub fn parse(
-    answer: Answer,
+    kind: ResponseKind,
     status: StatusCode,
     body: &[u8],
     sent: &SecretString,
 ) -> Result<Option<LoginResponse>, CallError> {
     let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
     let response = ClientResponse { status, headers, body };
-    if matches!(answer, Answer::ConsulLogin) {
+    if matches!(kind, ResponseKind::ConsulLogin) {
         return consul_login::parse_login(&response, sent).map(Some);
     }
     let mut json = parse_response::parse_json(&response, sent)?;
-    match answer {
-        Answer::Login => parse_response::login(&mut json, false).map(|(login, _)| Some(login)),
-        Answer::WrappedLogin => parse_response::login(&mut json, true).map(|(login, _)| Some(login)),
-        Answer::Lookup | Answer::ConsulLogin => parse_response::lookup(&json).map(|_| None),
-        Answer::Renewal => parse_response::renewal(&json).map(|_| None),
+    match kind {
+        ResponseKind::Login => parse_response::login(&mut json, false).map(|(login, _)| Some(login)),
+        ResponseKind::WrappedLogin => parse_response::login(&mut json, true).map(|(login, _)| Some(login)),
+        ResponseKind::Lookup | ResponseKind::ConsulLogin => parse_response::lookup(&json).map(|_| None),
+        ResponseKind::Renewal => parse_response::renewal(&json).map(|_| None),
     }
 }

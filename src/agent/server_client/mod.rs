@@ -136,7 +136,7 @@ impl ServerClient {
     #[must_use]
     pub(crate) fn counting_in(mut self, metrics: &Metrics) -> Self {
         let recorder = UpstreamRecorder::new(metrics, &self.name, &PathClass::NAMES);
-        self.client.record_in(recorder, |path| PathClass::of(path).index());
+        self.client.record_in(recorder, |path| PathClass::from_path(path).index());
         self
     }
 

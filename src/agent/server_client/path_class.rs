@@ -20,7 +20,7 @@ impl PathClass {
     pub(in crate::agent) const NAMES: [&str; 5] = ["login", "token", "lease", "system", "secret"];
 
     /// Classifies a path below `/v1/`, as a caller may write it.
-    pub(in crate::agent) fn of(path: &str) -> Self {
+    pub(in crate::agent) fn from_path(path: &str) -> Self {
         let mut segments = path.split('/');
         match (segments.next(), segments.next()) {
             (Some("auth"), Some("token")) | (Some("acl"), Some("token" | "logout")) => Self::Token,
@@ -44,8 +44,9 @@ mod tests {
 
     #[test]
     fn paths_have_their_class() {
-        let check =
-            |path: &str, wanted: &str| assert_eq!(PathClass::NAMES[PathClass::of(path).index()], wanted, "{path}");
+        let check = |path: &str, wanted: &str| {
+            assert_eq!(PathClass::NAMES[PathClass::from_path(path).index()], wanted, "{path}");
+        };
         check("auth/azure/login", "login");
         check("auth/team/azure/login", "login");
         check("auth/userpass/login/me", "login");

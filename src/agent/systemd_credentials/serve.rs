@@ -97,7 +97,7 @@ impl CredentialServer {
             log_throttle: LogThrottle::default(),
             waiting: Semaphore::new(MOST_WAITING),
         });
-        let handler = move |stream, peer| Arc::clone(&server).answer(stream, peer);
+        let handler = move |stream, peer| Arc::clone(&server).response(stream, peer);
         socket.serve_streams(handler, listener_metrics, drain, stop).await;
     }
 }
@@ -144,7 +144,7 @@ struct OpenServer {
 
 impl OpenServer {
     /// Writes the value that the peer may have, and nothing else.
-    async fn answer(self: Arc<Self>, mut stream: UnixStream, peer: Peer) {
+    async fn response(self: Arc<Self>, mut stream: UnixStream, peer: Peer) {
         let Peer::Unix { uid, gid, pid, .. } = peer else { return };
         let address = getpeername(&stream).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());
         let name = address.as_ref().and_then(SocketAddrUnix::abstract_name).unwrap_or_default();

@@ -62,9 +62,9 @@ impl Dependencies {
         let mut missing = None;
         for (dependency, used) in &mut self.secrets {
             match used.subscription.watch.current().availability {
-                Availability::Available(answer) => {
-                    used.rendered = Some(Arc::clone(&answer));
-                    resolved.insert(dependency.clone(), Resolved::Secret(answer));
+                Availability::Available(response) => {
+                    used.rendered = Some(Arc::clone(&response));
+                    resolved.insert(dependency.clone(), Resolved::Secret(response));
                 }
                 Availability::Unavailable { reason, .. } => {
                     missing.get_or_insert(reason);

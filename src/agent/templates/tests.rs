@@ -27,7 +27,7 @@ fn text(contents: &str) -> TemplateSource {
     }
 }
 
-fn answer(data: &Value) -> Resolved {
+fn response(data: &Value) -> Resolved {
     let data = SecretFields::from(data.as_object().unwrap().clone());
     Resolved::Secret(Arc::new(SecretResponse { data: Arc::new(data), lease: None }))
 }
@@ -50,13 +50,13 @@ fn known() -> Arc<BTreeMap<Dependency, Resolved>> {
     });
     let absent = Resolved::Absent("the secret secret/data/gone is not there: HTTP 404".into());
     Arc::new(BTreeMap::from([
-        (read("secret/data/app"), answer(&app)),
+        (read("secret/data/app"), response(&app)),
         (read("secret/data/gone"), absent),
-        (write("pki/issue/web", &[("common_name", "web")]), answer(&certificate)),
-        (write("transit/decrypt/k", &[("ciphertext", "c=1")]), answer(&json!({ "plaintext": "cGxhaW4=" }))),
+        (write("pki/issue/web", &[("common_name", "web")]), response(&certificate)),
+        (write("transit/decrypt/k", &[("ciphertext", "c=1")]), response(&json!({ "plaintext": "cGxhaW4=" }))),
         (
             Dependency::Secret(SecretRequest { path: "secret/metadata".to_owned(), op: SecretOp::List }),
-            answer(&json!({ "keys": ["app", "folder/"] })),
+            response(&json!({ "keys": ["app", "folder/"] })),
         ),
         (Dependency::File("/etc/app/motd".into()), Resolved::Text(Arc::new(SecretString::from("hello")))),
     ]))

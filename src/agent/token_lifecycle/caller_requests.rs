@@ -69,10 +69,10 @@ impl CallerRequests {
     }
 
     /// Answers the operators' retries.
-    pub(super) fn answer_retries(&mut self, answer: RetryOutcome) {
+    pub(super) fn answer_retries(&mut self, response: RetryOutcome) {
         for retry in self.retries.drain(..) {
             // Send only fails if the requester was dropped.
-            let _ = retry.send(answer);
+            let _ = retry.send(response);
         }
     }
 }

@@ -138,7 +138,7 @@ impl StatusReporter {
     }
 
     /// Removes the session's status and gauges, unless another session of its name has replaced it.
-    pub(super) fn ended(&self) {
+    pub(super) fn remove_session(&self) {
         if self.status_handle.remove() {
             let (metrics, label) = (self.metrics.get::<SessionMetrics>(), self.label());
             let gauges = [

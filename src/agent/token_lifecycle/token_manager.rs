@@ -326,7 +326,7 @@ impl TokenManager {
         self.apply_options();
         self.save_state();
         self.state.finish().await;
-        self.reporter.ended();
+        self.reporter.remove_session();
         self.replaced.prune(self.clock.now());
         SessionShutdown {
             session: self.options.name,

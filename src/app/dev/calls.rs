@@ -9,7 +9,7 @@ use crate::http::client::Client;
 ///
 /// # Errors
 /// The server does not answer, or answers with an error.
-pub(super) async fn ask(
+pub(super) async fn read_json(
     client: &Client,
     path: &str,
     query: &[(&str, &str)],
@@ -27,8 +27,8 @@ pub(super) async fn ask(
 /// # Errors
 /// As [`ask`].
 pub(super) async fn read(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
-    let answer = client.send(request).await?;
-    let text = String::from_utf8_lossy(&answer.body);
-    anyhow::ensure!(answer.status.is_success(), "{} answers {}: {text}", client.server(), answer.status);
+    let response = client.send(request).await?;
+    let text = String::from_utf8_lossy(&response.body);
+    anyhow::ensure!(response.status.is_success(), "{} answers {}: {text}", client.server(), response.status);
     Ok(serde_json::from_str(&text)?)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http::Method;
 
-use super::calls::{ask, read};
+use super::calls::{read, read_json};
 use super::faults::{Fault, FaultSwitch};
 use super::{Places, load, loopback_client};
 use crate::app::error_codes;
@@ -42,7 +42,7 @@ pub(super) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     for fault in Fault::ALL {
         tour.switch.break_it(fault).await?;
-        lines.push(format!("broken: {}", fault.story().broken));
+        lines.push(format!("broken: {}", fault.guide().broken));
         lines.push(format!("  {}", tour.look(fault).await?));
         tour.switch.heal(fault).await?;
         tour.log_in_again().await.with_context(|| format!("after `keyward dev heal {}`", fault.name()))?;
@@ -56,10 +56,10 @@ impl FaultTour<'_> {
     async fn look(&self, fault: Fault) -> anyhow::Result<String> {
         Ok(match fault {
             Fault::Server => {
-                ask(&self.agent, "agent/v1/token", &[("session", "workload")], None)
+                read_json(&self.agent, "agent/v1/token", &[("session", "workload")], None)
                     .await
                     .context("the token in an outage")?;
-                let error = ask(&self.proxied, "v1/secret/data/example", &[], None).await.err();
+                let error = read_json(&self.proxied, "v1/secret/data/example", &[], None).await.err();
                 format!("the token is served all the same; a call fails: {:#}", error.context("a call succeeded")?)
             }
             Fault::Cloud | Fault::Clock | Fault::Audience => {
@@ -67,7 +67,9 @@ impl FaultTour<'_> {
                 format!("a login fails: {}", error_codes::format(&error.into()))
             }
             Fault::Token => {
-                ask(&self.proxied, "v1/secret/data/example", &[], None).await.context("a call with a dead token")?;
+                read_json(&self.proxied, "v1/secret/data/example", &[], None)
+                    .await
+                    .context("a call with a dead token")?;
                 "a call succeeds: keyward logged in and repeated it".to_owned()
             }
             Fault::Platform => {
@@ -77,9 +79,9 @@ impl FaultTour<'_> {
                     tokio::time::sleep(Duration::from_millis(300)).await;
                     self.switch.heal(fault).await
                 };
-                let (answer, healed) = tokio::join!(read(&self.gateway, request), healed);
+                let (response, healed) = tokio::join!(read(&self.gateway, request), healed);
                 healed?;
-                answer.context("a call while the platform token is replaced")?;
+                response.context("a call while the platform token is replaced")?;
                 "a call through the gateway waits for the new platform token, and succeeds".to_owned()
             }
         })

@@ -84,9 +84,9 @@ impl Fault {
 
     /// Describes the fault, with commands and what they show, and its end.
     #[expect(clippy::too_many_lines, reason = "a table of texts")]
-    pub(crate) const fn story(self) -> Story {
+    pub(crate) const fn guide(self) -> FaultGuide {
         match self {
-            Self::Server => Story {
+            Self::Server => FaultGuide {
                 broken: "the emulated Vault accepts no connections",
                 look: &[
                     (
@@ -101,7 +101,7 @@ impl Fault {
                 ],
                 end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry`",
             },
-            Self::Cloud => Story {
+            Self::Cloud => FaultGuide {
                 broken: "the emulated Azure accepts no connections",
                 look: &[
                     ("keyward login --session instance", "no identity token: the metadata service cannot be reached"),
@@ -110,7 +110,7 @@ impl Fault {
                 ],
                 end: "keyward dev heal cloud; keyward then logs in by itself, or at once after `keyward retry`",
             },
-            Self::Clock => Story {
+            Self::Clock => FaultGuide {
                 broken: "the clocks of the emulated Azure and Vault are an hour ahead",
                 look: &[
                     (
@@ -121,7 +121,7 @@ impl Fault {
                 ],
                 end: "keyward dev heal clock",
             },
-            Self::Audience => Story {
+            Self::Audience => FaultGuide {
                 broken: "the emulated Azure issues tokens for another audience",
                 look: &[
                     (
@@ -132,7 +132,7 @@ impl Fault {
                 ],
                 end: "keyward dev heal audience; on a real machine: the same `resource` at the server and in keyward",
             },
-            Self::Token => Story {
+            Self::Token => FaultGuide {
                 broken: "the emulated Vault has revoked every token, so that of session workload is dead",
                 look: &[
                     (
@@ -143,7 +143,7 @@ impl Fault {
                 ],
                 end: "nothing: the next use of the token, or its next check within 30 s, ends it",
             },
-            Self::Platform => Story {
+            Self::Platform => FaultGuide {
                 broken: "the emulated HCP Terraform has revoked the platform token",
                 look: &[
                     ("keyward check --online", "the step `platform token` fails"),
@@ -160,7 +160,7 @@ impl Fault {
 
 /// Texts about a fault.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Story {
+pub(crate) struct FaultGuide {
     /// The broken thing.
     pub broken: &'static str,
     /// Commands, and what each shows now.
@@ -202,9 +202,9 @@ impl<'a> FaultSwitch<'a> {
     /// An emulated server does not answer, or the file cannot be written.
     pub(crate) async fn heal(&self, fault: Fault) -> anyhow::Result<()> {
         for call in fault.healing() {
-            let answer = self.call(*call).await?;
+            let response = self.call(*call).await?;
             if fault == Fault::Platform {
-                super::write_private(&self.places.platform_token, &answer)?;
+                super::write_private(&self.places.platform_token, &response)?;
             }
         }
         Ok(())
@@ -221,10 +221,14 @@ impl<'a> FaultSwitch<'a> {
         url.set_path("/");
         let client = loopback_client(ServerAddress::Url(url))?;
         let request = client.request(Method::POST, &format!("{folder}/{path}")).query(query);
-        let answer = client.send(request.header("x-faults-key", self.key.expose_secret())).await;
-        let answer = answer.context("keyward dev does not answer")?;
-        anyhow::ensure!(answer.status.is_success(), "the fault injection at {base}/{path} answers {}", answer.status);
-        Ok(SecretString::from(String::from_utf8_lossy(&answer.body).into_owned()))
+        let response = client.send(request.header("x-faults-key", self.key.expose_secret())).await;
+        let response = response.context("keyward dev does not answer")?;
+        anyhow::ensure!(
+            response.status.is_success(),
+            "the fault injection at {base}/{path} answers {}",
+            response.status
+        );
+        Ok(SecretString::from(String::from_utf8_lossy(&response.body).into_owned()))
     }
 }
 
@@ -235,10 +239,10 @@ mod tests {
     #[test]
     fn every_fault_has_a_story_whose_end_heals_it() {
         for fault in Fault::ALL {
-            let story = fault.story();
-            assert!(!fault.breaking().is_empty() && !story.look.is_empty(), "{fault:?}");
+            let guide = fault.guide();
+            assert!(!fault.breaking().is_empty() && !guide.look.is_empty(), "{fault:?}");
             let heals = format!("keyward dev heal {}", fault.name());
-            assert_eq!(story.end.contains(&heals), !fault.healing().is_empty(), "{fault:?}");
+            assert_eq!(guide.end.contains(&heals), !fault.healing().is_empty(), "{fault:?}");
             assert_eq!(
                 fault.to_possible_value().map(|value| value.get_name().to_owned()),
                 Some(fault.name().to_owned())

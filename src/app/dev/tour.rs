@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::Value;
 use url::Url;
 
-use super::calls::{ask, read};
+use super::calls::{read, read_json};
 use super::{Places, fault_tour, loopback_client};
 use crate::http::client::ServerAddress;
 
@@ -23,27 +23,28 @@ pub(crate) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let mut tokens = Vec::new();
     for session in ["instance", "workload"] {
         let query = [("session", session), ("wait", "30s")];
-        let answer = ask(&agent, "agent/v1/token", &query, None)
+        let response = read_json(&agent, "agent/v1/token", &query, None)
             .await
             .with_context(|| format!("no token for session {session}"))?;
-        let policies = answer["policies"].to_string();
-        let expires = answer["expires_at"].as_str().unwrap_or("never").to_owned();
+        let policies = response["policies"].to_string();
+        let expires = response["expires_at"].as_str().unwrap_or("never").to_owned();
         lines.push(format!("session {session}: logged in; policies {policies}; the token ends {expires}"));
-        tokens.push(answer["token"].as_str().context("the answer holds no token")?.to_owned());
+        tokens.push(response["token"].as_str().context("the answer holds no token")?.to_owned());
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
     let access = loopback_client(ServerAddress::Url(Url::parse(&places.access)?))?;
-    let this = ask(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the ACL server")?;
+    let this = read_json(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the ACL server")?;
     lines.push(format!(
         "the ACL server knows the first as {} of auth method {}",
         this["AccessorID"].as_str().unwrap_or("?"),
         this["AuthMethod"].as_str().unwrap_or("?")
     ));
     let secrets = loopback_client(ServerAddress::Url(Url::parse(&places.secrets)?))?;
-    let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the emulated Vault")?;
+    let secret =
+        read_json(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the emulated Vault")?;
     lines.push(format!("the emulated Vault reads with the second: {}", secret["data"]["data"]));
     let proxied = loopback_client(ServerAddress::Unix(places.vault.clone()))?;
-    ask(&proxied, "v1/secret/data/example", &[], None).await.context("Vault's API on the agent's socket")?;
+    read_json(&proxied, "v1/secret/data/example", &[], None).await.context("Vault's API on the agent's socket")?;
     lines.push("the agent's socket serves the same secret to a caller without a token".to_owned());
     let sink = places.dir.join("instance.token");
     // Callers get a token before the disk has it.

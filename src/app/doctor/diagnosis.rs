@@ -88,7 +88,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
     let (agent, network, remote) = tokio::join!(
         async {
             match &contact {
-                Some(contact) => running_agent::ask(contact).await,
+                Some(contact) => running_agent::query(contact).await,
                 None => Ok(None),
             }
         },

@@ -49,7 +49,7 @@ const RESPONSE_TIME: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// Something answers there that refuses this caller, or is no agent.
-pub(crate) async fn ask(contact: &AgentContact) -> Result<Option<RunningAgent>, Problem> {
+pub(crate) async fn query(contact: &AgentContact) -> Result<Option<RunningAgent>, Problem> {
     let options = ClientOptions {
         address: contact.address.clone(),
         tls: TlsOptions::default(),
@@ -59,7 +59,7 @@ pub(crate) async fn ask(contact: &AgentContact) -> Result<Option<RunningAgent>, 
     };
     let client = options.build().map_err(|error| Problem::new(error.code(), error.to_string()))?;
     let (status, body) = match get(&client, contact, "agent/v1/status").await {
-        Ok(answer) => answer,
+        Ok(response) => response,
         Err(TransportError::Connect { cause, .. }) if cause.contains("Permission denied") => {
             let found = format!("the agent's {} refuses this user", client.server());
             return Err(Problem::new(ErrorCode::AgentSocketDenied, found).fix("sudo keyward doctor"));

@@ -8,7 +8,7 @@ use super::rights::{check_rights, needed_rights};
 use crate::agent::identity::IdentityProof;
 use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
 use crate::app::error_codes;
-use crate::app::one_shot::{self, LoggedIn, OneShotError, Proven};
+use crate::app::one_shot::{self, LoggedIn, OneShotError, ProvenIdentity};
 use crate::config::{Config, Session};
 use crate::error_code::ErrorCode;
 use crate::http::client::ClientResponse;
@@ -35,8 +35,8 @@ pub(crate) async fn check_session(
 }
 
 async fn check_server(session: &Session, limits: &Limits, steps: &mut Steps) -> bool {
-    let answer = limits.bound(probe_server(session)).await.and_then(|answer| answer);
-    match answer {
+    let response = limits.bound(probe_server(session)).await.and_then(|response| response);
+    match response {
         Err(problem) => steps.note("server", Err(problem)),
         Ok((server, response)) => {
             let is_ok = steps.note("server", describe_health(&server, response.status));
@@ -72,7 +72,7 @@ fn describe_health(server: &str, status: StatusCode) -> StepResult {
     }
 }
 
-async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -> Option<Proven> {
+async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -> Option<ProvenIdentity> {
     let proven = limits.bound(one_shot::prove(session, limits.is_bounded())).await;
     let proven = proven.and_then(|proven| proven.map_err(|error| problem(&error)));
     match proven {
@@ -88,7 +88,7 @@ async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -
 }
 
 /// Tells what the identity source says that this machine is.
-fn describe_identity(proven: &Proven) -> String {
+fn describe_identity(proven: &ProvenIdentity) -> String {
     let IdentityProof::Signed(token) = &proven.proof else { return proven.source.clone() };
     let mut facts = vec![proven.source.clone()];
     if let Some(claims) = &token.claims {
@@ -105,7 +105,7 @@ fn describe_identity(proven: &Proven) -> String {
     crate::http::client::sanitize::sanitize(&facts.join("; "), "")
 }
 
-async fn check_login(config: &Config, session: &Session, proven: Proven, limits: &Limits, steps: &mut Steps) {
+async fn check_login(config: &Config, session: &Session, proven: ProvenIdentity, limits: &Limits, steps: &mut Steps) {
     let logged_in = limits.bound(proven.login(session)).await;
     let logged_in = match logged_in.and_then(|login| login.map_err(|error| problem(&error))) {
         Ok(logged_in) => logged_in,

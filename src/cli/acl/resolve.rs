@@ -8,7 +8,7 @@ use crate::cli::Exit;
 
 /// Resolves an accessor, or a prefix of one, to a token.
 pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> {
-    if let Some(id) = whole(text) {
+    if let Some(id) = parse_id(text) {
         return Ok(id);
     }
     let start = id_prefix(text).ok_or_else(|| none("token", text, "accessor"))?;
@@ -18,7 +18,7 @@ pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> 
 
 /// Resolves a name, an id or a prefix of one to a role.
 pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
-    if let Some(id) = whole(text) {
+    if let Some(id) = parse_id(text) {
         return Ok(id);
     }
     match service.client.read_role_by_name(text, &QueryOptions::default()).await {
@@ -33,12 +33,12 @@ pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
 
 /// Resolves a name, an id or a prefix of one to a policy.
 pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure> {
-    if let Some(id) = whole(text) {
+    if let Some(id) = parse_id(text) {
         return Ok(id);
     }
     match service.client.read_policy_by_name(text, &QueryOptions::default()).await {
         Ok(policy) => {
-            return whole(&policy.value.id).ok_or_else(|| none("policy", text, "id"));
+            return parse_id(&policy.value.id).ok_or_else(|| none("policy", text, "id"));
         }
         Err(AclClientError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
@@ -49,7 +49,7 @@ pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure>
 
 /// Resolves an id, or a prefix of one, to a binding rule.
 pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Failure> {
-    if let Some(id) = whole(text) {
+    if let Some(id) = parse_id(text) {
         return Ok(id);
     }
     let start = id_prefix(text).ok_or_else(|| none("binding rule", text, "id"))?;
@@ -61,7 +61,7 @@ pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Fa
 pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
     let mut links = Vec::new();
     for text in ids {
-        let id = match (whole(text), id_prefix(text)) {
+        let id = match (parse_id(text), id_prefix(text)) {
             (Some(id), _) => id,
             (None, Some(start)) => policy_by_beginning(service, &start).await?,
             (None, None) => return Err(none("policy", text, "id")),
@@ -76,7 +76,7 @@ pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[Str
 pub(super) async fn role_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
     let mut links = Vec::new();
     for text in ids {
-        let id = match (whole(text), id_prefix(text)) {
+        let id = match (parse_id(text), id_prefix(text)) {
             (Some(id), _) => id,
             (None, Some(start)) => {
                 let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
@@ -92,10 +92,10 @@ pub(super) async fn role_links(service: &Service, ids: &[String], names: &[Strin
 
 async fn policy_by_beginning(service: &Service, start: &str) -> Result<Id, Failure> {
     let all = service.client.list_policies(&QueryOptions::default()).await?.value;
-    single_id("policy", start, all.iter().filter_map(|policy| whole(&policy.id)))
+    single_id("policy", start, all.iter().filter_map(|policy| parse_id(&policy.id)))
 }
 
-fn whole(text: &str) -> Option<Id> {
+fn parse_id(text: &str) -> Option<Id> {
     text.parse().ok()
 }
 

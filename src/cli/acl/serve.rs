@@ -49,7 +49,7 @@ impl Serve {
 
     /// Converts the flags to settings of `[acl]`.
     fn settings(&self) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
-        let listen = self.listen.iter().map(|text| standalone::place(text)).collect();
+        let listen = self.listen.iter().map(|text| standalone::listen_address(text)).collect();
         let mut settings = vec![("listen", listen), ("data_dir", vec![standalone::path(&self.dir)?])];
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
             settings.extend([

@@ -31,9 +31,9 @@ pub(super) fn respond(request: &HelperRequest) -> Exit {
     }
 }
 
-fn exit_code(answer: Result<Exit, Exit>) -> Exit {
+fn exit_code(response: Result<Exit, Exit>) -> Exit {
     // Docker only checks for zero; other codes are for people.
-    answer.unwrap_or_else(|exit| exit)
+    response.unwrap_or_else(|exit| exit)
 }
 
 #[derive(Serialize)]

@@ -134,8 +134,8 @@ impl LoadedConfig {
             let reader = OneShotReader::through_proxy(session, proxy.address, proxy.key)?;
             anyhow::Ok(reader.read(&its.path).await)
         });
-        let answer = match read.map_err(|error| failed(format!("{error:#}")))? {
-            Ok(answer) => answer,
+        let response = match read.map_err(|error| failed(format!("{error:#}")))? {
+            Ok(response) => response,
             Err(error) => {
                 let exit = match (&error, error.verdict()) {
                     (CallError::Unreachable { .. }, _) => Exit::NotRunning,
@@ -148,13 +148,13 @@ impl LoadedConfig {
         };
         let field = |name: &str| {
             let lacks = || failed(format!("the secret {} has no text in its field {name}", its.path));
-            answer.data.text(name).ok_or_else(lacks)
+            response.data.text(name).ok_or_else(lacks)
         };
         let username = match &its.username {
             Some(name) => SecretString::from(name.as_str()),
             None => field(&its.username_field)?,
         };
-        let expires = answer.lease.as_ref().map(|lease| lease.lease.ttl).filter(|ttl| !ttl.is_zero());
+        let expires = response.lease.as_ref().map(|lease| lease.lease.ttl).filter(|ttl| !ttl.is_zero());
         let expires = expires.and_then(|ttl| SystemTime::now().checked_add(ttl));
         Ok(HostCredential { username, password: field(&its.password_field)?, expires })
     }

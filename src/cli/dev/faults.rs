@@ -28,12 +28,12 @@ impl Break {
     pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
         let places = Places::find(dir)?;
         block_on(FaultSwitch::new(&places)?.break_it(self.fault))?;
-        let story = self.fault.story();
-        say(&format!("broken: {}\n\nlook:", story.broken));
-        for (command, shows) in story.look {
+        let guide = self.fault.guide();
+        say(&format!("broken: {}\n\nlook:", guide.broken));
+        for (command, shows) in guide.look {
             say(&format!("  {command}\n      {shows}"));
         }
-        say(&format!("\nends: {}", story.end));
+        say(&format!("\nends: {}", guide.end));
         Ok(Exit::Ok)
     }
 }

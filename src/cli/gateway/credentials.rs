@@ -34,7 +34,7 @@ pub(in crate::cli) fn parse_helper_invocation(mut arguments: impl Iterator<Item 
 /// Answers Terraform or OpenTofu. A failure prints one line, which they show in their log.
 pub(in crate::cli) fn respond_to_helper(arguments: &[OsString]) -> Exit {
     match HelperRequest::try_parse_from(arguments) {
-        Ok(request) => request.answer(),
+        Ok(request) => request.response(),
         Err(error) => {
             let code = if error.use_stderr() { Exit::Failed } else { Exit::Ok };
             let _ = error.print();
@@ -44,7 +44,7 @@ pub(in crate::cli) fn respond_to_helper(arguments: &[OsString]) -> Exit {
 }
 
 impl HelperRequest {
-    fn answer(&self) -> Exit {
+    fn response(&self) -> Exit {
         let (verb, host) = match credentials::parse_request(&self.verb, &self.hostname) {
             Ok(request) => request,
             Err(error) => return failed(error),
@@ -59,9 +59,9 @@ impl HelperRequest {
             return Exit::Failed;
         };
         match credentials::respond(verb, &host, &ours, &variables.token_file) {
-            Ok(answer) => {
+            Ok(response) => {
                 // The command's purpose is to print the token.
-                let written = writeln!(std::io::stdout(), "{}", answer.as_str());
+                let written = writeln!(std::io::stdout(), "{}", response.as_str());
                 if written.is_ok() { Exit::Ok } else { Exit::Failed }
             }
             Err(error) => failed(error),

@@ -23,7 +23,7 @@ impl Report {
             Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let report = match variables.ask("/v1/platform/report", &[])? {
+        let report = match variables.fetch_or_report("/v1/platform/report", &[])? {
             Ok(report) => report,
             Err(exit) => return Ok(exit),
         };

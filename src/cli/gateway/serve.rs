@@ -61,7 +61,7 @@ impl Serve {
         let name: String = name.trim_end_matches('/').chars().map(plain).take(100).collect();
         let mut settings = vec![
             ("upstream", vec![self.upstream.clone()]),
-            ("listen", self.listen.iter().map(|text| standalone::place(text)).collect()),
+            ("listen", self.listen.iter().map(|text| standalone::listen_address(text)).collect()),
             ("token_file", vec![standalone::path(&self.token_file)?]),
             ("local_token_file", vec![standalone::path(&folder.join(format!("{name}.token")))?]),
             ("deprecated", vec![self.deprecated.clone()]),

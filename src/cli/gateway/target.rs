@@ -25,7 +25,7 @@ pub(super) struct GatewayAddress {
     #[command(flatten)]
     files: ConfigFiles,
     /// Address of the gateway instead of the configuration's: `http://127.0.0.1:PORT`
-    #[arg(long, value_name = "ADDRESS", value_parser = given, requires = "local_token_file")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, requires = "local_token_file")]
     address: Option<Url>,
     /// File with the local token
     #[arg(long, value_name = "FILE")]
@@ -111,9 +111,9 @@ impl GatewayTarget {
     }
 
     /// Reads a document of the gateway, or of the platform through it; prints the error if that fails.
-    pub(super) fn ask(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
-        let answer = self.fetch(path, query)?;
-        Ok(answer.map_err(|unanswered| {
+    pub(super) fn fetch_or_report(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
+        let response = self.fetch(path, query)?;
+        Ok(response.map_err(|unanswered| {
             say_error(&unanswered.line);
             unanswered.exit
         }))
@@ -134,23 +134,23 @@ impl GatewayTarget {
             response_timeout: Duration::from_secs(30),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let answer = runtime.block_on(async {
+        let response = runtime.block_on(async {
             let client = options.build()?;
             let request = client.request(Method::GET, path).query(query).bearer_auth(token.expose_secret());
             anyhow::Ok(client.send_within(request, Duration::from_secs(30)).await)
         })?;
-        Ok(match answer {
-            Ok(answer) if answer.status.is_success() => {
-                Ok(serde_json::from_slice(&answer.body).with_context(|| {
+        Ok(match response {
+            Ok(response) if response.status.is_success() => {
+                Ok(serde_json::from_slice(&response.body).with_context(|| {
                     format!("the response to {path} is not JSON; check that --address leads to a gateway")
                 })?)
             }
-            Ok(answer) => {
-                let document = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+            Ok(response) => {
+                let document = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
                 let detail = document["errors"][0]["detail"].as_str().unwrap_or("no reason is given");
-                let code = (answer.status == StatusCode::UNAUTHORIZED).then_some(ErrorCode::LocalTokenRejected);
-                let line = ErrorCode::tag(code, &format!("the gateway answers {}: {detail}", answer.status));
-                let exit = match answer.status {
+                let code = (response.status == StatusCode::UNAUTHORIZED).then_some(ErrorCode::LocalTokenRejected);
+                let line = ErrorCode::tag(code, &format!("the gateway answers {}: {detail}", response.status));
+                let exit = match response.status {
                     StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Denied,
                     StatusCode::NOT_FOUND => Exit::Missing,
                     StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Exit::TryLater,
@@ -166,7 +166,7 @@ impl GatewayTarget {
     }
 }
 
-fn given(text: &str) -> Result<Url, String> {
+fn parse_address(text: &str) -> Result<Url, String> {
     let wrong = || "write http://127.0.0.1:PORT".to_owned();
     let url = Url::parse(text).map_err(|_| wrong())?;
     let fits = url.scheme() == "http" && url.path() == "/" && is_loopback(&url);

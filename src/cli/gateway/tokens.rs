@@ -30,7 +30,7 @@ impl Tokens {
             Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let document = match variables.ask("/v1/platform/tokens", &[])? {
+        let document = match variables.fetch_or_report("/v1/platform/tokens", &[])? {
             Ok(document) => document,
             Err(exit) => return Ok(exit),
         };
@@ -76,10 +76,11 @@ fn teams(variables: &GatewayTarget, organization: &str) -> anyhow::Result<Result
     let (mut all, mut page) = (Vec::new(), 1_u64);
     loop {
         let number = page.to_string();
-        let mut document = match variables.ask(&path, &[("page[number]", &number), ("page[size]", "100")])? {
-            Ok(document) => document,
-            Err(exit) => return Ok(Err(exit)),
-        };
+        let mut document =
+            match variables.fetch_or_report(&path, &[("page[number]", &number), ("page[size]", "100")])? {
+                Ok(document) => document,
+                Err(exit) => return Ok(Err(exit)),
+            };
         if let Some(tokens) = document["data"].as_array_mut() {
             all.append(tokens);
         }

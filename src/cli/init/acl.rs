@@ -56,8 +56,8 @@ impl Acl {
             let needed = |flag, text| Question::new(flag, text);
             let group = needed("--resource-group", "resource group of the machines that may log in");
             let subscription = needed("--subscription", "subscription of the machines that may log in");
-            bounds.push(("subscriptions", answers.need(subscription, self.subscription.as_ref())));
-            bounds.push(("resource_groups", answers.need(group, self.resource_group.as_ref())));
+            bounds.push(("subscriptions", answers.ask_required(subscription, self.subscription.as_ref())));
+            bounds.push(("resource_groups", answers.ask_required(group, self.resource_group.as_ref())));
         }
         Plan {
             target: Target::Unit,

@@ -6,7 +6,7 @@ use super::OutputFlags;
 use super::answers::{Answers, Question};
 use super::plan::{Plan, Target};
 use super::server_side::{ServerFlags, ServerSide};
-use super::shell::{TomlText, or_capitals};
+use super::shell::{TomlText, quote_or_placeholder};
 
 /// Log in a pod on AKS.
 #[derive(Debug, Args)]
@@ -48,8 +48,9 @@ impl Aks {
     pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
         let server = self.server.resolve(answers);
         let id = |flag, text| Question { check: |text| plain(text).map(drop), ..Question::new(flag, text) };
-        let identity = answers.need(id("--client-id", "client id of the managed identity"), self.client_id.as_ref());
-        let tenant = answers.need(id("--tenant", "tenant of the identity"), self.tenant.as_ref());
+        let identity =
+            answers.ask_required(id("--client-id", "client id of the managed identity"), self.client_id.as_ref());
+        let tenant = answers.ask_required(id("--tenant", "tenant of the identity"), self.tenant.as_ref());
         let config = config(&server);
         let manifest = self.manifest(&config, &identity, &tenant);
         Plan {
@@ -114,8 +115,8 @@ impl Aks {
     }
 
     fn azure_commands(&self, client_id: &str) -> String {
-        let group = or_capitals(self.resource_group.as_ref(), "RESOURCE_GROUP");
-        let cluster = or_capitals(self.cluster.as_ref(), "CLUSTER");
+        let group = quote_or_placeholder(self.resource_group.as_ref(), "RESOURCE_GROUP");
+        let cluster = quote_or_placeholder(self.cluster.as_ref(), "CLUSTER");
         format!(
             "# without an identity yet: az identity create --resource-group {group} --name {name}
 az aks update --resource-group {group} --name {cluster} --enable-oidc-issuer --enable-workload-identity

@@ -49,7 +49,7 @@ impl<'a> Answers<'a> {
     }
 
     /// A value without which there is no plan.
-    pub(super) fn need(&mut self, question: Question, given: Option<&String>) -> String {
+    pub(super) fn ask_required(&mut self, question: Question, given: Option<&String>) -> String {
         if given.is_none() && self.terminal.is_none() {
             self.missing.push((question.flag, question.text));
         }
@@ -57,12 +57,12 @@ impl<'a> Answers<'a> {
     }
 
     /// A value that may be left out.
-    pub(super) fn want(&mut self, question: Question, given: Option<&String>) -> Option<String> {
+    pub(super) fn ask_optional(&mut self, question: Question, given: Option<&String>) -> Option<String> {
         self.take(question, given, None, false)
     }
 
     /// A value with a default.
-    pub(super) fn want_or(&mut self, question: Question, given: Option<&String>, default: &str) -> String {
+    pub(super) fn ask_with_default(&mut self, question: Question, given: Option<&String>, default: &str) -> String {
         self.take(question, given, Some(default), false).unwrap_or_else(|| default.to_owned())
     }
 
@@ -130,11 +130,11 @@ mod tests {
     #[test]
     fn without_a_terminal_missing_values_are_named_and_defaults_hold() {
         let mut answers = Answers::of_flags();
-        assert_eq!(answers.need(ROLE, Some(&"web".to_owned())), "web");
-        assert_eq!(answers.want(ROLE, None), None);
-        assert_eq!(answers.want_or(ROLE, None, "batch"), "batch");
+        assert_eq!(answers.ask_required(ROLE, Some(&"web".to_owned())), "web");
+        assert_eq!(answers.ask_optional(ROLE, None), None);
+        assert_eq!(answers.ask_with_default(ROLE, None, "batch"), "batch");
         assert!(answers.missing.is_empty());
-        answers.need(ROLE, None);
+        answers.ask_required(ROLE, None);
         assert_eq!(answers.missing, [("--role", "role to log in as")]);
     }
 
@@ -142,12 +142,12 @@ mod tests {
     fn on_a_terminal_a_question_is_asked_until_its_answer_is_good() {
         let (mut input, mut output) = ("\na b\nweb\n\n\n".as_bytes(), Vec::new());
         let mut answers = Answers::on(Terminal { input: &mut input, output: &mut output });
-        assert_eq!(answers.need(ROLE, None), "web");
-        assert_eq!(answers.want(ROLE, None), None);
-        assert_eq!(answers.want_or(ROLE, None, "batch"), "batch");
-        assert_eq!(answers.want(ROLE, Some(&"flag".to_owned())), Some("flag".to_owned()));
+        assert_eq!(answers.ask_required(ROLE, None), "web");
+        assert_eq!(answers.ask_optional(ROLE, None), None);
+        assert_eq!(answers.ask_with_default(ROLE, None, "batch"), "batch");
+        assert_eq!(answers.ask_optional(ROLE, Some(&"flag".to_owned())), Some("flag".to_owned()));
         assert!(answers.failure.is_none());
-        answers.need(ROLE, None);
+        answers.ask_required(ROLE, None);
         assert!(answers.failure.is_some(), "the terminal was closed");
         let told = String::from_utf8(output).unwrap();
         let wanted = "role to log in as (--role): \

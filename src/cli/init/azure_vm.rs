@@ -8,7 +8,7 @@ use super::OutputFlags;
 use super::answers::{Answers, Question};
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
 use super::server_side::{ServerFlags, ServerSide};
-use super::shell::{TomlText, or_capitals};
+use super::shell::{TomlText, quote_or_placeholder};
 use crate::cli::setup_files::Access;
 
 /// Log in a VM on Azure.
@@ -65,9 +65,11 @@ const LISTENER_KEY: &str = "/etc/keyward/listener.key";
 impl AzureVm {
     pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
         let server = self.server.resolve(answers);
-        let client_id = answers
-            .want(Question::new("--client-id", "client id of a user-assigned identity"), self.client_id.as_ref());
-        let group = answers.want(Question::new("--group", "group that may use the token"), self.group.as_ref());
+        let client_id = answers.ask_optional(
+            Question::new("--client-id", "client id of a user-assigned identity"),
+            self.client_id.as_ref(),
+        );
+        let group = answers.ask_optional(Question::new("--group", "group that may use the token"), self.group.as_ref());
         let mut keys = Vec::new();
         if !self.no_seal_key {
             keys.push(KeyFile { path: SEAL_KEY, access: Access::Service });
@@ -149,8 +151,10 @@ impl AzureVm {
     }
 
     fn azure_commands(&self, client_id: Option<&String>) -> String {
-        let (group, vm) =
-            (or_capitals(self.resource_group.as_ref(), "RESOURCE_GROUP"), or_capitals(self.vm.as_ref(), "VM"));
+        let (group, vm) = (
+            quote_or_placeholder(self.resource_group.as_ref(), "RESOURCE_GROUP"),
+            quote_or_placeholder(self.vm.as_ref(), "VM"),
+        );
         match client_id {
             None => format!("az vm identity assign --resource-group {group} --name {vm}\n"),
             Some(id) => format!(
@@ -161,10 +165,10 @@ impl AzureVm {
     }
 
     fn server_commands(&self, server: &ServerSide) -> String {
-        let subscription = or_capitals(self.subscription.as_ref(), "SUBSCRIPTION");
-        let group = or_capitals(self.resource_group.as_ref(), "RESOURCE_GROUP");
+        let subscription = quote_or_placeholder(self.subscription.as_ref(), "SUBSCRIPTION");
+        let group = quote_or_placeholder(self.resource_group.as_ref(), "RESOURCE_GROUP");
         let bounds = [format!("bound_subscription_ids={subscription}"), format!("bound_resource_groups={group}")];
         let keys = [format!("subscriptions = [\"{subscription}\"]"), format!("resource_groups = [\"{group}\"]")];
-        server.commands(&or_capitals(self.tenant.as_ref(), "TENANT"), &bounds, &keys)
+        server.commands(&quote_or_placeholder(self.tenant.as_ref(), "TENANT"), &bounds, &keys)
     }
 }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::setup_files::{self, Access, Content, Existing, Place, SetupFile};
+use super::setup_files::{self, Access, Content, Destination, Existing, SetupFile};
 use super::{Exit, say, say_error, say_warning};
 use crate::config::systemd::UnitNeeds;
 use crate::config::{self, Environment, LoadOutcome, Purpose};
@@ -136,12 +136,12 @@ impl OutputFlags {
         if self.dry_run {
             files.iter().for_each(print_file);
         } else {
-            let place = self.place(plan.target);
+            let destination = self.destination(plan.target);
             let existing = if self.force { Existing::Replace } else { Existing::Keep("say --force to replace it") };
-            if let Err(exit) = setup_files::write(&files, &place, existing, say)? {
+            if let Err(exit) = setup_files::write(&files, &destination, existing, say)? {
                 return Ok(exit);
             }
-            for path in setup_files::stale_unit_files(&files, &place) {
+            for path in setup_files::stale_unit_files(&files, &destination) {
                 say_warning(&format!("{} grants what this configuration does not need: remove it", path.display()));
             }
         }
@@ -151,12 +151,12 @@ impl OutputFlags {
         Ok(Exit::Ok)
     }
 
-    fn place(&self, target: Target) -> Place {
+    fn destination(&self, target: Target) -> Destination {
         match (&self.root, &self.out, target) {
-            (Some(root), ..) => Place::Root(root.clone()),
-            (None, Some(folder), _) => Place::Folder(folder.clone()),
-            (None, None, Target::Unit) => Place::Root("/".into()),
-            (None, None, Target::Pod) => Place::Folder(".".into()),
+            (Some(root), ..) => Destination::Root(root.clone()),
+            (None, Some(folder), _) => Destination::Folder(folder.clone()),
+            (None, None, Target::Unit) => Destination::Root("/".into()),
+            (None, None, Target::Pod) => Destination::Folder(".".into()),
         }
     }
 }

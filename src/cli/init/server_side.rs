@@ -76,9 +76,9 @@ impl ServerFlags {
         let resource = Question::new("--resource", "resource of the identity token; the slash at the end counts");
         ServerSide {
             product: self.server_kind,
-            address: answers.need(server, self.server.as_ref()),
-            role: answers.need(role, self.role.as_ref()),
-            resource: answers.want_or(resource, self.resource.as_ref(), RESOURCE),
+            address: answers.ask_required(server, self.server.as_ref()),
+            role: answers.ask_required(role, self.role.as_ref()),
+            resource: answers.ask_with_default(resource, self.resource.as_ref(), RESOURCE),
             mount: self.mount.clone().unwrap_or_else(|| "azure".to_owned()),
             ca_file: self.ca_file.clone(),
             namespace: self.server_namespace.clone(),

@@ -12,7 +12,7 @@ pub(super) fn quote(word: &str) -> String {
 }
 
 /// A value that was given, quoted for a shell, or a name in capitals to be replaced.
-pub(super) fn or_capitals(given: Option<&String>, capitals: &str) -> String {
+pub(super) fn quote_or_placeholder(given: Option<&String>, capitals: &str) -> String {
     given.map_or_else(|| capitals.to_owned(), |value| quote(value))
 }
 
@@ -79,7 +79,7 @@ mod tests {
         {
             assert_eq!(quote(word), wanted);
         }
-        assert_eq!(or_capitals(None, "TENANT"), "TENANT");
+        assert_eq!(quote_or_placeholder(None, "TENANT"), "TENANT");
     }
 
     #[test]

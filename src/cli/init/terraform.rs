@@ -49,7 +49,7 @@ const TOKEN_FILE: &str = "/run/keyward/platform.token";
 impl Terraform {
     pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
         let upstream = Question::new("--upstream", "address of HCP Terraform or Terraform Enterprise");
-        let upstream = answers.want_or(upstream, self.upstream.as_ref(), "https://app.terraform.io");
+        let upstream = answers.ask_with_default(upstream, self.upstream.as_ref(), "https://app.terraform.io");
         let mut toml = TomlText::new("Written by `keyward init terraform`; `keyward check` describes it.");
         let mut commands = Vec::new();
         let mut secret = None;

@@ -48,7 +48,7 @@ pub(super) fn watch(source: StatusSource, format: Format, exit_status: bool) -> 
 /// Asks for the status every second, until nobody listens.
 fn poll(source: &StatusSource, polls: &mpsc::Sender<Poll>) {
     loop {
-        let poll = source.fetch().and_then(|answer| match answer {
+        let poll = source.fetch().and_then(|response| match response {
             Ok(raw) => JudgedStatus::new(raw).map(Ok),
             Err(unanswered) => Ok(Err(unanswered)),
         });
@@ -84,8 +84,8 @@ impl View {
         Self { format, screen, alternate, last, last_change, gone_since, exit: Exit::Ok, state }
     }
 
-    fn show(&mut self, answer: Result<JudgedStatus, Unanswered>) -> anyhow::Result<()> {
-        let (lines, change, json) = match answer {
+    fn show(&mut self, response: Result<JudgedStatus, Unanswered>) -> anyhow::Result<()> {
+        let (lines, change, json) = match response {
             Ok(judged) => {
                 let came_back = self.gone_since.take().map(|since| format!("it answers again after {}", span(since)));
                 self.state = Some(judged.report.state);

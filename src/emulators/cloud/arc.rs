@@ -54,9 +54,9 @@ fn challenge(folder: &Path) -> Response {
     let (true, Ok(realm)) = (written, realm) else {
         return error_response(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Cannot write the challenge file");
     };
-    let mut answer = error_response(StatusCode::UNAUTHORIZED, "unauthorized", "Read the file and send its content");
-    answer.headers_mut().insert(WWW_AUTHENTICATE, realm);
-    answer
+    let mut response = error_response(StatusCode::UNAUTHORIZED, "unauthorized", "Read the file and send its content");
+    response.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    response
 }
 
 /// Returns true if the key answers a challenge; each key is valid once.

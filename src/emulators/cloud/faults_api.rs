@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::faults::{CloudFaultInjector, Failure};
 use super::serve::json_response;
-use crate::emulators::control_listener::{Seconds, Switch, require_key};
+use crate::emulators::control_listener::{SecondsQuery, SwitchQuery, require_key};
 use crate::secret_string::SecretString;
 
 /// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
@@ -40,7 +40,7 @@ fn show_counts(faults: &CloudFaultInjector) -> Response {
 }
 
 #[derive(Deserialize)]
-struct Failing {
+struct FailNextQuery {
     count: usize,
     status: u16,
     retry_after: Option<u64>,
@@ -48,7 +48,7 @@ struct Failing {
 
 async fn fail_next_tokens(
     AxumState(faults): AxumState<CloudFaultInjector>,
-    Query(failing): Query<Failing>,
+    Query(failing): Query<FailNextQuery>,
 ) -> Response {
     let failure = Failure { status: failing.status, body: None, retry_after: failing.retry_after };
     // Bounds the memory of the queue.
@@ -58,7 +58,7 @@ async fn fail_next_tokens(
 
 async fn delay(
     AxumState(faults): AxumState<CloudFaultInjector>,
-    Query(Seconds { seconds }): Query<Seconds<u64>>,
+    Query(SecondsQuery { seconds }): Query<SecondsQuery<u64>>,
 ) -> Response {
     faults.delay(Duration::from_secs(seconds));
     show_counts(&faults)
@@ -66,7 +66,7 @@ async fn delay(
 
 async fn skew(
     AxumState(faults): AxumState<CloudFaultInjector>,
-    Query(Seconds { seconds }): Query<Seconds<i64>>,
+    Query(SecondsQuery { seconds }): Query<SecondsQuery<i64>>,
 ) -> Response {
     faults.skew(seconds);
     show_counts(&faults)
@@ -74,13 +74,16 @@ async fn skew(
 
 async fn token_life(
     AxumState(faults): AxumState<CloudFaultInjector>,
-    Query(Seconds { seconds }): Query<Seconds<u64>>,
+    Query(SecondsQuery { seconds }): Query<SecondsQuery<u64>>,
 ) -> Response {
     faults.token_life(Duration::from_secs(seconds));
     show_counts(&faults)
 }
 
-async fn refuse(AxumState(faults): AxumState<CloudFaultInjector>, Query(Switch { on }): Query<Switch>) -> Response {
+async fn refuse(
+    AxumState(faults): AxumState<CloudFaultInjector>,
+    Query(SwitchQuery { on }): Query<SwitchQuery>,
+) -> Response {
     faults.refuse(on);
     faults.wait_until_settled().await;
     show_counts(&faults)
@@ -88,7 +91,7 @@ async fn refuse(AxumState(faults): AxumState<CloudFaultInjector>, Query(Switch {
 
 async fn block_instance(
     AxumState(faults): AxumState<CloudFaultInjector>,
-    Query(Switch { on }): Query<Switch>,
+    Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Response {
     faults.block_instance(on);
     show_counts(&faults)

@@ -104,11 +104,11 @@ fn failed(target: FaultTarget, failure: Failure) -> Response {
         };
         serde_json::json!({"error": error, "error_description": description})
     });
-    let mut answer = json_response(status, &body);
+    let mut response = json_response(status, &body);
     if let Some(seconds) = failure.retry_after {
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    answer
+    response
 }
 
 /// Builds a JSON response that must not be cached.

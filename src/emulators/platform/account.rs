@@ -82,9 +82,9 @@ pub(super) async fn create_organization(request: ApiRequest) -> ApiResult {
     }
     let mut made_up = organization(name);
     made_up.attributes.extend(attributes.clone());
-    let answer = created(&made_up.document());
+    let response = created(&made_up.document());
     state.store.put(made_up)?;
-    Ok(answer)
+    Ok(response)
 }
 
 pub(super) async fn show_organization(request: ApiRequest) -> ApiResult {
@@ -101,9 +101,9 @@ pub(super) async fn update_organization(request: ApiRequest) -> ApiResult {
     let name = request.organization(&state)?;
     let mut changed = state.store.find("organizations", &name)?.clone();
     changed.attributes.extend(attributes);
-    let answer = ok(&changed.document());
+    let response = ok(&changed.document());
     state.store.put(changed)?;
-    Ok(answer)
+    Ok(response)
 }
 
 pub(super) async fn delete_organization(request: ApiRequest) -> ApiResult {

@@ -92,7 +92,7 @@ impl PlatformFaultInjector {
     }
 
     /// Executes the next `count` writes, but answers 504 as a load balancer does after a timeout.
-    pub fn lose_next_answers(&self, count: usize) {
+    pub fn lose_next_responses(&self, count: usize) {
         self.state().settings.losing = count;
     }
 

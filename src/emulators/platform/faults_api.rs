@@ -14,7 +14,7 @@ use super::call_log::PresentedToken;
 use super::edition::Edition;
 use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
 use super::page::Paging;
-use crate::emulators::control_listener::{Switch, require_key};
+use crate::emulators::control_listener::{SwitchQuery, require_key};
 use crate::secret_string::SecretString;
 
 type Faults = AxumState<PlatformFaultInjector>;
@@ -30,7 +30,7 @@ pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router
         .route("/faults/old-registry-routes", post(old_registry_routes))
         .route("/faults/new-registry-routes", post(new_registry_routes))
         .route("/faults/fail-next", post(fail_next))
-        .route("/faults/lose-next-answers", post(lose_next_answers))
+        .route("/faults/lose-next-answers", post(lose_next_responses))
         .route("/faults/delay", post(delay))
         .route("/faults/blobs", post(blobs))
         .route("/faults/relative-downloads", post(relative_downloads))
@@ -122,66 +122,66 @@ async fn limit(AxumState(faults): Faults, Query(Limit { per_second }): Query<Lim
     ok(&faults)
 }
 
-async fn old_registry_routes(AxumState(faults): Faults, Query(Switch { on }): Query<Switch>) -> Json<Value> {
+async fn old_registry_routes(AxumState(faults): Faults, Query(SwitchQuery { on }): Query<SwitchQuery>) -> Json<Value> {
     faults.routes(OLD_REGISTRY_ROUTES, on);
     ok(&faults)
 }
 
-async fn new_registry_routes(AxumState(faults): Faults, Query(Switch { on }): Query<Switch>) -> Json<Value> {
+async fn new_registry_routes(AxumState(faults): Faults, Query(SwitchQuery { on }): Query<SwitchQuery>) -> Json<Value> {
     faults.routes(NEW_REGISTRY_ROUTES, on);
     ok(&faults)
 }
 
 #[derive(Deserialize)]
-struct Failing {
+struct FailNextQuery {
     count: usize,
     status: Option<u16>,
     retry_after: Option<u64>,
 }
 
-async fn fail_next(AxumState(faults): Faults, Query(failing): Query<Failing>) -> Json<Value> {
+async fn fail_next(AxumState(faults): Faults, Query(failing): Query<FailNextQuery>) -> Json<Value> {
     faults.fail_next(failing.count, failing.status.unwrap_or(500), failing.retry_after);
     ok(&faults)
 }
 
 #[derive(Deserialize)]
-struct Losing {
+struct CountQuery {
     count: usize,
 }
 
-async fn lose_next_answers(AxumState(faults): Faults, Query(Losing { count }): Query<Losing>) -> Json<Value> {
-    faults.lose_next_answers(count);
+async fn lose_next_responses(AxumState(faults): Faults, Query(CountQuery { count }): Query<CountQuery>) -> Json<Value> {
+    faults.lose_next_responses(count);
     ok(&faults)
 }
 
 #[derive(Deserialize)]
-struct Delay {
+struct DelayQuery {
     milliseconds: u64,
 }
 
-async fn delay(AxumState(faults): Faults, Query(Delay { milliseconds }): Query<Delay>) -> Json<Value> {
+async fn delay(AxumState(faults): Faults, Query(DelayQuery { milliseconds }): Query<DelayQuery>) -> Json<Value> {
     faults.delay(Duration::from_millis(milliseconds));
     ok(&faults)
 }
 
 /// `?mib=10`; without it the uploaded bytes.
 #[derive(Deserialize)]
-struct Size {
+struct SizeQuery {
     mib: Option<u32>,
 }
 
-async fn blobs(AxumState(faults): Faults, Query(Size { mib }): Query<Size>) -> Json<Value> {
+async fn blobs(AxumState(faults): Faults, Query(SizeQuery { mib }): Query<SizeQuery>) -> Json<Value> {
     faults.blob_mib(mib);
     ok(&faults)
 }
 
-async fn relative_downloads(AxumState(faults): Faults, Query(Switch { on }): Query<Switch>) -> Json<Value> {
+async fn relative_downloads(AxumState(faults): Faults, Query(SwitchQuery { on }): Query<SwitchQuery>) -> Json<Value> {
     faults.relative_downloads(on);
     ok(&faults)
 }
 
 #[derive(Deserialize)]
-struct Description {
+struct DescriptionQuery {
     description: String,
 }
 
@@ -191,17 +191,20 @@ async fn rotate(AxumState(faults): Faults) -> String {
 }
 
 /// Returns a new token and keeps the others.
-async fn mint(AxumState(faults): Faults, Query(Description { description }): Query<Description>) -> Json<Value> {
+async fn mint(
+    AxumState(faults): Faults,
+    Query(DescriptionQuery { description }): Query<DescriptionQuery>,
+) -> Json<Value> {
     let minted = faults.mint(&description);
     Json(json!({"emulated": true, "id": minted.id, "token": minted.token.expose_secret()}))
 }
 
 #[derive(Deserialize)]
-struct Id {
+struct IdQuery {
     id: String,
 }
 
-async fn revoke(AxumState(faults): Faults, Query(Id { id }): Query<Id>) -> Response {
+async fn revoke(AxumState(faults): Faults, Query(IdQuery { id }): Query<IdQuery>) -> Response {
     if faults.revoke(&id) { ok(&faults).into_response() } else { bad_request("there is no token with this id") }
 }
 
@@ -211,14 +214,14 @@ async fn revoke_all(AxumState(faults): Faults) -> Response {
 }
 
 #[derive(Deserialize)]
-struct Filling {
+struct FillQuery {
     list: String,
     #[serde(default)]
     parent: String,
     count: usize,
 }
 
-async fn fill(AxumState(faults): Faults, Query(Filling { list, parent, count }): Query<Filling>) -> Response {
+async fn fill(AxumState(faults): Faults, Query(FillQuery { list, parent, count }): Query<FillQuery>) -> Response {
     if faults.fill(&list, &parent, count) < count {
         return bad_request("list is none of those of 2021-11-17, or there is no room for so many");
     }

@@ -72,9 +72,9 @@ impl List {
         if self.kind == "oauth-clients" {
             state.store.put(oauth_token(&mut entry))?;
         }
-        let answer = created(&entry.document());
+        let response = created(&entry.document());
         state.store.put(entry)?;
-        Ok(answer)
+        Ok(response)
     }
 
     fn show(&self, request: &ApiRequest) -> ApiResult {
@@ -88,9 +88,9 @@ impl List {
         let mut state = request.state();
         let mut entry = state.find(request.caller()?, self.kind, request.name("entry"))?.clone();
         self.take(&mut entry, attributes);
-        let answer = ok(&entry.document());
+        let response = ok(&entry.document());
         state.store.put(entry)?;
-        Ok(answer)
+        Ok(response)
     }
 
     fn remove(&self, request: &ApiRequest) -> ApiResult {

@@ -49,9 +49,9 @@ async fn if_present(
 ) -> Response {
     let name = format!("{} {}", request.method(), route.as_str());
     let removed = emulator.faults.state().settings.removed.contains(&name);
-    let mut answer = if removed { ApiError::not_found().into_response() } else { next.run(request).await };
-    answer.extensions_mut().insert(MatchedRoute(route.as_str().to_owned()));
-    answer
+    let mut response = if removed { ApiError::not_found().into_response() } else { next.run(request).await };
+    response.extensions_mut().insert(MatchedRoute(route.as_str().to_owned()));
+    response
 }
 
 async fn handle(State(MiddlewareState { emulator, inner }): State<MiddlewareState>, mut request: Request) -> Response {
@@ -71,7 +71,7 @@ async fn handle(State(MiddlewareState { emulator, inner }): State<MiddlewareStat
         status: 0,
         agent: header_text(request.headers(), USER_AGENT),
     };
-    let (mut answer, rate_limit) = if is_secret {
+    let (mut response, rate_limit) = if is_secret {
         (oneshot(inner, request).await, None)
     } else {
         match authenticate(&emulator, &mut request, &mut call) {
@@ -81,13 +81,13 @@ async fn handle(State(MiddlewareState { emulator, inner }): State<MiddlewareStat
     };
     let mut state = emulator.faults.state();
     let limit = state.settings.limit;
-    let headers = answer.headers_mut();
+    let headers = response.headers_mut();
     state.settings.edition.insert_headers(headers);
     headers.insert(SERVER, HeaderValue::from_static("keyward-emulated-platform"));
     headers.extend(ids::http_date(emulator.faults.clock().now().wall).map(|date| (DATE, date)));
     insert_headers(headers, limit, rate_limit);
-    call.status = answer.status().as_u16();
-    call.route = answer.extensions_mut().remove::<MatchedRoute>().map(|met| met.0).unwrap_or_default();
+    call.status = response.status().as_u16();
+    call.route = response.extensions_mut().remove::<MatchedRoute>().map(|met| met.0).unwrap_or_default();
     tracing::debug!(
         event = "dev.platform.call",
         method = call.method.as_str(),
@@ -98,19 +98,19 @@ async fn handle(State(MiddlewareState { emulator, inner }): State<MiddlewareStat
     );
     state.call_log.record(call);
     drop(state);
-    answer
+    response
 }
 
 async fn oneshot(router: Router, request: Request) -> Response {
-    let Ok(answer) = router.oneshot(request).await;
-    answer
+    let Ok(response) = router.oneshot(request).await;
+    response
 }
 
 /// Runs a request; replaces the response by a 504 if its loss is injected.
 async fn with_response_loss(
     emulator: &EmulatorState,
     method: &Method,
-    answer: impl Future<Output = Response>,
+    response: impl Future<Output = Response>,
 ) -> Response {
     let lost = *method != Method::GET && {
         let mut state = emulator.faults.state();
@@ -118,13 +118,13 @@ async fn with_response_loss(
         state.settings.losing = losing.saturating_sub(1);
         losing > 0
     };
-    let mut answer = answer.await;
+    let mut response = response.await;
     if lost {
-        *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-        answer.headers_mut().clear();
-        *answer.body_mut() = Body::empty();
+        *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+        response.headers_mut().clear();
+        *response.body_mut() = Body::empty();
     }
-    answer
+    response
 }
 
 type EarlyResponse = Box<(Response, Option<RateLimitStatus>)>;
@@ -146,13 +146,13 @@ fn authenticate(
             caller
         }
     };
-    let refuse = |answer: Response, rate_limit| Err(Box::new((answer, rate_limit)));
+    let refuse = |response: Response, rate_limit| Err(Box::new((response, rate_limit)));
     if let Some(failure) = state.settings.failing.pop_front() {
-        let mut answer = ApiError::injected_failure(failure.status).into_response();
+        let mut response = ApiError::injected_failure(failure.status).into_response();
         if let Some(seconds) = failure.retry_after {
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        return refuse(answer, None);
+        return refuse(response, None);
     }
     let path = request.uri().path();
     let open = matches!(path, "/.well-known/terraform.json" | "/api/v2/ping" | "/api/meta/ip-ranges");

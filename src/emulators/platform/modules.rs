@@ -107,9 +107,9 @@ fn add(state: &mut State, module: Resource) -> ApiResult {
     if state.store.list(KIND, &module.parent).iter().any(same) {
         return Err(ApiError::invalid("name", "Name has already been taken"));
     }
-    let answer = created(&document(state, &module));
+    let response = created(&document(state, &module));
     state.store.put(module)?;
-    Ok(answer)
+    Ok(response)
 }
 
 /// Creates a module from a repository named `terraform-PROVIDER-NAME`.
@@ -197,9 +197,9 @@ pub(super) async fn update(request: ApiRequest) -> ApiResult {
             module.set(name, value.clone());
         }
     }
-    let answer = ok(&document(&state, &module));
+    let response = ok(&document(&state, &module));
     state.store.put(module)?;
-    Ok(answer)
+    Ok(response)
 }
 
 /// Deletes a module, or all modules of a name.

@@ -100,9 +100,9 @@ pub(super) async fn download(request: ApiRequest) -> ApiResult {
     let version = version(&request, &state, module(&request, &state)?)?;
     let blob = version.hidden.get("archive-blob").ok_or_else(ApiError::not_found)?;
     let base = if state.settings.relative_downloads { "" } else { request.emulator.url.as_str() };
-    let mut answer = no_content();
-    header(&mut answer, HeaderName::from_static("x-terraform-get"), &format!("{base}{PATH}{blob}?archive=tar.gz"));
-    Ok(answer)
+    let mut response = no_content();
+    header(&mut response, HeaderName::from_static("x-terraform-get"), &format!("{base}{PATH}{blob}?archive=tar.gz"));
+    Ok(response)
 }
 
 /// Redirects to the newest version.
@@ -113,9 +113,9 @@ pub(super) async fn download_newest(request: ApiRequest) -> ApiResult {
     Ok(redirect(&format!("/api/registry/v1/modules/{}/{number}/download", source(module))))
 }
 
-fn header(answer: &mut Response, name: HeaderName, value: &str) {
+fn header(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
-        answer.headers_mut().insert(name, value);
+        response.headers_mut().insert(name, value);
     }
 }
 
@@ -154,10 +154,10 @@ fn filler_response(mib: u32) -> Response {
     let chunks = usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(16);
     let stream =
         futures_util::stream::iter((0..chunks).map(|_| Ok::<_, std::convert::Infallible>(Bytes::from_static(&CHUNK))));
-    let mut answer = Body::from_stream(stream).into_response();
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(u64::from(mib) * 1024 * 1024));
-    answer
+    let mut response = Body::from_stream(stream).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(u64::from(mib) * 1024 * 1024));
+    response
 }
 
 /// Counts and discards a body. Only the emulation has this route.

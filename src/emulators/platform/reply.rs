@@ -79,9 +79,9 @@ impl IntoResponse for ApiError {
 
 /// Builds a JSON:API document.
 pub(super) fn document(status: StatusCode, body: &Value) -> Response {
-    let mut answer = (status, Json(body)).into_response();
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/vnd.api+json"));
-    answer
+    let mut response = (status, Json(body)).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/vnd.api+json"));
+    response
 }
 
 /// Builds `{"data": ...}` with status 200.
@@ -101,11 +101,11 @@ pub(super) fn no_content() -> Response {
 
 /// Builds a 302 to `location`.
 pub(super) fn redirect(location: &str) -> Response {
-    let mut answer = StatusCode::FOUND.into_response();
+    let mut response = StatusCode::FOUND.into_response();
     if let Ok(location) = HeaderValue::from_str(location) {
-        answer.headers_mut().insert(LOCATION, location);
+        response.headers_mut().insert(LOCATION, location);
     }
-    answer
+    response
 }
 
 /// Builds a list, or a page of it. Links begin with `base`, the platform's own URL.

@@ -56,7 +56,7 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
             version.set(name, format!("{}{PATH}{secret}", request.emulator.url));
         }
     }
-    let mut answer = created(&version.document());
+    let mut response = created(&version.document());
     for name in ["hosted-state-upload-url", "hosted-json-state-upload-url"] {
         version.attributes.remove(name);
     }
@@ -66,9 +66,9 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
         let inline = Bytes::from(inline);
         state.blobs.put(&secret, inline.clone())?;
         uploaded(&mut state, &Purpose::State(id.clone()), &inline)?;
-        answer = created(&state.store.find(KIND, &id)?.document());
+        response = created(&state.store.find(KIND, &id)?.document());
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Checks that serial and lineage continue the current version.

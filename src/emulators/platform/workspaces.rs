@@ -64,9 +64,9 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
     if let Some(tags) = sent.pointer("/data/relationships/tags/data").and_then(Value::as_array) {
         tags::change(&mut workspace, tags, true);
     }
-    let answer = created(&workspace.document());
+    let response = created(&workspace.document());
     state.store.put(workspace)?;
-    Ok(answer)
+    Ok(response)
 }
 
 fn new(organization: &str, now: &str) -> Resource {
@@ -135,9 +135,9 @@ pub(super) async fn update(request: ApiRequest) -> ApiResult {
     }
     take(&mut workspace, attributes);
     workspace.set("updated-at", ids::timestamp(request.now.wall));
-    let answer = ok(&workspace.document());
+    let response = ok(&workspace.document());
     state.store.put(workspace)?;
-    Ok(answer)
+    Ok(response)
 }
 
 pub(super) async fn remove(request: ApiRequest) -> ApiResult {
@@ -167,9 +167,9 @@ pub(super) async fn lock(request: ApiRequest) -> ApiResult {
     let holder = request.caller()?.acts_as();
     workspace.set("locked", true);
     workspace.set_relationship("locked-by", "users", &holder);
-    let answer = ok(&workspace.document());
+    let response = ok(&workspace.document());
     state.store.put(workspace)?;
-    Ok(answer)
+    Ok(response)
 }
 
 pub(super) async fn unlock(request: ApiRequest) -> ApiResult {
@@ -191,9 +191,9 @@ fn release(request: &ApiRequest, whoever_holds_it: bool) -> ApiResult {
     }
     workspace.set("locked", false);
     workspace.relationships.insert("locked-by".to_owned(), json!({"data": null}));
-    let answer = ok(&workspace.document());
+    let response = ok(&workspace.document());
     state.store.put(workspace)?;
-    Ok(answer)
+    Ok(response)
 }
 
 pub(super) fn is_locked(workspace: &Resource) -> bool {

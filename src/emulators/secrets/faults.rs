@@ -156,36 +156,36 @@ impl SecretsFaultInjector {
     /// Answers the next `count` logins with HTTP 500.
     pub fn fail_next_login(&self, count: u32) {
         for _ in 0..count {
-            self.answer_next(Operation::Login, CannedResponse::error(500, "internal error"));
+            self.respond_next(Operation::Login, CannedResponse::error(500, "internal error"));
         }
     }
 
     /// Answers the next login with this response.
-    pub fn answer_next_login(&self, status: u16, body: impl Into<String>) {
-        self.answer_next(Operation::Login, CannedResponse::new(status, body));
+    pub fn respond_next_login(&self, status: u16, body: impl Into<String>) {
+        self.respond_next(Operation::Login, CannedResponse::new(status, body));
     }
 
     /// Queues a response for the next call of `operation`.
-    pub fn answer_next(&self, operation: Operation, answer: CannedResponse) {
-        self.state().next.entry(operation).or_default().push_back(answer);
+    pub fn respond_next(&self, operation: Operation, response: CannedResponse) {
+        self.state().next.entry(operation).or_default().push_back(response);
     }
 
     /// Answers every call of `operation` with this response; `None` restores the real one.
-    pub fn answer_always(&self, operation: Operation, answer: Option<CannedResponse>) {
-        match answer {
-            Some(answer) => self.state().always.insert(operation, answer),
+    pub fn respond_always(&self, operation: Operation, response: Option<CannedResponse>) {
+        match response {
+            Some(response) => self.state().always.insert(operation, response),
             None => self.state().always.remove(&operation),
         };
     }
 
     /// Refuses renewals with HTTP 403, as a policy would; or allows them again.
     pub fn refuse_renewals(&self, refuse: bool) {
-        self.answer_always(Operation::Renew, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
+        self.respond_always(Operation::Renew, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
     }
 
     /// Refuses lookups with HTTP 403, as a policy would; or allows them again.
     pub fn refuse_lookups(&self, refuse: bool) {
-        self.answer_always(Operation::Lookup, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
+        self.respond_always(Operation::Lookup, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
     }
 
     /// Stops listening and drops every connection; returns when new connections are refused.
@@ -209,7 +209,7 @@ impl SecretsFaultInjector {
     }
 
     /// Rejects invalid tokens as OpenBao does, without a reason, or as Vault does.
-    pub fn answer_as_openbao(&self, openbao: bool) {
+    pub fn respond_as_openbao(&self, openbao: bool) {
         self.state().openbao = openbao;
     }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::faults::{CannedResponse, Operation, SecretsFaultInjector};
-use crate::emulators::control_listener::{Seconds, Switch, require_key};
+use crate::emulators::control_listener::{SecondsQuery, SwitchQuery, require_key};
 use crate::secret_string::SecretString;
 
 /// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
@@ -40,7 +40,7 @@ fn state_json(faults: &SecretsFaultInjector) -> Json<Value> {
 }
 
 #[derive(Deserialize)]
-struct Failing {
+struct FailNextQuery {
     count: u32,
     status: Option<u16>,
     retry_after: Option<u64>,
@@ -48,28 +48,31 @@ struct Failing {
 
 async fn fail_next_logins(
     AxumState(faults): AxumState<SecretsFaultInjector>,
-    Query(failing): Query<Failing>,
+    Query(failing): Query<FailNextQuery>,
 ) -> Json<Value> {
-    let mut answer = CannedResponse::error(failing.status.unwrap_or(500), "the emulated server was told to fail");
+    let mut response = CannedResponse::error(failing.status.unwrap_or(500), "the emulated server was told to fail");
     if let Some(seconds) = failing.retry_after {
-        answer = answer.retry_after(seconds.to_string());
+        response = response.retry_after(seconds.to_string());
     }
     // Bounds the memory of the queue.
     for _ in 0..failing.count.min(10_000) {
-        faults.answer_next(Operation::Login, answer.clone());
+        faults.respond_next(Operation::Login, response.clone());
     }
     state_json(&faults)
 }
 
 async fn refuse_renewals(
     AxumState(faults): AxumState<SecretsFaultInjector>,
-    Query(Switch { on }): Query<Switch>,
+    Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
     faults.refuse_renewals(on);
     state_json(&faults)
 }
 
-async fn away(AxumState(faults): AxumState<SecretsFaultInjector>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
+async fn away(
+    AxumState(faults): AxumState<SecretsFaultInjector>,
+    Query(SwitchQuery { on }): Query<SwitchQuery>,
+) -> Json<Value> {
     if on {
         faults.go_away().await;
     } else {
@@ -78,14 +81,17 @@ async fn away(AxumState(faults): AxumState<SecretsFaultInjector>, Query(Switch {
     state_json(&faults)
 }
 
-async fn hang(AxumState(faults): AxumState<SecretsFaultInjector>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
+async fn hang(
+    AxumState(faults): AxumState<SecretsFaultInjector>,
+    Query(SwitchQuery { on }): Query<SwitchQuery>,
+) -> Json<Value> {
     faults.hang(on);
     state_json(&faults)
 }
 
 async fn garbage(
     AxumState(faults): AxumState<SecretsFaultInjector>,
-    Query(Switch { on }): Query<Switch>,
+    Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
     faults.garbage(on);
     state_json(&faults)
@@ -93,15 +99,15 @@ async fn garbage(
 
 async fn openbao(
     AxumState(faults): AxumState<SecretsFaultInjector>,
-    Query(Switch { on }): Query<Switch>,
+    Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
-    faults.answer_as_openbao(on);
+    faults.respond_as_openbao(on);
     state_json(&faults)
 }
 
 async fn skew(
     AxumState(faults): AxumState<SecretsFaultInjector>,
-    Query(Seconds { seconds }): Query<Seconds<i64>>,
+    Query(SecondsQuery { seconds }): Query<SecondsQuery<i64>>,
 ) -> Json<Value> {
     faults.skew(seconds);
     state_json(&faults)

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::faults::{PERMISSION_DENIED, SecretsFaultInjector};
 use super::kv::{self, Stores};
 use super::pki::Authority;
-use super::reply::{Answer, Reply, canned, date, envelope, garbage, good, refusal};
+use super::reply::{Reply, WrappableResponse, canned, date, envelope, garbage, refusal, success};
 use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::terraform;
 use super::token_api::{self, Caller};
@@ -58,7 +58,7 @@ impl RequestHandler {
         self.verifier.as_ref()
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
+    pub(super) async fn response(&self, request: Request<Incoming>) -> Reply {
         let mut reply = self.dispatch(request).await;
         date(&mut reply, self.faults.apply_skew(self.options.clock.now().wall));
         reply
@@ -89,7 +89,7 @@ impl RequestHandler {
         }
     }
 
-    async fn handle(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: ClockReading) -> Answer {
+    async fn handle(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: ClockReading) -> WrappableResponse {
         let body = match body.as_ref() {
             b"" => Value::Null,
             body => match serde_json::from_slice(body) {
@@ -97,44 +97,44 @@ impl RequestHandler {
                 Err(_) => return refusal(StatusCode::BAD_REQUEST, "error parsing JSON"),
             },
         };
-        let answer = match route.kind {
+        let response = match route.kind {
             RequestKind::Health => system::health(&route.path, now),
             RequestKind::Login => self.login(&route.path, namespace(head), &body, now).await,
             RequestKind::Unwrap => return self.unwrap(head, &body, now),
             RequestKind::LookupWrapped => {
                 let secret = wrapping_token(head, &body);
                 match self.faults.with_tokens(|tokens| tokens.look_up_wrapped(secret, now)) {
-                    Some(known) => good("data", known),
+                    Some(known) => success("data", known),
                     None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
                 }
             }
             _ => self.with_token(route, head, body, now).await,
         };
-        self.wrapped(answer, head, &route.path, now)
+        self.wrapped(response, head, &route.path, now)
     }
 
     /// Wraps a successful response, if the request asks for it.
-    fn wrapped(&self, answer: Answer, head: &Parts, path: &str, now: ClockReading) -> Answer {
-        match (wrap_ttl(head), answer) {
+    fn wrapped(&self, response: WrappableResponse, head: &Parts, path: &str, now: ClockReading) -> WrappableResponse {
+        match (wrap_ttl(head), response) {
             (Err(()), _) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
-            (Ok(Some(ttl)), Answer::Json(StatusCode::OK, answer)) => {
-                let info = self.faults.with_tokens(|tokens| tokens.wrap(answer, ttl, path, now));
-                Answer::Json(StatusCode::OK, envelope("", "wrap_info", info))
+            (Ok(Some(ttl)), WrappableResponse::Json(StatusCode::OK, response)) => {
+                let info = self.faults.with_tokens(|tokens| tokens.wrap(response, ttl, path, now));
+                WrappableResponse::Json(StatusCode::OK, envelope("", "wrap_info", info))
             }
-            (_, answer) => answer,
+            (_, response) => response,
         }
     }
 
-    fn unwrap(&self, head: &Parts, body: &Value, now: ClockReading) -> Answer {
+    fn unwrap(&self, head: &Parts, body: &Value, now: ClockReading) -> WrappableResponse {
         let secret = wrapping_token(head, body);
         match self.faults.with_tokens(|tokens| tokens.unwrap(secret, now)) {
-            Some(answer) => Answer::Json(StatusCode::OK, answer),
+            Some(response) => WrappableResponse::Json(StatusCode::OK, response),
             None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
         }
     }
 
     /// Handles requests that need a token.
-    async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: ClockReading) -> Answer {
+    async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: ClockReading) -> WrappableResponse {
         let secret = sent_token(head).unwrap_or_default();
         let namespace = namespace(head);
         let Some(token) = self.faults.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
@@ -152,7 +152,7 @@ impl RequestHandler {
             RequestKind::Token(call) => {
                 let caller = Caller { token_roles: &self.options.token_roles, secret, token: &token, namespace };
                 let path = route.below("auth/token");
-                self.faults.with_tokens(|tokens| token_api::answer(tokens, call, path, &caller, &body, now))
+                self.faults.with_tokens(|tokens| token_api::response(tokens, call, path, &caller, &body, now))
             }
             RequestKind::Lease(call) => self.lease(call, route, &body, now).await,
             RequestKind::System if route.path == "sys/capabilities-self" => {
@@ -162,11 +162,11 @@ impl RequestHandler {
             RequestKind::Wrap if wrap_ttl(head) == Ok(None) => {
                 refusal(StatusCode::BAD_REQUEST, "endpoint requires response wrapping to be used")
             }
-            RequestKind::Wrap => good("data", body),
+            RequestKind::Wrap => success("data", body),
             RequestKind::Engine(engine) => match engine {
                 Engine::Terraform => self.platform_token(route, secret, now).await,
                 Engine::Database => self.database_credential(route, secret, now),
-                Engine::Pki => self.authority.answer(route.verb, route.below("pki"), &body, now.wall),
+                Engine::Pki => self.authority.response(route.verb, route.below("pki"), &body, now.wall),
                 Engine::Versioned | Engine::Plain => {
                     let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
                     let path = route.below(engine.mount());
@@ -183,7 +183,7 @@ const MOST_BODY: usize = 1024 * 1024;
 
 const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
 
-fn no_route(path: &str) -> Answer {
+fn no_route(path: &str) -> WrappableResponse {
     refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}"))
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::handler::RequestHandler;
 use super::leases::LeasedCredential;
-use super::reply::{Answer, empty, good, leased, refusal};
+use super::reply::{WrappableResponse, empty, leased, refusal, success};
 use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
 use super::tokens::random_text;
@@ -13,7 +13,13 @@ use crate::clock::ClockReading;
 
 impl RequestHandler {
     /// Handles a call about leases.
-    pub(super) async fn lease(&self, call: LeaseCall, route: &Route<'_>, body: &Value, now: ClockReading) -> Answer {
+    pub(super) async fn lease(
+        &self,
+        call: LeaseCall,
+        route: &Route<'_>,
+        body: &Value,
+        now: ClockReading,
+    ) -> WrappableResponse {
         // The id is in the body, or at the end of the path.
         let starts = ["sys/leases/lookup", "sys/leases/renew", "sys/leases/revoke-prefix", "sys/leases/revoke"];
         let older = ["sys/renew", "sys/revoke-prefix", "sys/revoke"];
@@ -23,10 +29,10 @@ impl RequestHandler {
         match call {
             LeaseCall::Lookup if route.verb == Verb::List => {
                 let keys = self.faults().with_leases(|leases| leases.list(below));
-                if keys.is_empty() { empty() } else { good("data", json!({ "keys": keys })) }
+                if keys.is_empty() { empty() } else { success("data", json!({ "keys": keys })) }
             }
             LeaseCall::Lookup => match self.faults().with_leases(|leases| leases.look_up(id, now)) {
-                Some(known) => good("data", known),
+                Some(known) => success("data", known),
                 None => refusal(StatusCode::BAD_REQUEST, "invalid lease"),
             },
             LeaseCall::Renew => {
@@ -40,13 +46,13 @@ impl RequestHandler {
                 if let Some(lent) = self.faults().with_leases(|leases| leases.revoke(id)) {
                     self.revoke_credential(&lent).await;
                 }
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
             LeaseCall::RevokePrefix => {
                 for lent in self.faults().with_leases(|leases| leases.revoke_below(below)) {
                     self.revoke_credential(&lent).await;
                 }
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
         }
     }
@@ -60,7 +66,7 @@ impl RequestHandler {
     }
 
     /// Handles a request below `terraform/`. `owner` is the token of the request.
-    pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
+    pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> WrappableResponse {
         let (kind, name) = route.below("terraform").split_once('/').unwrap_or_default();
         if !matches!(kind, "creds" | "rotate-role") {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
@@ -72,7 +78,7 @@ impl RequestHandler {
         let (made, terms) = match (kind, role) {
             ("rotate-role", Credential::TeamLegacy) if route.verb == Verb::Write => {
                 return match self.engine.rotate(name).await {
-                    Ok(_) => Answer::Nothing,
+                    Ok(_) => WrappableResponse::Nothing,
                     Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error),
                 };
             }
@@ -88,7 +94,7 @@ impl RequestHandler {
         };
         let credential = json!({ "token": made.token, "token_id": made.id, "role": name });
         match terms {
-            None => good("data", credential),
+            None => success("data", credential),
             Some(terms) => {
                 let lent = LeasedCredential::PlatformToken(made.id);
                 let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, lent, now));
@@ -98,7 +104,7 @@ impl RequestHandler {
     }
 
     /// Handles a request below `database/`: a name and a password without use.
-    pub(super) fn database_credential(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
+    pub(super) fn database_credential(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> WrappableResponse {
         let Some(name) = route.below("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read) else {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
         };

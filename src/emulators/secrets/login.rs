@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Role;
 use super::bounds::LoginFields;
 use super::handler::RequestHandler;
-use super::reply::{Answer, envelope, refusal};
+use super::reply::{WrappableResponse, envelope, refusal};
 use super::tokens::{Origin, random_text};
 use crate::clock::ClockReading;
 use crate::secret;
@@ -16,7 +16,13 @@ use crate::secret_string::SecretString;
 
 impl RequestHandler {
     /// Handles a login at `path`, such as `auth/azure/login`.
-    pub(super) async fn login(&self, path: &str, namespace: &str, body: &Value, now: ClockReading) -> Answer {
+    pub(super) async fn login(
+        &self,
+        path: &str,
+        namespace: &str,
+        body: &Value,
+        now: ClockReading,
+    ) -> WrappableResponse {
         let mount = path.strip_prefix("auth/").and_then(|rest| rest.strip_suffix("/login")).unwrap_or_default();
         let proved = if mount == self.options().mount {
             self.cloud_login(body, now).await
@@ -34,11 +40,15 @@ impl RequestHandler {
         let origin = Origin { namespace, path, display_name, metadata, ..Origin::default() };
         let auth = self.faults().with_tokens(|tokens| tokens.issue(role, origin, None, now));
         tracing::info!(event = "dev.secrets.login", role = name, "the emulated Vault gave a token");
-        Answer::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))
+        WrappableResponse::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))
     }
 
     /// Runs the checks of the real Azure auth method, in its order.
-    async fn cloud_login<'a>(&'a self, body: &'a Value, now: ClockReading) -> Result<VerifiedLogin<'a>, Answer> {
+    async fn cloud_login<'a>(
+        &'a self,
+        body: &'a Value,
+        now: ClockReading,
+    ) -> Result<VerifiedLogin<'a>, WrappableResponse> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let missing = |text: &str| refusal(StatusCode::BAD_REQUEST, text);
         let jwt = text("jwt").ok_or_else(|| missing("jwt is required"))?;

@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::reply::{Answer, good, refusal};
+use super::reply::{WrappableResponse, refusal, success};
 use super::route::{Verb, seconds};
 
 /// The CA.
@@ -36,15 +36,15 @@ impl Authority {
     }
 
     /// Handles a request below `pki/`. `now` is the time for the certificate's dates.
-    pub(super) fn answer(&self, verb: Verb, path: &str, body: &Value, now: SystemTime) -> Answer {
+    pub(super) fn response(&self, verb: Verb, path: &str, body: &Value, now: SystemTime) -> WrappableResponse {
         match (path.strip_prefix("issue/"), path, verb) {
             (Some(_), _, Verb::Write) => self.issue(body, now),
-            (None, "cert/ca", Verb::Read) => good("data", json!({ "certificate": self.pem })),
+            (None, "cert/ca", Verb::Read) => success("data", json!({ "certificate": self.pem })),
             _ => refusal(StatusCode::NOT_FOUND, "no handler for route"),
         }
     }
 
-    fn issue(&self, body: &Value, now: SystemTime) -> Answer {
+    fn issue(&self, body: &Value, now: SystemTime) -> WrappableResponse {
         let list = |name: &str| -> Vec<String> {
             let text = body.get(name).and_then(Value::as_str).unwrap_or_default();
             text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
@@ -74,7 +74,7 @@ impl Authority {
         let serial: Vec<String> =
             number.iter().flat_map(SerialNumber::as_ref).map(|byte| format!("{byte:02x}")).collect();
         let expiration = (now + ttl).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        good(
+        success(
             "data",
             json!({
                 "certificate": certificate, "issuing_ca": self.pem, "ca_chain": [self.pem], "private_key": key,

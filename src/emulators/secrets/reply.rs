@@ -46,13 +46,13 @@ impl Body for ReplyBody {
 
 /// A response that can still be wrapped.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum WrappableResponse {
     Json(StatusCode, Value),
     /// Success without content.
     Nothing,
 }
 
-impl Answer {
+impl WrappableResponse {
     /// Converts to an HTTP response.
     pub(super) fn reply(self) -> Reply {
         match self {
@@ -74,27 +74,27 @@ impl Answer {
 }
 
 /// Builds a success with one part of the envelope.
-pub(super) fn good(key: &str, value: Value) -> Answer {
-    Answer::Json(StatusCode::OK, envelope(&random_text(), key, value))
+pub(super) fn success(key: &str, value: Value) -> WrappableResponse {
+    WrappableResponse::Json(StatusCode::OK, envelope(&random_text(), key, value))
 }
 
 /// Builds a success with a lease.
-pub(super) fn leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> Answer {
-    let mut answer = envelope(&random_text(), "data", value);
-    answer["lease_id"] = id.into();
-    answer["lease_duration"] = ttl.as_secs().into();
-    answer["renewable"] = renewable.into();
-    Answer::Json(StatusCode::OK, answer)
+pub(super) fn leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> WrappableResponse {
+    let mut response = envelope(&random_text(), "data", value);
+    response["lease_id"] = id.into();
+    response["lease_duration"] = ttl.as_secs().into();
+    response["renewable"] = renewable.into();
+    WrappableResponse::Json(StatusCode::OK, response)
 }
 
 /// Builds an error: `{"errors": [...]}`.
-pub(super) fn refusal(status: StatusCode, message: &str) -> Answer {
-    Answer::Json(status, json!({ "errors": [message] }))
+pub(super) fn refusal(status: StatusCode, message: &str) -> WrappableResponse {
+    WrappableResponse::Json(status, json!({ "errors": [message] }))
 }
 
 /// Builds a 404 without messages.
-pub(super) fn empty() -> Answer {
-    Answer::Json(StatusCode::NOT_FOUND, json!({ "errors": [] }))
+pub(super) fn empty() -> WrappableResponse {
+    WrappableResponse::Json(StatusCode::NOT_FOUND, json!({ "errors": [] }))
 }
 
 /// Builds an HTML page, which no client expects.

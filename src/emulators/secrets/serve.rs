@@ -26,7 +26,7 @@ pub(super) async fn serve(
                 let handler = Arc::clone(&handler);
                 move |_peer, request| {
                     let handler = Arc::clone(&handler);
-                    async move { handler.answer(request).await }
+                    async move { handler.response(request).await }
                 }
             };
             // An emulated outage breaks connections off: nothing is drained.

@@ -4,13 +4,13 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::policies::{Policies, allow};
-use super::reply::{Answer, good, refusal};
+use super::reply::{WrappableResponse, refusal, success};
 use super::route::Engine;
 use super::tokens::rfc3339;
 use crate::clock::ClockReading;
 
 /// `sys/health`, `sys/seal-status`, `sys/init`.
-pub(super) fn health(path: &str, now: ClockReading) -> Answer {
+pub(super) fn health(path: &str, now: ClockReading) -> WrappableResponse {
     let body = match path {
         "sys/init" => json!({ "initialized": true }),
         "sys/seal-status" => json!({
@@ -22,17 +22,17 @@ pub(super) fn health(path: &str, now: ClockReading) -> Answer {
             "server_time": rfc3339(now.wall),
         }),
     };
-    Answer::Json(StatusCode::OK, body)
+    WrappableResponse::Json(StatusCode::OK, body)
 }
 
 /// `sys/mounts`, `sys/internal/ui/mounts`, `sys/internal/ui/mounts/PATH`.
-pub(super) fn mounts(path: &str) -> Answer {
+pub(super) fn mounts(path: &str) -> WrappableResponse {
     let all = || -> Map<String, Value> {
         Engine::ALL.into_iter().map(|engine| (format!("{}/", engine.mount()), described(engine))).collect()
     };
     match path.strip_prefix("sys/internal/ui/mounts") {
-        None => good("data", Value::Object(all())),
-        Some("") => good("data", json!({ "secret": all(), "auth": {} })),
+        None => success("data", Value::Object(all())),
+        Some("") => success("data", json!({ "secret": all(), "auth": {} })),
         Some(path) => {
             let path = path.trim_start_matches('/');
             let first = path.split('/').next().unwrap_or_default();
@@ -40,7 +40,7 @@ pub(super) fn mounts(path: &str) -> Answer {
                 Some(engine) => {
                     let mut body = described(engine);
                     body["path"] = format!("{first}/").into();
-                    good("data", body)
+                    success("data", body)
                 }
                 None => refusal(
                     StatusCode::FORBIDDEN,
@@ -55,7 +55,7 @@ pub(super) fn mounts(path: &str) -> Answer {
 }
 
 /// `sys/capabilities-self`: all of them, or none.
-pub(super) fn capabilities(body: &Value, policies: &Policies, names: &[String]) -> Answer {
+pub(super) fn capabilities(body: &Value, policies: &Policies, names: &[String]) -> WrappableResponse {
     let one = body.get("path").and_then(Value::as_str).map(str::to_owned);
     let many = body.get("paths").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let paths: Vec<String> = many.map(str::to_owned).chain(one).collect();
@@ -75,7 +75,7 @@ pub(super) fn capabilities(body: &Value, policies: &Policies, names: &[String]) 
         body.insert(path, may);
     }
     body.insert("capabilities".to_owned(), body[&first].clone());
-    good("data", Value::Object(body))
+    success("data", Value::Object(body))
 }
 
 fn described(engine: Engine) -> Value {

@@ -86,7 +86,7 @@ impl Engine {
     /// Creates a new token of the team and keeps the others.
     pub(super) async fn make(&self, description: &str) -> Result<CreatedToken, String> {
         let body = json!({ "data": { "type": "authentication-tokens", "attributes": { "description": description } } });
-        self.ask("authentication-tokens", &body).await
+        self.create_token("authentication-tokens", &body).await
     }
 
     /// Returns the team's single token; creates it if needed.
@@ -101,12 +101,12 @@ impl Engine {
     /// Replaces the team's single token.
     pub(super) async fn rotate(&self, role: &str) -> Result<CreatedToken, String> {
         let body = json!({ "data": { "type": "authentication-token", "attributes": {} } });
-        let made = self.ask("authentication-token", &body).await?;
+        let made = self.create_token("authentication-token", &body).await?;
         self.standing.lock().unwrap_or_else(PoisonError::into_inner).insert(role.to_owned(), made.clone());
         Ok(made)
     }
 
-    async fn ask(&self, what: &str, body: &Value) -> Result<CreatedToken, String> {
+    async fn create_token(&self, what: &str, body: &Value) -> Result<CreatedToken, String> {
         let Some((platform, client)) = &self.platform else {
             return Ok(CreatedToken {
                 id: format!("at-{}", random_text()),
@@ -115,12 +115,12 @@ impl Engine {
         };
         let request = client.request(Method::POST, &format!("api/v2/teams/{}/{what}", platform.team));
         let request = request.bearer_auth(platform.token.expose_secret()).header("content-type", MEDIA_TYPE);
-        let answer = client.send(request.body(body.to_string())).await.map_err(|error| error.to_string())?;
-        let made: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let response = client.send(request.body(body.to_string())).await.map_err(|error| error.to_string())?;
+        let made: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         let text = |at: &str| made.pointer(at).and_then(Value::as_str).map(str::to_owned);
         match (text("/data/id"), text("/data/attributes/token")) {
             (Some(id), Some(token)) => Ok(CreatedToken { id, token }),
-            _ => Err(format!("the platform answered HTTP {}", answer.status.as_u16())),
+            _ => Err(format!("the platform answered HTTP {}", response.status.as_u16())),
         }
     }
 

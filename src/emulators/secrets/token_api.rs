@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Role;
 use super::TokenRole;
-use super::reply::{Answer, good, refusal};
+use super::reply::{WrappableResponse, refusal, success};
 use super::route::{TokenCall, seconds};
 use super::tokens::{Origin, Refusal, Token, TokenType, Tokens};
 use crate::clock::ClockReading;
@@ -23,21 +23,21 @@ pub(super) struct Caller<'a> {
 }
 
 /// Handles a call. `path` is below `auth/token/`.
-pub(super) fn answer(
+pub(super) fn response(
     tokens: &mut Tokens,
     call: TokenCall,
     path: &str,
     caller: &Caller<'_>,
     body: &Value,
     now: ClockReading,
-) -> Answer {
+) -> WrappableResponse {
     let increment = body.get("increment").and_then(seconds);
     match call {
-        TokenCall::LookupSelf => good("data", caller.token.data(caller.secret, now)),
+        TokenCall::LookupSelf => success("data", caller.token.data(caller.secret, now)),
         TokenCall::RenewSelf => renewed(tokens.renew(caller.secret, increment, now)),
         TokenCall::RevokeSelf => revoked(tokens.revoke(caller.secret)),
         TokenCall::Create => created(tokens, path, caller, body, now),
-        TokenCall::Accessors => good("data", json!({ "keys": tokens.accessors() })),
+        TokenCall::Accessors => success("data", json!({ "keys": tokens.accessors() })),
         TokenCall::Lookup | TokenCall::Renew | TokenCall::Revoke | TokenCall::RevokeOrphan => {
             let by_accessor = path.ends_with("-accessor");
             let named = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -53,11 +53,11 @@ pub(super) fn answer(
             };
             match call {
                 // A lookup by accessor does not reveal the token.
-                TokenCall::Lookup => good("data", other.data(if by_accessor { "" } else { &secret }, now)),
+                TokenCall::Lookup => success("data", other.data(if by_accessor { "" } else { &secret }, now)),
                 TokenCall::Renew => renewed(tokens.renew(&secret, increment, now)),
                 TokenCall::RevokeOrphan => {
                     tokens.revoke_orphan(&secret);
-                    Answer::Nothing
+                    WrappableResponse::Nothing
                 }
                 _ => revoked(tokens.revoke(&secret)),
             }
@@ -65,7 +65,7 @@ pub(super) fn answer(
     }
 }
 
-fn unknown(call: TokenCall, by_accessor: bool) -> Answer {
+fn unknown(call: TokenCall, by_accessor: bool) -> WrappableResponse {
     match (call, by_accessor) {
         (TokenCall::Lookup, true) => refusal(StatusCode::FORBIDDEN, "invalid accessor"),
         (TokenCall::Lookup, false) => refusal(StatusCode::FORBIDDEN, "bad token"),
@@ -74,22 +74,22 @@ fn unknown(call: TokenCall, by_accessor: bool) -> Answer {
     }
 }
 
-fn renewed(renewed: Result<Value, Refusal>) -> Answer {
+fn renewed(renewed: Result<Value, Refusal>) -> WrappableResponse {
     match renewed {
-        Ok(auth) => good("auth", auth),
+        Ok(auth) => success("auth", auth),
         Err(Refusal::Batch) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be renewed"),
         Err(Refusal::NotRenewable) => refusal(StatusCode::BAD_REQUEST, "lease is not renewable"),
     }
 }
 
-fn revoked(revoked: Result<(), Refusal>) -> Answer {
+fn revoked(revoked: Result<(), Refusal>) -> WrappableResponse {
     match revoked {
-        Ok(()) => Answer::Nothing,
+        Ok(()) => WrappableResponse::Nothing,
         Err(_) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be revoked"),
     }
 }
 
-fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, now: ClockReading) -> Answer {
+fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, now: ClockReading) -> WrappableResponse {
     let role_name = path.strip_prefix("create/").unwrap_or_default();
     let token_role = caller.token_roles.get(role_name);
     if !role_name.is_empty() && token_role.is_none() {
@@ -127,7 +127,7 @@ fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, n
     };
     let orphan = path == "create-orphan" || token_role.is_some_and(|role| role.orphan);
     let parent = (!orphan && !flag("no_parent", false)).then(|| caller.secret.to_owned());
-    good("auth", tokens.issue(&role, origin, parent, now))
+    success("auth", tokens.issue(&role, origin, parent, now))
 }
 
 /// Returns the policies of a child: those that the request names, else all that the role or the parent has.

@@ -61,7 +61,7 @@ pub(super) struct Origin {
 
 #[derive(Debug)]
 struct WrappedToken {
-    answer: Value,
+    response: Value,
     made: ClockReading,
     ttl: Duration,
     path: String,
@@ -178,10 +178,10 @@ impl Tokens {
     }
 
     /// Stores a wrapped response; returns `wrap_info`.
-    pub(super) fn wrap(&mut self, answer: Value, ttl: Duration, path: &str, now: ClockReading) -> Value {
+    pub(super) fn wrap(&mut self, response: Value, ttl: Duration, path: &str, now: ClockReading) -> Value {
         let secret = format!("hvs.emulated-wrap-{}", random_text());
-        let accessor = answer.pointer("/auth/accessor").cloned().unwrap_or_default();
-        self.wrapped.insert(secret.clone(), WrappedToken { answer, made: now, ttl, path: path.to_owned() });
+        let accessor = response.pointer("/auth/accessor").cloned().unwrap_or_default();
+        self.wrapped.insert(secret.clone(), WrappedToken { response, made: now, ttl, path: path.to_owned() });
         json!({
             "token": secret, "accessor": random_text(), "ttl": ttl.as_secs(),
             "creation_time": rfc3339(now.wall), "creation_path": path, "wrapped_accessor": accessor,
@@ -191,7 +191,7 @@ impl Tokens {
     /// Returns a wrapped response, once.
     pub(super) fn unwrap(&mut self, secret: &str, now: ClockReading) -> Option<Value> {
         let wrapped = self.wrapped.remove(secret)?;
-        (!now.until(wrapped.made + wrapped.ttl).is_zero()).then_some(wrapped.answer)
+        (!now.until(wrapped.made + wrapped.ttl).is_zero()).then_some(wrapped.response)
     }
 
     /// Returns the properties of a wrapping token.

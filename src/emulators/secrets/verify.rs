@@ -132,12 +132,12 @@ impl Verifier {
     }
 
     async fn get(&self, path: &str) -> Result<Value, String> {
-        let answer = self.client.send(self.client.request(Method::GET, path)).await;
-        let answer = answer.map_err(|error| format!("dial tcp: {error}"))?;
-        if !answer.status.is_success() {
-            return Err(format!("{}: {}", answer.status, String::from_utf8_lossy(&answer.body)));
+        let response = self.client.send(self.client.request(Method::GET, path)).await;
+        let response = response.map_err(|error| format!("dial tcp: {error}"))?;
+        if !response.status.is_success() {
+            return Err(format!("{}: {}", response.status, String::from_utf8_lossy(&response.body)));
         }
-        serde_json::from_slice(&answer.body).map_err(|error| format!("unable to unmarshal discovery url: {error}"))
+        serde_json::from_slice(&response.body).map_err(|error| format!("unable to unmarshal discovery url: {error}"))
     }
 }
 

@@ -18,22 +18,22 @@ use crate::http::reverse_proxy::{is_direct, remove_all};
 
 /// Builds a response of the gateway's own.
 pub(super) fn local_response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<GatewayBody> {
-    let mut answer = Response::new(GatewayBody::Buffered(Full::new(body)));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+    let mut response = Response::new(GatewayBody::Buffered(Full::new(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+    response
 }
 
 /// Builds an error response in the platform's format.
 pub(super) fn error_responses(errors: &[JsonApiError]) -> Response<GatewayBody> {
     let status = errors.first().map_or(StatusCode::BAD_REQUEST, |error| error.status);
-    let mut answer = local_response(status, MEDIA_TYPE, JsonApiError::document(errors));
+    let mut response = local_response(status, MEDIA_TYPE, JsonApiError::document(errors));
     if status == StatusCode::UNAUTHORIZED {
-        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    answer
+    response
 }
 
 /// Builds a response with one error.
@@ -48,21 +48,21 @@ pub(crate) fn unaudited(message: &str) -> Response<GatewayBody> {
 
 /// Builds a 405 with the allowed methods (RFC 9110, 15.5.6).
 pub(super) fn method_not_allowed(detail: &str, allow: &'static str) -> Response<GatewayBody> {
-    let mut answer = error_response(StatusCode::METHOD_NOT_ALLOWED, detail);
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
-    answer
+    let mut response = error_response(StatusCode::METHOD_NOT_ALLOWED, detail);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
 }
 
 /// Builds an error response with `Retry-After`.
 pub(super) fn retry_later(status: StatusCode, detail: impl Into<String>, wait: Duration) -> Response<GatewayBody> {
-    let mut answer = error_response(status, detail);
-    let headers = answer.headers_mut();
+    let mut response = error_response(status, detail);
+    let headers = response.headers_mut();
     headers.insert(RETRY_AFTER, seconds(wait));
     // In the platform's own header: go-tfe, and Terraform with it, waits for this one only.
     if let Ok(reset) = HeaderValue::from_str(&format!("{:.3}", wait.as_secs_f64())) {
         headers.insert(LIMIT_RESET.clone(), reset);
     }
-    answer
+    response
 }
 
 /// Rounds a wait up to whole seconds, at least one.

@@ -33,7 +33,7 @@ enum PingResult {
     /// The token was rejected, and the headers named no product.
     TokenRejected,
     /// No response, or none of the platform's own.
-    NoAnswer,
+    NoResponse,
 }
 
 impl ServerProbe {
@@ -65,7 +65,7 @@ impl ServerProbe {
                     backoff.reset();
                     self.wait_for_failure(&mut backoff).await;
                 }
-                PingResult::NoAnswer => self.clock.sleep(backoff.next(random_unit())).await,
+                PingResult::NoResponse => self.clock.sleep(backoff.next(random_unit())).await,
                 // Another token is tried at once.
                 PingResult::TokenRejected => tokio::select! {
                     () = self.clock.sleep(backoff.next(random_unit())) => {}
@@ -91,7 +91,7 @@ impl ServerProbe {
     async fn ping(&self, token: &Arc<PlatformToken>) -> PingResult {
         let call = UpstreamCall::own("/api/v2/ping");
         let Ok(response) = self.upstream.send(&call, token, RequestBody::empty()).await else {
-            return PingResult::NoAnswer;
+            return PingResult::NoResponse;
         };
         if response.status() == StatusCode::UNAUTHORIZED {
             // Only recorded: calls request the new token, not pings.
@@ -102,8 +102,8 @@ impl ServerProbe {
         }
         match response.status() {
             StatusCode::UNAUTHORIZED => PingResult::TokenRejected,
-            StatusCode::TOO_MANY_REQUESTS => PingResult::NoAnswer,
-            status if status.is_server_error() => PingResult::NoAnswer,
+            StatusCode::TOO_MANY_REQUESTS => PingResult::NoResponse,
+            status if status.is_server_error() => PingResult::NoResponse,
             _ => PingResult::Answered,
         }
     }

@@ -172,7 +172,7 @@ impl Forwarder {
         let progress = BodyProgress::new(&body);
         let again = connection.reused && body.is_empty();
         match connection.wire.exchange(head, ProgressBody::new(body, progress.clone()), &progress, limit).await {
-            Ok(answer) => return Ok(finish(answer, connection)),
+            Ok(response) => return Ok(finish(response, connection)),
             Err(SendError::Unsent(_)) if again => {}
             Err(SendError::Sent(ForwardError::Connection(_))) if again && head.is_read_only() => {}
             Err(SendError::Unsent(error) | SendError::Sent(error)) => return Err(error),
@@ -191,12 +191,12 @@ impl Forwarder {
         let mut connection = self.0.open_new(caller).await?;
         let nothing = ProgressBody::new(RequestBody::empty(), BodyProgress::default());
         match connection.wire.exchange(head, nothing, &BodyProgress::default(), limit).await {
-            Ok(answer) => Ok(finish(answer, connection)),
+            Ok(response) => Ok(finish(response, connection)),
             Err(SendError::Unsent(error) | SendError::Sent(error)) => Err(error),
         }
     }
 }
 
-fn finish(answer: Response<()>, connection: PooledConnection) -> Response<ResponseBody> {
-    answer.map(|()| ResponseBody::new(connection))
+fn finish(response: Response<()>, connection: PooledConnection) -> Response<ResponseBody> {
+    response.map(|()| ResponseBody::new(connection))
 }

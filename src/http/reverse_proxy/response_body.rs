@@ -18,10 +18,10 @@ pub struct ResponseBody(Part);
 
 enum Part {
     /// The complete rest of the body, possibly empty.
-    Whole(Bytes),
-    Coming(PooledConnection),
+    Complete(Bytes),
+    Streaming(PooledConnection),
     /// A part that was read already, and the rest.
-    Begun(Box<([Bytes; 2], ResponseBody)>),
+    Prefixed(Box<([Bytes; 2], ResponseBody)>),
 }
 
 /// Result of reading a response body up to a limit.
@@ -44,10 +44,10 @@ impl fmt::Debug for ResponseBody {
 impl ResponseBody {
     pub(super) fn new(mut connection: PooledConnection) -> Self {
         match connection.wire.whole_body() {
-            None => Self(Part::Coming(connection)),
+            None => Self(Part::Streaming(connection)),
             Some(body) => {
                 connection.release();
-                Self(Part::Whole(body))
+                Self(Part::Complete(body))
             }
         }
     }
@@ -58,7 +58,7 @@ impl ResponseBody {
         if expected > limit {
             return BufferedBody::TooLong(self);
         }
-        if let Part::Whole(body) = self.0 {
+        if let Part::Complete(body) = self.0 {
             return BufferedBody::Complete(body);
         }
         let mut buffer = BodyBuffer::new(limit);
@@ -71,7 +71,7 @@ impl ResponseBody {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             if buffer.push(&piece).is_err() {
-                return BufferedBody::TooLong(Self(Part::Begun(Box::new(([buffer.into_bytes(), piece], self)))));
+                return BufferedBody::TooLong(Self(Part::Prefixed(Box::new(([buffer.into_bytes(), piece], self)))));
             }
         }
     }
@@ -81,8 +81,8 @@ impl ResponseBody {
     /// Returns the rest of the body if all of it was received.
     pub(crate) const fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
-            Part::Whole(body) => Some(body),
-            Part::Coming(_) | Part::Begun(_) => None,
+            Part::Complete(body) => Some(body),
+            Part::Streaming(_) | Part::Prefixed(_) => None,
         }
     }
 }
@@ -96,39 +96,39 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
         let connection = match &mut self.0 {
-            Part::Begun(begun) => {
+            Part::Prefixed(begun) => {
                 let (pieces, rest) = &mut **begun;
                 if let Some(piece) = pieces.iter_mut().find(|piece| !piece.is_empty()) {
                     return Poll::Ready(Some(Ok(Frame::data(std::mem::take(piece)))));
                 }
-                let rest = std::mem::replace(rest, Self(Part::Whole(Bytes::new())));
+                let rest = std::mem::replace(rest, Self(Part::Complete(Bytes::new())));
                 *self = rest;
                 return self.poll_frame(cx);
             }
-            Part::Whole(body) if body.is_empty() => return Poll::Ready(None),
-            Part::Whole(body) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
-            Part::Coming(connection) => connection,
+            Part::Complete(body) if body.is_empty() => return Poll::Ready(None),
+            Part::Complete(body) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
+            Part::Streaming(connection) => connection,
         };
         let idle = connection.body_idle();
         let frame = ready!(connection.wire.poll_body(idle, cx));
         let over = !matches!(frame, Some(Ok(_))) || connection.wire.body_left() == Some(0);
-        if over && let Part::Coming(connection) = std::mem::replace(&mut self.0, Part::Whole(Bytes::new())) {
+        if over && let Part::Streaming(connection) = std::mem::replace(&mut self.0, Part::Complete(Bytes::new())) {
             connection.release();
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Part::Whole(body) if body.is_empty())
+        matches!(&self.0, Part::Complete(body) if body.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Part::Whole(body) => SizeHint::with_exact(body.len() as u64),
-            Part::Coming(connection) => {
+            Part::Complete(body) => SizeHint::with_exact(body.len() as u64),
+            Part::Streaming(connection) => {
                 connection.wire.body_left().map_or_else(SizeHint::default, SizeHint::with_exact)
             }
-            Part::Begun(_) => SizeHint::default(),
+            Part::Prefixed(_) => SizeHint::default(),
         }
     }
 }

@@ -54,19 +54,19 @@ async fn send_connect<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         request = request.header(PROXY_AUTHORIZATION, authorization);
     }
     let request = request.body(Empty::new()).map_err(io::Error::other)?;
-    let response = async {
-        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
-        if !answer.status().is_success() {
-            let status = answer.status().as_u16();
+    let exchange = async {
+        let response = sender.send_request(request).await.map_err(io::Error::other)?;
+        if !response.status().is_success() {
+            let status = response.status().as_u16();
             return Err(io::Error::other(format!("the proxy rejected CONNECT with HTTP {status}")));
         }
-        hyper::upgrade::on(answer).await.map(TokioIo::new).map_err(io::Error::other)
+        hyper::upgrade::on(response).await.map(TokioIo::new).map_err(io::Error::other)
     };
-    let mut response = std::pin::pin!(response);
+    let mut exchange = std::pin::pin!(exchange);
     let mut connection = std::pin::pin!(connection.with_upgrades());
     tokio::select! {
-        through = &mut response => through,
+        through = &mut exchange => through,
         // The connection ends once it has handed over the upgraded stream.
-        _ = &mut connection => response.await,
+        _ = &mut connection => exchange.await,
     }
 }

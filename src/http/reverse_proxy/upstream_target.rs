@@ -38,7 +38,7 @@ impl UpstreamTarget {
             ServerAddress::Url(url) => url,
         };
         let named = options.tls.server_name.clone();
-        let (host, port) = place(url)?;
+        let (host, port) = host_and_port(url)?;
         let config = if url.scheme() == "https" { Some(ClientTls::new(&options.tls)?) } else { None };
         let tls = match &config {
             None => None,
@@ -85,7 +85,7 @@ fn tunnel(
     Ok(Tunnel { proxy, tls, authorization, authority })
 }
 
-fn place(url: &Url) -> Result<(String, u16), UpstreamTargetError> {
+fn host_and_port(url: &Url) -> Result<(String, u16), UpstreamTargetError> {
     let host = match url.host().ok_or(UpstreamTargetError::NoHost)? {
         Host::Domain(name) => name.to_owned(),
         Host::Ipv4(address) => address.to_string(),

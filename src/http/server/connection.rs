@@ -60,15 +60,15 @@ where
             if let Some(identity) = &identity {
                 request.extensions_mut().insert(Arc::clone(identity));
             }
-            let answer = service(peer, request);
+            let response = service(peer, request);
             let connection = Arc::clone(&connection);
             async move {
-                let mut answer = answer.await;
+                let mut response = response.await;
                 // A connection with an unread body closes; a client that is not told would send its next request on it.
                 if connection.is_closing() || !connection.has_body() {
-                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(answer.map(|body| TrackedBody { body, _connection: InFlightGuard(connection) }))
+                Ok::<_, Infallible>(response.map(|body| TrackedBody { body, _connection: InFlightGuard(connection) }))
             }
         })
     };

@@ -15,13 +15,13 @@ pub enum ResponseFuture<B> {
 
 impl<B> ResponseFuture<B> {
     /// Wraps a response that is ready.
-    pub(crate) const fn ready(answer: Response<B>) -> Self {
-        Self::Ready(Some(answer))
+    pub(crate) const fn ready(response: Response<B>) -> Self {
+        Self::Ready(Some(response))
     }
 
     /// Boxes the future of a response.
-    pub(crate) fn waiting(answer: impl Future<Output = Response<B>> + Send + 'static) -> Self {
-        Self::Waiting(Box::pin(answer))
+    pub(crate) fn waiting(response: impl Future<Output = Response<B>> + Send + 'static) -> Self {
+        Self::Waiting(Box::pin(response))
     }
 }
 
@@ -39,8 +39,8 @@ impl<B: Unpin> Future for ResponseFuture<B> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Self::Ready(answer) => answer.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Waiting(answer) => answer.as_mut().poll(cx),
+            Self::Ready(response) => response.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Waiting(response) => response.as_mut().poll(cx),
         }
     }
 }

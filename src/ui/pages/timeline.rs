@@ -49,7 +49,7 @@ impl Timeline {
     }
 
     /// Returns the place of a time on the line, from 0 to [`WIDTH`]; times beyond the ends are at the ends.
-    fn place(&self, at: SystemTime) -> u64 {
+    fn position(&self, at: SystemTime) -> u64 {
         let (start, end) = self.span();
         let whole = end.duration_since(start).unwrap_or_default().as_millis().max(1);
         let part = at.duration_since(start).unwrap_or_default().as_millis().min(whole);
@@ -58,20 +58,20 @@ impl Timeline {
 
     /// Draws the line. The label says in words what it shows.
     pub(super) fn draw(&self) -> Markup {
-        let now = self.place(self.now);
-        let start = self.obtained.map_or(now, |at| self.place(at));
-        let life = self.expires.map(|at| self.place(at)).filter(|end| *end > now);
+        let now = self.position(self.now);
+        let start = self.obtained.map_or(now, |at| self.position(at));
+        let life = self.expires.map(|at| self.position(at)).filter(|end| *end > now);
         html! {
             svg.timeline viewBox="-10 0 1020 44" preserveAspectRatio="none" role="img" aria-label=(self.describe()) {
                 line.axis x1="0" y1="22" x2=(WIDTH) y2="22" {}
                 @if let Some(end) = life { rect.life x=(start) y="14" width=(end.saturating_sub(start)) height="16" rx="3" {} }
                 @for mark in self.marks.iter().filter(|mark| self.now.duration_since(mark.at).unwrap_or_default() <= PAST) {
-                    circle class=(if mark.failed { "failed" } else { "done" }) cx=(self.place(mark.at)) cy="22" r="6" {
+                    circle class=(if mark.failed { "failed" } else { "done" }) cx=(self.position(mark.at)) cy="22" r="6" {
                         title { (mark.label) ", " (relative(mark.at, self.now)) }
                     }
                 }
                 @if let Some((at, name)) = &self.next {
-                    circle.next cx=(self.place(*at)) cy="22" r="6" { title { (name) " " (relative(*at, self.now)) } }
+                    circle.next cx=(self.position(*at)) cy="22" r="6" { title { (name) " " (relative(*at, self.now)) } }
                 }
                 line.now x1=(now) y1="4" x2=(now) y2="40" {}
             }
@@ -110,10 +110,10 @@ mod tests {
     fn times_stand_in_their_order_within_the_drawn_span() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(24);
         let line = timeline(now);
-        assert_eq!(line.place(now), WIDTH / 2);
-        assert_eq!(line.place(now - Duration::from_mins(5)), WIDTH / 4);
-        assert_eq!(line.place(now + Duration::from_mins(5)), WIDTH * 3 / 4);
-        assert_eq!((line.place(now - PAST), line.place(now + FUTURE)), (0, WIDTH));
+        assert_eq!(line.position(now), WIDTH / 2);
+        assert_eq!(line.position(now - Duration::from_mins(5)), WIDTH / 4);
+        assert_eq!(line.position(now + Duration::from_mins(5)), WIDTH * 3 / 4);
+        assert_eq!((line.position(now - PAST), line.position(now + FUTURE)), (0, WIDTH));
     }
 
     #[test]

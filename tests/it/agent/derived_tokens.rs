@@ -140,7 +140,7 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
 
     // A denied request is reported and retried slowly.
     let refused = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    secrets.faults().answer_always(Operation::CreateToken, Some(refused));
+    secrets.faults().respond_always(Operation::CreateToken, Some(refused));
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || {
             let output = agent.output();
@@ -158,7 +158,7 @@ async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
     session.serving().await;
     // The bare text makes the session look its own token up, which it publishes as checked each time.
     let refused = CannedResponse::error(403, "permission denied").retry_after("60");
-    world.faults().answer_always(Operation::CreateToken, Some(refused));
+    world.faults().respond_always(Operation::CreateToken, Some(refused));
     let (publisher, watch) = credential_channel("starting");
     let deps = DerivedTokenDeps {
         publisher,
@@ -179,7 +179,7 @@ async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
     sleep(Duration::from_secs(59)).await;
     assert!(world.count(Operation::Lookup) > looked_up, "the session has checked its token");
     assert_eq!(world.count(Operation::CreateToken), 1);
-    world.faults().answer_always(Operation::CreateToken, None);
+    world.faults().respond_always(Operation::CreateToken, None);
     sleep(Duration::from_secs(40)).await;
     assert_eq!(world.count(Operation::CreateToken), 2);
     assert!(matches!(watch.peek().availability, Availability::Available(_)));

@@ -61,7 +61,7 @@ async fn a_child_that_openbao_no_longer_knows_is_replaced_as_one_that_vault_call
 async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
-    secrets.faults().answer_as_openbao(openbao);
+    secrets.faults().respond_as_openbao(openbao);
     let agent = start(&secrets, folder.path(), LISTENERS);
     let raw = sink(&agent, &folder.path().join("raw"), "");
     let child = tokio::task::block_in_place(|| given(&agent, folder.path(), ""));
@@ -148,7 +148,7 @@ async fn callers_get_an_error_and_the_agent_is_not_ready_where_no_child_token_ca
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let refused = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    secrets.faults().answer_always(Operation::CreateToken, Some(refused));
+    secrets.faults().respond_always(Operation::CreateToken, Some(refused));
     let agent = start(&secrets, folder.path(), LISTENERS);
     sink(&agent, &folder.path().join("raw"), "");
     tokio::task::block_in_place(|| {

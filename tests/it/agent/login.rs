@@ -134,7 +134,7 @@ async fn every_error_of_the_auth_method_is_classified() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     for (status, text, wanted) in ERRORS {
-        bench.secrets.faults().answer_next(Operation::Login, CannedResponse::error(*status, text));
+        bench.secrets.faults().respond_next(Operation::Login, CannedResponse::error(*status, text));
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
         assert_eq!(class(&error), *wanted, "HTTP {status} {text}: {error}");
         assert!(error.to_string().lines().count() == 1, "{error}");
@@ -147,7 +147,7 @@ async fn a_refused_login_has_advice_for_the_operator() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     let check = async |status: u16, text: &str, wanted: &str| {
-        bench.secrets.faults().answer_next(Operation::Login, CannedResponse::error(status, text));
+        bench.secrets.faults().respond_next(Operation::Login, CannedResponse::error(status, text));
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
     };
@@ -167,7 +167,7 @@ async fn the_servers_retry_after_is_returned() {
     let login = bench.login();
     let check = async |status: u16, value: &str, wanted: Option<u64>| {
         let answer = CannedResponse::error(status, "x").retry_after(value);
-        bench.secrets.faults().answer_next(Operation::Login, answer);
+        bench.secrets.faults().respond_next(Operation::Login, answer);
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
         assert_eq!(error.retry_after(), wanted.map(Duration::from_secs), "{value}");
     };
@@ -208,14 +208,14 @@ async fn a_server_whose_clock_is_behind_is_retried_by_its_own_clock() {
     let now = bench.clock.now().wall;
     let proof = proof_with_validity(now - Duration::from_secs(5), now + Duration::from_hours(1));
     let behind = CannedResponse::error(500, "token is not yet valid (Token Not Before: x)");
-    bench.secrets.faults().answer_next(Operation::Login, behind.clone());
+    bench.secrets.faults().respond_next(Operation::Login, behind.clone());
     bench.secrets.faults().skew(-60);
     let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
     assert!(error.to_string().contains("its clock is 60 s behind ours"), "{error}");
     let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, now + Duration::from_secs(56));
 
-    bench.secrets.faults().answer_next(Operation::Login, behind);
+    bench.secrets.faults().respond_next(Operation::Login, behind);
     bench.secrets.faults().skew(-86_400);
     let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
     assert!(matches!(error, LoginError::Clock { remedy: Remedy::Wait(None), .. }), "a day is no wait: {error}");
@@ -238,7 +238,7 @@ async fn no_error_holds_the_proof_or_a_token_that_a_server_echoes() {
         (200, format!("{{\"auth\": {{\"client_token\": \"{CANARY}\", \"lease_duration\": 1, \"num_uses\": 2}}}}")),
     ];
     for (status, body) in bodies {
-        bench.secrets.faults().answer_next_login(status, body);
+        bench.secrets.faults().respond_next_login(status, body);
         let error = login.login(&proof(CANARY), &bench.clock).await.unwrap_err();
         let told = format!("{error} {error:?}");
         assert!(!told.contains("canary"), "{told}");
@@ -290,7 +290,7 @@ async fn t29_a_hostile_answer_to_a_login_gives_no_token_and_an_error_of_one_prin
         bodies.push((status, "\u{1b}[31m\r\n\u{0}".to_owned()));
     }
     for (status, body) in bodies {
-        bench.secrets.faults().answer_next_login(status, body.clone());
+        bench.secrets.faults().respond_next_login(status, body.clone());
         let start = body.chars().take(60).collect::<String>();
         match login.login(&proof("a.b.c"), &bench.clock).await {
             Ok(_) => panic!("{status} {start} gives a token"),

@@ -59,9 +59,9 @@ async fn the_end_of_each_failure_is_logged_with_its_length() {
     let secrets = server(&mut tasks);
     let faults = secrets.faults();
     let outage = || Some(CannedResponse::error(500, "out of order"));
-    faults.answer_always(Operation::Login, outage());
-    faults.answer_always(Operation::Secret, outage());
-    faults.answer_always(Operation::CreateToken, outage());
+    faults.respond_always(Operation::Login, outage());
+    faults.respond_always(Operation::Secret, outage());
+    faults.respond_always(Operation::CreateToken, outage());
     let path = |name: &str| folder.path().join(name);
     for name in ["blocked", "page"] {
         std::fs::create_dir(path(name)).unwrap();
@@ -76,7 +76,7 @@ async fn the_end_of_each_failure_is_logged_with_its_length() {
     let (agent, faults) = tokio::task::block_in_place(move || {
         logged(&agent, "token.login.failed");
         logged(&agent, "template.failed");
-        faults.answer_always(Operation::Login, None);
+        faults.respond_always(Operation::Login, None);
         let session = logged(&agent, "session.recovered");
         assert!(session.contains("session=\"web\" was=\"login\" lasted_seconds="), "{session}");
         logged(&agent, "sink.write.failed");
@@ -85,8 +85,8 @@ async fn the_end_of_each_failure_is_logged_with_its_length() {
         for name in ["blocked", "page"] {
             std::fs::remove_dir(path(name)).unwrap();
         }
-        faults.answer_always(Operation::Secret, None);
-        faults.answer_always(Operation::CreateToken, None);
+        faults.respond_always(Operation::Secret, None);
+        faults.respond_always(Operation::CreateToken, None);
         for (event, name) in [
             ("sink.recovered", "sink=\"blocked\" lasted_seconds="),
             ("template.recovered", "template=\"page\" lasted_seconds="),

@@ -140,7 +140,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
     let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
     let first = kept.next().await.unwrap();
     for operation in [Operation::Secret, Operation::RenewLease] {
-        world.faults().answer_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
+        world.faults().respond_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
     }
     sleep(Duration::from_secs(599)).await;
     assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
@@ -151,7 +151,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
     let asked = world.count(Operation::Secret) + world.count(Operation::RenewLease);
     assert!(asked < 40, "{asked} calls");
     for operation in [Operation::Secret, Operation::RenewLease] {
-        world.faults().answer_always(operation, None);
+        world.faults().respond_always(operation, None);
     }
     loop {
         if let Ok(second) = kept.next().await {

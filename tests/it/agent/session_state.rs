@@ -169,7 +169,7 @@ async fn the_wait_after_a_refusal_outlives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     for _ in 0..100 {
         let session = world.start();
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -205,11 +205,11 @@ async fn failures_are_inherited_by_a_session_with_the_same_settings_only() {
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
     let refused = CannedResponse::error(400, "invalid role name \"dev\"");
-    world.faults().answer_always(Operation::Login, Some(refused));
+    world.faults().respond_always(Operation::Login, Some(refused));
     let session = world.start();
     tokio::time::sleep(Duration::from_secs(2)).await;
     drop(session);
-    world.faults().answer_always(Operation::Login, None);
+    world.faults().respond_always(Operation::Login, None);
 
     let session = world.start();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -229,7 +229,7 @@ async fn logins_with_settings_that_change_at_each_restart_share_one_bucket() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     for number in 0..100 {
         world.fingerprint = number.to_string();
         let _session = world.start();

@@ -291,7 +291,7 @@ async fn a_lease_that_cannot_be_renewed_is_replaced_once_a_life_and_not_once_a_t
         let world = world();
         let session = world.start();
         let mut bench = Bench::new(&world, &session);
-        world.faults().answer_always(Operation::RenewLease, Some(CannedResponse::error(status, "not now")));
+        world.faults().respond_always(Operation::RenewLease, Some(CannedResponse::error(status, "not now")));
         bench.start("login", "{{ with secret \"database/creds/dev\" }}{{ .Data.username }}{{ end }}");
         let calls = world.count(Operation::RenewLease) + world.count(Operation::Secret);
         sleep(MINUTE * 60).await;
@@ -416,13 +416,13 @@ async fn an_outage_leaves_files_as_they_are_and_is_one_caller_however_many_secre
     }
     sleep(MINUTE).await;
     let before = world.count(Operation::Secret);
-    world.faults().answer_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
+    world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
     sleep(MINUTE * 60).await;
     let asked = world.count(Operation::Secret) - before;
     assert!(asked < 150, "{asked} calls in an hour for fifty secrets");
     assert!((0..50).all(|at| bench.read(&format!("t{at}")).as_deref() == Some("p")));
     assert!(world.health.ready(), "what is there is still what it should be as far as anyone knows");
-    world.faults().answer_always(Operation::Secret, None);
+    world.faults().respond_always(Operation::Secret, None);
     put(&world, "s7", json!({ "password": "q" })).await;
     sleep(MINUTE * 12).await;
     assert_eq!(bench.read("t7").as_deref(), Some("q"));

@@ -197,7 +197,7 @@ async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
 async fn failed_renewals_that_recover_keep_the_token() {
     let world = World::new(one_hour_role());
     for _ in 0..5 {
-        world.faults().answer_next(Operation::Renew, refusal(500, "internal error"));
+        world.faults().respond_next(Operation::Renew, refusal(500, "internal error"));
     }
     let mut session = world.start();
     session.serving().await;
@@ -208,7 +208,7 @@ async fn failed_renewals_that_recover_keep_the_token() {
 #[tokio::test(start_paused = true)]
 async fn the_servers_retry_after_is_honoured() {
     let world = World::new(one_hour_role());
-    world.faults().answer_next(Operation::Login, refusal(429, "quota exceeded").retry_after("7"));
+    world.faults().respond_next(Operation::Login, refusal(429, "quota exceeded").retry_after("7"));
     let start = world.clock.now();
     let mut session = world.start();
     session.serving().await;
@@ -220,7 +220,7 @@ async fn the_servers_retry_after_is_honoured() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_login_is_retried_slowly_and_its_reason_reported() {
     let world = World::new(one_hour_role());
-    world.faults().answer_always(Operation::Login, Some(refusal(400, "invalid role name \"dev\"")));
+    world.faults().respond_always(Operation::Login, Some(refusal(400, "invalid role name \"dev\"")));
     let session = world.start();
     minutes(2).await;
     assert_eq!(world.count(Operation::Login), 1);
@@ -233,7 +233,7 @@ async fn a_refused_login_is_retried_slowly_and_its_reason_reported() {
 async fn an_expired_proof_is_fetched_again_once_and_then_slowly() {
     let world = World::new(one_hour_role());
     let expired = refusal(500, "oidc: token is expired (Token Expiry: 2025-01-01 00:00:00 +0000 UTC)");
-    world.faults().answer_always(Operation::Login, Some(expired));
+    world.faults().respond_always(Operation::Login, Some(expired));
     let session = world.start();
     minutes(2).await;
     assert_eq!((world.count(Operation::Login), world.identity.asked()), (2, 2));

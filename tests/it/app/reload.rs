@@ -322,11 +322,11 @@ fn a_reload_without_changes_has_a_failing_session_try_at_once_and_no_other() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
-        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, refused)));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
         // The error was outside of the configuration, such as the content of a file or the role on the server.
-        world.secrets.faults().answer_always(Operation::Login, None);
+        world.secrets.faults().respond_always(Operation::Login, None);
         agent.reload(OK);
         agent.sink("token");
         let logins = world.secrets.faults().counts().get(Operation::Login);

@@ -155,7 +155,7 @@ fn an_agent_without_a_token_is_live_and_not_ready() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
-        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, refused)));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
         agent.logs("code=\"KW-1101\"");
@@ -326,7 +326,7 @@ fn login_prints_the_token_only_with_reveal() {
         assert!(!sink.exists(), "a trial writes nothing");
         assert_eq!(world.secrets.faults().counts().get(Operation::Login), 5);
 
-        world.secrets.faults().answer_next(Operation::Login, CannedResponse::error(403, "permission denied"));
+        world.secrets.faults().respond_next(Operation::Login, CannedResponse::error(403, "permission denied"));
         let (code, _, error) = login(&["login"]);
         assert_eq!(code, 2, "{error}");
         assert!(error.contains("session web: ") && error.contains("permission denied"), "{error}");

@@ -38,7 +38,7 @@ fn exit_after_auth_ends_with_the_error_of_a_failed_login() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
-        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, refused)));
         let folder = tempfile::tempdir().unwrap();
         let config = world.config(folder.path(), "");
         let (code, _, error) = run(&["run", "--exit-after-auth", "--config", &config], &[]);

@@ -14,7 +14,7 @@ fn retry_logs_in_at_once_and_reports_the_outcome() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = CannedResponse::error(400, "invalid role name \"web\"");
-        world.secrets.faults().answer_always(Operation::Login, Some(refused));
+        world.secrets.faults().respond_always(Operation::Login, Some(refused));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
         let config = agent.config.display().to_string();
@@ -28,7 +28,7 @@ fn retry_logs_in_at_once_and_reports_the_outcome() {
         let (code, _, told) = retry(&["other"]);
         assert!(code == 1 && told.contains("404"), "{code} {told}");
 
-        world.secrets.faults().answer_always(Operation::Login, None);
+        world.secrets.faults().respond_always(Operation::Login, None);
         let (code, output, told) = retry(&["web"]);
         assert_eq!((code, output.trim()), (0, "there is a token"), "{told}");
         agent.sink("token");
@@ -44,7 +44,7 @@ fn retry_logs_in_at_once_and_reports_the_outcome() {
 fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
         // Until its own backoff is longer than what a caller waits.
@@ -56,7 +56,7 @@ fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
         let config = agent.config.display().to_string();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| run(&["token", "--wait", "45s", "--config", &config], &[]));
-            world.secrets.faults().answer_always(Operation::Login, None);
+            world.secrets.faults().respond_always(Operation::Login, None);
             let (code, token, told) = waiting.join().unwrap();
             assert_eq!(code, 0, "{told}");
             assert_eq!(token.trim(), agent.sink("token"));

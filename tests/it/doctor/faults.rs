@@ -125,12 +125,12 @@ fn faults_of_servers_files_and_ports_give_their_findings() {
         secrets.skew(600);
         expect(&site, "a server whose clock is ahead", &[], "KW-1908");
         secrets.skew(0);
-        secrets.answer_always(Operation::Revoke, Some(CannedResponse::error(403, "1 error occurred: denied")));
+        secrets.respond_always(Operation::Revoke, Some(CannedResponse::error(403, "1 error occurred: denied")));
         expect(&site, "a token that cannot be revoked", &[], "KW-1304");
-        secrets.answer_always(Operation::Revoke, None);
-        secrets.answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+        secrets.respond_always(Operation::Revoke, None);
+        secrets.respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         expect(&site, "a sealed server", &[], "KW-1205");
-        secrets.answer_always(Operation::Login, None);
+        secrets.respond_always(Operation::Login, None);
         site.world.away(true);
         expect(&site, "a server that is away", &[], "KW-1201");
         site.world.away(false);

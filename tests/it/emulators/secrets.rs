@@ -86,7 +86,7 @@ async fn fault_injection_covers_every_kind_of_failure() {
     assert!(try_once().await.is_err());
     let token = try_once().await.unwrap();
 
-    faults.answer_next(Operation::Login, CannedResponse::error(429, "quota").retry_after("7"));
+    faults.respond_next(Operation::Login, CannedResponse::error(429, "quota").retry_after("7"));
     assert_eq!(try_once().await.unwrap_err().retry_after(), Some(Duration::from_secs(7)));
 
     faults.go_away().await;
@@ -331,7 +331,7 @@ async fn invalid_tokens_get_the_error_of_vault_or_openbao() {
     for (openbao, wanted) in
         [(false, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"), (true, "permission denied")]
     {
-        secrets.faults().answer_as_openbao(openbao);
+        secrets.faults().respond_as_openbao(openbao);
         for path in ["secret/data/example", "auth/token/lookup-self"] {
             let read = client.get(format!("{}/v1/{path}", secrets.url())).header("x-vault-token", "hvs.gone");
             let answer = read.send().await.unwrap();

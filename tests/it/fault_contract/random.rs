@@ -53,7 +53,7 @@ impl Mix<'_> {
             Mixed::Garbage => faults.garbage(true),
             Mixed::Status(status) => {
                 for operation in OPERATIONS {
-                    faults.answer_always(operation, Some(CannedResponse::error(*status, "out of order")));
+                    faults.respond_always(operation, Some(CannedResponse::error(*status, "out of order")));
                 }
             }
             Mixed::Revoked if self.revocations == REVOCATIONS => {}
@@ -101,7 +101,7 @@ impl Mix<'_> {
             Mixed::Network(_) => self.case.set(Fault::None),
             Mixed::Dns(_) => self.dns.answer(DnsAnswer::Addresses(vec![HERE])),
             Mixed::Garbage => faults.garbage(false),
-            Mixed::Status(_) => OPERATIONS.into_iter().for_each(|operation| faults.answer_always(operation, None)),
+            Mixed::Status(_) => OPERATIONS.into_iter().for_each(|operation| faults.respond_always(operation, None)),
             Mixed::FullDisk => std::fs::remove_file(disk.join("filler")).unwrap(),
             Mixed::ReadOnlyDisk => {
                 let status = Command::new("umount").arg("--lazy").arg(&disk).status().unwrap();

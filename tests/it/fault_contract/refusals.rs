@@ -21,7 +21,7 @@ fn logins(case: &Case, wanted: u64) {
 fn start_with(case: &mut Case, answers: Vec<CannedResponse>) {
     case.prepare(&Setup::default());
     for answer in answers {
-        case.secrets().faults().answer_next(Operation::Login, answer);
+        case.secrets().faults().respond_next(Operation::Login, answer);
     }
     case.inject(|_| ());
     case.start();
@@ -49,7 +49,7 @@ fn f15_a_refused_login_is_not_repeated_soon_and_says_why() {
     case("F15", |case| {
         case.prepare(&Setup::default());
         let refused = CannedResponse::error(400, "role \"ci\" could not be found");
-        case.secrets().faults().answer_always(Operation::Login, Some(refused));
+        case.secrets().faults().respond_always(Operation::Login, Some(refused));
         case.inject(|_| ());
         case.start();
         logins(case, 1);
@@ -61,7 +61,7 @@ fn f15_a_refused_login_is_not_repeated_soon_and_says_why() {
         std::thread::sleep(Duration::from_secs(6));
         assert_eq!(case.count(Operation::Login), 1, "{}", case.output());
         case.clear(|case| {
-            case.secrets().faults().answer_always(Operation::Login, None);
+            case.secrets().faults().respond_always(Operation::Login, None);
             // The remedy of a refused login is with an operator, and so is its end.
             let (status, body) = ask(&case.path("api.sock"), "POST", "/agent/v1/retry").unwrap();
             assert_eq!(status, 200, "{body}");
@@ -154,7 +154,7 @@ fn f14_a_retry_after_is_read_in_both_forms_within_bounds_and_nonsense_is_ignored
             [(date.as_str(), 58.0, 94.0), ("999999", 899.0, 1350.0), ("-1", 0.0, 1.5), ("soon", 0.0, 1.5)]
         {
             let answer = CannedResponse::error(503, "sealed").retry_after(value);
-            case.secrets().faults().answer_next(Operation::Login, answer);
+            case.secrets().faults().respond_next(Operation::Login, answer);
             case.start();
             let wait: f64 = eventually(Duration::from_secs(40), || {
                 let output = case.output();

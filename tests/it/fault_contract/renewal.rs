@@ -51,7 +51,7 @@ fn f09_renewals_that_fail_are_tried_again_and_the_token_stays() {
         case.inject(|case| {
             for status in statuses {
                 let failure = CannedResponse::error(*status, "out of order");
-                case.secrets().faults().answer_next(Operation::Renew, failure);
+                case.secrets().faults().respond_next(Operation::Renew, failure);
             }
         });
         eventually(Duration::from_secs(lease * 3), || match case.count(Operation::Renew) {

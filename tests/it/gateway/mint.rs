@@ -267,7 +267,7 @@ async fn the_next_start_deletes_orphans_of_a_crash_only() {
 #[tokio::test]
 async fn a_token_from_a_lost_response_is_deleted_after_the_next_mint() {
     let place = Place::start().await;
-    place.it.platform.faults().lose_next_answers(1);
+    place.it.platform.faults().lose_next_responses(1);
     let running = place.run("one", place.options(place.team(), 600));
     running.ready().await;
     let made = place.it.platform.faults().calls();

@@ -130,13 +130,13 @@ fn status_in_each_state() {
         let check = || ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
         assert_eq!(check().0, 200);
         let denied = CannedResponse::error(403, "a policy denies it");
-        world.secrets.faults().answer_always(Operation::Lookup, Some(denied));
-        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, REFUSED)));
+        world.secrets.faults().respond_always(Operation::Lookup, Some(denied));
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, REFUSED)));
         check();
         show("a token that cannot be replaced", &agent, &[], REFUSED);
         drop(agent);
-        world.secrets.faults().answer_always(Operation::Lookup, None);
-        world.secrets.faults().answer_always(Operation::Login, None);
+        world.secrets.faults().respond_always(Operation::Lookup, None);
+        world.secrets.faults().respond_always(Operation::Login, None);
         let agent = ready(&|text| text + PROXY);
         world.away(true);
         ask(&agent.path("proxy.sock"), "GET", "/v1/secret/data/app").unwrap();
@@ -156,7 +156,7 @@ fn status_in_each_state() {
         world
             .secrets
             .faults()
-            .answer_always(Operation::CreateToken, Some(CannedResponse::error(403, "permission denied")));
+            .respond_always(Operation::CreateToken, Some(CannedResponse::error(403, "permission denied")));
         let agent = start(&|text| text + DERIVED);
         show("a token for a listener was refused", &agent, &["derived_token/derived/web"], "could not be created");
         drop(agent);
@@ -182,11 +182,11 @@ fn status_in_each_state() {
         show("the gateway, its token refused", &agent, &["gateway/platform"], "rejects the token");
         drop(agent);
 
-        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, REFUSED)));
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, REFUSED)));
         let agent = start(&|text| text);
         show("the login is refused", &agent, &["session/web", "sink/token"], REFUSED);
         drop(agent);
-        world.secrets.faults().answer_always(Operation::Login, None);
+        world.secrets.faults().respond_always(Operation::Login, None);
         world.secrets.faults().hang(true);
         let agent = start(&|text| text);
         eventually(Duration::from_secs(30), || {

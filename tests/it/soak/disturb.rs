@@ -90,7 +90,7 @@ const VAULT: [Operation; 5] =
 
 fn answer(stage: &Stage, operations: &[Operation], response: Option<&CannedResponse>) {
     for operation in operations {
-        stage.truth.secrets.faults().answer_always(*operation, response.cloned());
+        stage.truth.secrets.faults().respond_always(*operation, response.cloned());
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 type Policies<'a> = &'a [(&'a str, &'a str)];
 
 /// A resource by its name.
-type Named = fn(&'static str) -> Resource<'static>;
+type ResourceByName = fn(&'static str) -> Resource<'static>;
 
 fn grants(own: &str, direct: Policies<'_>, defaults: Policies<'_>, default_policy: DefaultPolicy) -> Grants {
     let policy = |policies: Policies<'_>| {
@@ -74,7 +74,7 @@ fn the_most_specific_rule_applies_and_among_equals_the_strongest_level() {
 
 #[test]
 fn each_kind_has_its_own_rules() {
-    let kinds: [(&str, Named); 8] = [
+    let kinds: [(&str, ResourceByName); 8] = [
         ("agent", Resource::Agent),
         ("event", Resource::Event),
         ("identity", Resource::Identity),

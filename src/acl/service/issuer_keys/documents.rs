@@ -45,11 +45,11 @@ impl IssuerKeyOptions {
         };
         // A new client for each fetch: at most one a minute, and the CA file may have been replaced.
         let client = client.build()?;
-        let answer = client.send(client.request(Method::GET, "")).await?;
-        if answer.status != http::StatusCode::OK {
-            return Err(FetchError::Status { server: client.server().to_owned(), status: answer.status.as_u16() });
+        let response = client.send(client.request(Method::GET, "")).await?;
+        if response.status != http::StatusCode::OK {
+            return Err(FetchError::Status { server: client.server().to_owned(), status: response.status.as_u16() });
         }
-        parse_object(&answer.body).ok_or_else(|| FetchError::Malformed { server: client.server().to_owned() })
+        parse_object(&response.body).ok_or_else(|| FetchError::Malformed { server: client.server().to_owned() })
     }
 }
 

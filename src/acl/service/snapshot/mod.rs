@@ -116,7 +116,7 @@ impl RestoreRunner {
     }
 
     /// Waits until no restore is running.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait_until_idle(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }

@@ -113,10 +113,10 @@ impl Embedded {
     }
 
     async fn submit(&self, batch: Batch) -> Result<Revision, CommitError> {
-        let (outcome, answer) = oneshot::channel();
+        let (outcome, response) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or(StoreError::Stopped)?;
         jobs.send(CommitJob { batch, outcome }).await.map_err(|_| StoreError::Stopped)?;
-        answer.await.map_err(|_| CommitError::Unknown(StoreError::Stopped))?
+        response.await.map_err(|_| CommitError::Unknown(StoreError::Stopped))?
     }
 
     /// Reads from the file. After an I/O error redb serves only cached pages; an empty batch waits until the writer has

@@ -66,7 +66,7 @@ pub(super) fn start(
     let mut writer = Writer { shared, disk, failure: None };
     std::thread::Builder::new().name("access-store".into()).spawn(move || {
         let mut last = 0;
-        while let Some(group) = gather(&mut jobs, last) {
+        while let Some(group) = collect_group(&mut jobs, last) {
             last = group.len();
             writer.serve(group);
         }
@@ -76,7 +76,7 @@ pub(super) fn start(
 /// Collects the batches that arrived during the previous write, and those of callers that were just answered: otherwise
 /// they would alternate in two half-sized groups. `last` is the size of the previous group; a single writer does not
 /// wait.
-fn gather(jobs: &mut mpsc::Receiver<CommitJob>, last: usize) -> Option<Vec<CommitJob>> {
+fn collect_group(jobs: &mut mpsc::Receiver<CommitJob>, last: usize) -> Option<Vec<CommitJob>> {
     let first = jobs.blocking_recv()?;
     let mut bytes = first.batch.bytes();
     let mut group = vec![first];

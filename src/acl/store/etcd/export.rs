@@ -29,8 +29,8 @@ impl Export {
             let start = start.clone();
             async move { client.kv_client().get(start, None).await }
         };
-        let answer = members.read(members.deadline(), ask).await?;
-        let revision = number(at(answer.header()));
+        let response = members.read(members.deadline(), ask).await?;
+        let revision = number(at(response.header()));
         Ok(Self {
             members: Arc::clone(members),
             prefix: prefix.clone(),

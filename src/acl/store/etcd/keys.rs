@@ -61,8 +61,8 @@ impl Prefix {
 }
 
 /// Returns the key of the first failed check from the transaction's response.
-pub(super) fn conflict(checks: &[Check], answer: &TxnResponse) -> Option<Key> {
-    let found = answer.op_responses();
+pub(super) fn conflict(checks: &[Check], response: &TxnResponse) -> Option<Key> {
+    let found = response.op_responses();
     let mut pairs = checks.iter().zip(&found);
     pairs.find_map(|(check, found)| {
         let TxnOpResponse::Get(found) = found else { return None };

@@ -102,7 +102,7 @@ impl Members {
             for _ in 0..self.all.len() {
                 let (index, member) = self.preferred();
                 match member.call(end.min(Instant::now() + attempt_timeout), request).await {
-                    Ok(answer) => return Ok(answer),
+                    Ok(response) => return Ok(response),
                     Err(error) => errors.add(error),
                 }
                 if errors.kind() != FailureKind::Refused {
@@ -140,20 +140,20 @@ impl Member {
     {
         let connection = self.connection().await;
         let attempt = async || match timeout_at(end, pin!(request(connection.client()))).await {
-            Ok(answer) => answer.map_err(|error| MemberError::from_client(&self.address, &error)),
+            Ok(response) => response.map_err(|error| MemberError::from_client(&self.address, &error)),
             Err(_) => Err(MemberError::timed_out(&self.address)),
         };
         let logins = connection.log_in(0, end).await?;
-        let mut answer = attempt().await;
-        if answer.as_ref().is_err_and(|error| error.kind == FailureKind::Unauthenticated) && connection.has_login() {
+        let mut response = attempt().await;
+        if response.as_ref().is_err_and(|error| error.kind == FailureKind::Unauthenticated) && connection.has_login() {
             connection.log_in(logins, end).await?;
-            answer = attempt().await;
+            response = attempt().await;
         }
         // The peer may be dead, which TCP detects only after about 15 minutes.
-        if answer.as_ref().is_err_and(|error| error.kind == FailureKind::TimedOut) {
+        if response.as_ref().is_err_and(|error| error.kind == FailureKind::TimedOut) {
             self.reconnect(&connection).await;
         }
-        answer
+        response
     }
 
     /// Forces a new login.

@@ -119,19 +119,19 @@ async fn read_or_init_metadata(
     let metadata = StoreMetadata { format: FORMAT.to_owned(), datacenter: datacenter.to_owned() };
     let (key, metadata) = (prefix.with("about"), serde_json::to_vec(&metadata).unwrap_or_default());
     // The transaction is idempotent.
-    let answer = members.read(members.deadline(), |client: Client| {
+    let response = members.read(members.deadline(), |client: Client| {
         let txn = Txn::new()
             .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
             .and_then([TxnOp::put(key.clone(), metadata.clone(), None)])
             .or_else([TxnOp::get(key.clone(), None)]);
         async move { client.kv_client().txn(txn).await }
     });
-    let answer = answer.await?;
-    let found = answer.op_responses().into_iter().find_map(|found| match found {
+    let response = response.await?;
+    let found = response.op_responses().into_iter().find_map(|found| match found {
         TxnOpResponse::Get(found) => Some(found.kvs().first()?.value().to_vec()),
         _ => None,
     });
-    Ok((found.unwrap_or(metadata), at(answer.header())))
+    Ok((found.unwrap_or(metadata), at(response.header())))
 }
 
 #[async_trait]
@@ -160,17 +160,17 @@ impl Store for Etcd {
                 let transaction = prefix.transaction(&batch);
                 async move { client.kv_client().txn(transaction).await }
             };
-            let answer = if batch.writes.is_empty() {
+            let response = if batch.writes.is_empty() {
                 members.read(members.deadline(), ask).await?
             } else {
                 members.write(ask).await?
             };
-            if !answer.succeeded() {
+            if !response.succeeded() {
                 // etcd compared and read the records in one transaction, so one check must have failed.
-                let key = conflict(&batch.checks, &answer);
+                let key = conflict(&batch.checks, &response);
                 return Err(key.map_or(CommitError::Unknown(StoreError::Stopped), CommitError::Conflict));
             }
-            let at = at(answer.header());
+            let at = at(response.header());
             kinds.record(batch.writes.iter().map(|write| (write.key().kind(), at)));
             watchers.wake(&batch.writes);
             Ok(at)

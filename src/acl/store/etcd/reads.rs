@@ -36,11 +36,11 @@ impl Etcd {
             return self.members.read(self.members.deadline(), ask(options)).await;
         }
         let known = self.kinds.last(kind);
-        let answer = self.nearest.read(self.nearest.deadline(), ask(options.clone().with_serializable())).await?;
-        if at(answer.header()) >= known {
-            return Ok(answer);
+        let response = self.nearest.read(self.nearest.deadline(), ask(options.clone().with_serializable())).await?;
+        if at(response.header()) >= known {
+            return Ok(response);
         }
-        Ok(self.members.read(Instant::now() + CATCH_UP, ask(options)).await.unwrap_or(answer))
+        Ok(self.members.read(Instant::now() + CATCH_UP, ask(options)).await.unwrap_or(response))
     }
 
     /// Reads a page of a list at one revision.

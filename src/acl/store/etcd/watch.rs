@@ -30,7 +30,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// A watch that a member has confirmed.
 pub(super) struct OpenWatch {
-    answers: WatchStream,
+    responses: WatchStream,
     member: Arc<str>,
     index: usize,
 }
@@ -88,12 +88,12 @@ impl ChangeWatch {
             let options = options.clone();
             async move { client.watch_client().watch(self.prefix.with(""), Some(options)).await }
         };
-        let mut answers = member.call(end, &call).await?;
+        let mut responses = member.call(end, &call).await?;
         let member = Arc::clone(&member.address);
-        let first = timeout_at(end, answers.message()).await.map_err(|_| MemberError::timed_out(&member))?;
+        let first = timeout_at(end, responses.message()).await.map_err(|_| MemberError::timed_out(&member))?;
         match first.map_err(|error| MemberError::from_client(&member, &error))? {
-            Some(answer) if answer.created() && !answer.canceled() => Ok(OpenWatch { answers, member, index }),
-            Some(answer) => Err(watch_canceled(&member, &answer)),
+            Some(response) if response.created() && !response.canceled() => Ok(OpenWatch { responses, member, index }),
+            Some(response) => Err(watch_canceled(&member, &response)),
             None => Err(MemberError::not_executed(&member, "the member ended the watch")),
         }
     }
@@ -132,20 +132,20 @@ impl ChangeWatch {
             let key = key.clone();
             async move { client.kv_client().get(key, None).await }
         };
-        let answer = self.members.read(self.members.deadline(), ask).await?;
-        let now = revision(answer.header().map_or(0, ResponseHeader::revision));
+        let response = self.members.read(self.members.deadline(), ask).await?;
+        let now = revision(response.header().map_or(0, ResponseHeader::revision));
         self.kinds.raise_lower_bound(now);
         self.watchers.wake_all();
         Ok(now)
     }
 
     /// Applies changes until the watch ends.
-    async fn follow(&self, OpenWatch { mut answers, member, index }: OpenWatch, from: Revision) -> WatchEnd {
+    async fn follow(&self, OpenWatch { mut responses, member, index }: OpenWatch, from: Revision) -> WatchEnd {
         let mut next = from;
         let error = loop {
-            match answers.message().await {
-                Ok(Some(answer)) if answer.canceled() => break watch_canceled(&member, &answer),
-                Ok(Some(answer)) => next = next.max(self.apply(&answer)),
+            match responses.message().await {
+                Ok(Some(response)) if response.canceled() => break watch_canceled(&member, &response),
+                Ok(Some(response)) => next = next.max(self.apply(&response)),
                 Ok(None) => break MemberError::not_executed(&member, "the member ended the watch"),
                 Err(error) => break MemberError::from_client(&member, &error),
             }
@@ -155,8 +155,8 @@ impl ChangeWatch {
     }
 
     /// Wakes waiting tasks; returns the last revision received.
-    fn apply(&self, answer: &WatchResponse) -> Revision {
-        let changes = || answer.events().iter().filter_map(Event::kv);
+    fn apply(&self, response: &WatchResponse) -> Revision {
+        let changes = || response.events().iter().filter_map(Event::kv);
         let keys: Vec<_> = changes().filter_map(|record| self.prefix.without(record.key())).collect();
         let last = changes().map(|record| revision(record.mod_revision())).max().unwrap_or_default();
         self.kinds.record(keys.iter().map(|key| (key.kind(), last)));
@@ -166,9 +166,9 @@ impl ChangeWatch {
 }
 
 /// Converts the cancellation of a watch into an error.
-fn watch_canceled(member: &Arc<str>, answer: &WatchResponse) -> MemberError {
-    let (text, kind) = match answer.cancel_reason() {
-        _ if answer.compact_revision() > 0 => ("the changes to watch were compacted", FailureKind::Compacted),
+fn watch_canceled(member: &Arc<str>, response: &WatchResponse) -> MemberError {
+    let (text, kind) = match response.cancel_reason() {
+        _ if response.compact_revision() > 0 => ("the changes to watch were compacted", FailureKind::Compacted),
         // etcd 3.4 also reports expired logins this way.
         reason if reason.contains("permission denied") || reason.contains("auth token") => {
             (reason, FailureKind::Unauthenticated)

@@ -65,8 +65,8 @@ impl<T> SecretRenewer<T> {
         let now = self.deps.clock.now();
         let Some(current) = self.current.as_mut().filter(|current| !current.is_published) else { return };
         let lease = current.record.lease.as_ref().map(|(lease, _)| lease.clone());
-        let answer = SecretResponse { data: Arc::clone(&current.record.data), lease };
-        if let Ok(projected) = (self.deps.projection)(&self.options, &answer, now) {
+        let response = SecretResponse { data: Arc::clone(&current.record.data), lease };
+        if let Ok(projected) = (self.deps.projection)(&self.options, &response, now) {
             current.is_published = true;
             let age_seconds = current.record.age(now).as_secs();
             tracing::info!(

@@ -41,13 +41,13 @@ impl<T> SecretRenewer<T> {
         }
     }
 
-    pub(super) fn record_read(&mut self, answer: SecretResponse, generation: Generation, now: ClockReading) {
+    pub(super) fn record_read(&mut self, response: SecretResponse, generation: Generation, now: ClockReading) {
         let is_changed =
-            self.current.as_ref().is_none_or(|current| !current.is_published || current.record.data != answer.data);
+            self.current.as_ref().is_none_or(|current| !current.is_published || current.record.data != response.data);
         let projected =
-            if is_changed { (self.deps.projection)(&self.options, &answer, now).map(Some) } else { Ok(None) };
-        let reread_interval = reread_interval(&self.options.request, &answer.data, self.options.interval, now);
-        let SecretResponse { data, lease } = answer;
+            if is_changed { (self.deps.projection)(&self.options, &response, now).map(Some) } else { Ok(None) };
+        let reread_interval = reread_interval(&self.options.request, &response.data, self.options.interval, now);
+        let SecretResponse { data, lease } = response;
         let projected = match projected {
             Ok(projected) => projected,
             Err(reason) => {

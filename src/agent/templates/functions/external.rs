@@ -39,7 +39,7 @@ fn add_secrets(all: &mut FuncMap, evaluation: &SharedEvaluation) {
         "secret",
         Box::new(move |args| {
             let request = request("secret", args)?;
-            Ok(secret(&shared, request)?.map_or(Value::Nil, |answer| secret_value(&answer)))
+            Ok(secret(&shared, request)?.map_or(Value::Nil, |response| secret_value(&response)))
         }),
     );
     let shared = evaluation.clone();
@@ -49,8 +49,8 @@ fn add_secrets(all: &mut FuncMap, evaluation: &SharedEvaluation) {
         Box::new(move |args| {
             let args = Arguments::exactly("secrets", args, 1)?;
             let request = SecretRequest { path: path(&args)?, op: SecretOp::List };
-            let answer = secret(&shared, request)?;
-            let names = answer.as_ref().and_then(|answer| answer.data.as_map().get("keys").map(from_json));
+            let response = secret(&shared, request)?;
+            let names = response.as_ref().and_then(|response| response.data.as_map().get("keys").map(from_json));
             Ok(names.unwrap_or_else(|| list([])))
         }),
     );
@@ -63,7 +63,7 @@ fn add_secrets(all: &mut FuncMap, evaluation: &SharedEvaluation) {
             if request.op == SecretOp::Read {
                 request.op = SecretOp::Write(BTreeMap::new());
             }
-            Ok(secret(&shared, request)?.map_or(Value::Nil, |answer| certificate_value(&answer)))
+            Ok(secret(&shared, request)?.map_or(Value::Nil, |response| certificate_value(&response)))
         }),
     );
 }
@@ -159,15 +159,15 @@ fn path(args: &Arguments<'_>) -> Result<String, EngineError> {
 
 fn secret(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option<Arc<SecretResponse>>, EngineError> {
     match evaluation.resolve(Dependency::Secret(request))? {
-        Some(Resolved::Secret(answer)) => Ok(Some(answer)),
+        Some(Resolved::Secret(response)) => Ok(Some(response)),
         _ => Ok(None),
     }
 }
 
 /// Converts a secret, with the field names of Vault's Go client.
-fn secret_value(answer: &SecretResponse) -> Value {
-    let data = map(answer.data.as_map().iter().map(|(name, value)| (name, from_json(value))));
-    let lease = answer.lease.as_ref();
+fn secret_value(response: &SecretResponse) -> Value {
+    let data = map(response.data.as_map().iter().map(|(name, value)| (name, from_json(value))));
+    let lease = response.lease.as_ref();
     let seconds = lease.map_or(0, |lease| lease.lease.ttl.as_secs());
     map([
         ("Data", data),
@@ -178,8 +178,8 @@ fn secret_value(answer: &SecretResponse) -> Value {
 }
 
 /// Converts a certificate and its key, with the field names of consul-template.
-fn certificate_value(answer: &SecretResponse) -> Value {
-    let data = answer.data.as_map();
+fn certificate_value(response: &SecretResponse) -> Value {
+    let data = response.data.as_map();
     let field = |name: &str| data.get(name).and_then(Json::as_str).map_or(Value::Nil, text);
     let ca = match field("issuing_ca") {
         Value::Nil => field("ca"),

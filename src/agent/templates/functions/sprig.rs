@@ -139,15 +139,15 @@ fn alias(name: &str, args: &[Value]) -> FunctionResult {
     }
 }
 
-fn on_texts(name: &str, args: &[Value], answer: fn(&str, &str) -> Value) -> FunctionResult {
+fn on_texts(name: &str, args: &[Value], response: fn(&str, &str) -> Value) -> FunctionResult {
     let args = Arguments::exactly(name, args, 2)?;
-    Ok(answer(args.text(0)?, args.text(1)?))
+    Ok(response(args.text(0)?, args.text(1)?))
 }
 
 /// Applies a function to a list; `nil` if it returns nothing, as for an empty list.
-fn on_list(name: &str, args: &[Value], answer: fn(&[Value]) -> Option<Value>) -> FunctionResult {
+fn on_list(name: &str, args: &[Value], response: fn(&[Value]) -> Option<Value>) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
-    Ok(answer(args.list(0)?).unwrap_or(Value::Nil))
+    Ok(response(args.list(0)?).unwrap_or(Value::Nil))
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::versioned::{Change, ReadOutcome, Refused};
+use super::versioned::{Change, ReadOutcome, WriteRejection};
 use super::{Namespace, Stores};
 use crate::clock::ClockReading;
-use crate::emulators::secrets::reply::{Answer, empty, good, refusal};
+use crate::emulators::secrets::reply::{WrappableResponse, empty, refusal, success};
 use crate::emulators::secrets::route::Verb;
 
 /// A request to a store.
@@ -24,29 +24,29 @@ pub(in crate::emulators::secrets) struct Call<'a> {
 
 impl Stores {
     /// Handles a request below `kv/`.
-    pub(in crate::emulators::secrets) fn plain(&self, call: Call<'_>) -> Answer {
+    pub(in crate::emulators::secrets) fn plain(&self, call: Call<'_>) -> WrappableResponse {
         let mut all = self.all();
         let store = &mut all.entry(call.namespace.to_owned()).or_default().plain;
         match call.verb {
-            Verb::Read => store.read(call.path).map_or_else(empty, |value| good("data", value.clone())),
+            Verb::Read => store.read(call.path).map_or_else(empty, |value| success("data", value.clone())),
             Verb::List => list_response(&store.list(call.path)),
             Verb::Write if call.body.as_object().is_none_or(serde_json::Map::is_empty) => {
                 refusal(StatusCode::BAD_REQUEST, "missing data fields")
             }
             Verb::Write => {
                 store.write(call.path, call.body);
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
             Verb::Delete => {
                 store.delete(call.path);
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
             Verb::Patch => unsupported(),
         }
     }
 
     /// Handles a request below `secret/`.
-    pub(in crate::emulators::secrets) fn versioned(&self, call: Call<'_>) -> Answer {
+    pub(in crate::emulators::secrets) fn versioned(&self, call: Call<'_>) -> WrappableResponse {
         let mut all = self.all();
         let namespace = all.entry(call.namespace.to_owned()).or_default();
         let (part, path) = call.path.split_once('/').unwrap_or((call.path, ""));
@@ -64,7 +64,7 @@ impl Stores {
                     "undelete" => store.undelete(path, &versions),
                     _ => store.destroy(path, &versions),
                 }
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
             _ => refusal(
                 StatusCode::NOT_FOUND,
@@ -75,13 +75,13 @@ impl Stores {
 }
 
 impl Namespace {
-    fn value(&mut self, path: &str, mut call: Call<'_>) -> Answer {
+    fn value(&mut self, path: &str, mut call: Call<'_>) -> WrappableResponse {
         let store = &mut self.versioned;
         let cas = call.body.pointer("/options/cas").and_then(Value::as_u64);
         match call.verb {
             Verb::Read => match store.read(path, call.version) {
-                ReadOutcome::Here(value) => good("data", value),
-                ReadOutcome::Gone(value) => good("data", value).with_status(StatusCode::NOT_FOUND),
+                ReadOutcome::Here(value) => success("data", value),
+                ReadOutcome::Gone(value) => success("data", value).with_status(StatusCode::NOT_FOUND),
                 ReadOutcome::Nothing => empty(),
             },
             Verb::Write if call.body.get("data").is_none_or(|value| !value.is_object()) => {
@@ -94,30 +94,30 @@ impl Namespace {
             },
             Verb::Delete => {
                 store.delete(path, &[], call.now);
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
             Verb::List => unsupported(),
         }
     }
 
-    fn metadata(&mut self, path: &str, mut call: Call<'_>) -> Answer {
+    fn metadata(&mut self, path: &str, mut call: Call<'_>) -> WrappableResponse {
         let store = &mut self.versioned;
         match call.verb {
-            Verb::Read => store.metadata(path).map_or_else(empty, |known| good("data", known)),
+            Verb::Read => store.metadata(path).map_or_else(empty, |known| success("data", known)),
             Verb::List => list_response(&store.list(path)),
             Verb::Write | Verb::Patch => {
                 let custom = call.body.get_mut("custom_metadata").map(Value::take);
                 store.change_metadata(path, change(&call.body), custom, call.now);
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
             Verb::Delete => {
                 store.forget(path);
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
         }
     }
 
-    fn config(&mut self, call: &Call<'_>) -> Answer {
+    fn config(&mut self, call: &Call<'_>) -> WrappableResponse {
         match call.verb {
             Verb::Read => {
                 let settings = self.versioned.settings();
@@ -125,29 +125,29 @@ impl Namespace {
                     "max_versions": settings.max_versions, "cas_required": settings.cas_required,
                     "delete_version_after": "0s",
                 });
-                good("data", metadata)
+                success("data", metadata)
             }
             Verb::Write => {
                 self.versioned.change_settings(change(&call.body));
-                Answer::Nothing
+                WrappableResponse::Nothing
             }
             _ => unsupported(),
         }
     }
 }
 
-fn write_response(written: Result<Value, Refused>) -> Answer {
+fn write_response(written: Result<Value, WriteRejection>) -> WrappableResponse {
     match written {
-        Ok(metadata) => good("data", metadata),
+        Ok(metadata) => success("data", metadata),
         Err(refused) => refusal(StatusCode::BAD_REQUEST, refused.text()),
     }
 }
 
-fn list_response(names: &[String]) -> Answer {
-    if names.is_empty() { empty() } else { good("data", json!({ "keys": names })) }
+fn list_response(names: &[String]) -> WrappableResponse {
+    if names.is_empty() { empty() } else { success("data", json!({ "keys": names })) }
 }
 
-fn unsupported() -> Answer {
+fn unsupported() -> WrappableResponse {
     refusal(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation")
 }
 

@@ -53,14 +53,14 @@ pub(super) enum ReadOutcome {
 
 /// Reason why a write is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum WriteRejection {
     /// It does not name the version to replace.
     CasMissing,
     /// It names another version than the current one.
     CasWrong,
 }
 
-impl Refused {
+impl WriteRejection {
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::CasMissing => "check-and-set parameter required for this call",
@@ -91,13 +91,13 @@ impl Store {
         value: Value,
         cas: Option<u64>,
         now: ClockReading,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, WriteRejection> {
         let required = self.settings.cas_required;
         let secret = self.secrets.get(path);
         match cas {
-            Some(cas) if cas != secret.map_or(0, |secret| secret.current) => return Err(Refused::CasWrong),
+            Some(cas) if cas != secret.map_or(0, |secret| secret.current) => return Err(WriteRejection::CasWrong),
             None if required || secret.is_some_and(|secret| secret.settings.cas_required) => {
-                return Err(Refused::CasMissing);
+                return Err(WriteRejection::CasMissing);
             }
             _ => {}
         }
@@ -121,7 +121,7 @@ impl Store {
         change: &Value,
         cas: Option<u64>,
         now: ClockReading,
-    ) -> Option<Result<Value, Refused>> {
+    ) -> Option<Result<Value, WriteRejection>> {
         let ReadOutcome::Here(mut found) = self.read(path, 0) else { return None };
         let mut value = found["data"].take();
         merge(&mut value, change);

@@ -115,8 +115,8 @@ impl UpstreamConnection {
             if let Some(body) = unsent.take() {
                 self.begin(head, body, cx)?;
             }
-            if let Poll::Ready(answer) = self.poll_answer(head.is_bodiless(), cx) {
-                return Poll::Ready(answer.map_err(|error| {
+            if let Poll::Ready(response) = self.poll_response(head.is_bodiless(), cx) {
+                return Poll::Ready(response.map_err(|error| {
                     SendError::Sent(match error {
                         ConnectionError::RequestBody(_) | ConnectionError::Length => ForwardError::RequestBody(error),
                         error => ForwardError::Connection(error),
@@ -166,11 +166,11 @@ impl UpstreamConnection {
         Ok(())
     }
 
-    fn poll_answer(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, ConnectionError>> {
+    fn poll_response(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, ConnectionError>> {
         self.write_on(cx)?;
-        let answer = ready!(self.reader.poll_head(&mut self.stream, bodiless, cx));
+        let response = ready!(self.reader.poll_head(&mut self.stream, bodiless, cx));
         // A write error is more informative than the end of the stream that follows it.
-        Poll::Ready(answer.map_err(|error| self.unwritable.take().map_or(error, ConnectionError::Failed)))
+        Poll::Ready(response.map_err(|error| self.unwritable.take().map_or(error, ConnectionError::Failed)))
     }
 
     /// Writes as much of the request as possible.

@@ -73,7 +73,7 @@ pub(in crate::ui) fn page<'a>(
         (kinds(AclKind::Token, namespace))
         p { "Token " a href=(AclKind::Token.link(accessor, namespace)) { code { (accessor) } } }
         (form(accessor, namespace, field))
-        @for (access, one) in explained { (answer(access, one, field("resource"), field("segment"), namespace)) }
+        @for (access, one) in explained { (response(access, one, field("resource"), field("segment"), namespace)) }
     };
     frame.page("What a token may do", "/acl", &content)
 }
@@ -94,7 +94,7 @@ pub(super) fn form<'a>(accessor: &str, namespace: &str, field: impl Fn(&str) -> 
     }
 }
 
-fn answer(access: &str, explained: &Explained, resource: &str, segment: &str, namespace: &str) -> Markup {
+fn response(access: &str, explained: &Explained, resource: &str, segment: &str, namespace: &str) -> Markup {
     let policy = explained.policy_id.as_deref().map(|id| {
         let name = explained.policy_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(id);
         // Policies of identities and templates have no UUID, and no page.

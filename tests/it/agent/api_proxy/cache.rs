@@ -133,7 +133,7 @@ async fn a_server_that_is_away_is_not_flooded_with_renewals() {
         lease(&proxied.get(&format!("database/creds/dev?n={number}")).await);
     }
     let failing = keyward::emulators::secrets::CannedResponse::error(503, "Vault is sealed");
-    world.faults().answer_always(Operation::RenewLease, Some(failing));
+    world.faults().respond_always(Operation::RenewLease, Some(failing));
     let before = world.count(Operation::RenewLease);
     tokio::time::sleep(HOUR).await;
     let renewals = world.count(Operation::RenewLease) - before;

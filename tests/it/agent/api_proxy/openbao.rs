@@ -12,7 +12,7 @@ use crate::harness::vault::{Proxied, fetch};
 async fn unchecked() -> (World, Session, Proxied) {
     let mut world = World::new(Role::default());
     world.options.check_interval = None;
-    world.faults().answer_as_openbao(true);
+    world.faults().respond_as_openbao(true);
     let mut session = world.start();
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
@@ -102,7 +102,7 @@ fn random_times(seed: u64, count: usize, within: Duration) -> Vec<Duration> {
 async fn a_session_whose_every_call_is_refused_for_its_address_stays_within_its_budget() {
     let (world, _session, proxied) = unchecked().await;
     for operation in [Operation::Lookup, Operation::Renew, Operation::Secret] {
-        world.faults().answer_always(operation, Some(CannedResponse::error(403, "permission denied")));
+        world.faults().respond_always(operation, Some(CannedResponse::error(403, "permission denied")));
     }
     let before = world.upstream_calls();
     for _ in 0..720 {

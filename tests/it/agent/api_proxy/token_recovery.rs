@@ -51,13 +51,13 @@ async fn a_refusal_by_policy_causes_no_login_and_is_passed_on() {
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
     let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
-    world.faults().answer_always(Operation::Secret, Some(CannedResponse::error(403, DENIED)));
+    world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(403, DENIED)));
     let answers = join_all((0..50).map(|_| proxied.get("secret/data/example"))).await;
     assert!(answers.iter().all(|answer| answer.status == 403 && answer.error() == DENIED), "{answers:?}");
     assert_eq!(world.count(Operation::Login), logins);
     assert!(world.count(Operation::Lookup) - looks <= 2);
     // It does not use up the budget for a token that is really dead.
-    world.faults().answer_always(Operation::Secret, None);
+    world.faults().respond_always(Operation::Secret, None);
     world.faults().revoke_all();
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
 }
@@ -69,7 +69,7 @@ async fn repeated_refusals_cause_token_look_ups_within_the_budget() {
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
     let before = world.upstream_calls();
-    world.faults().answer_always(Operation::Secret, Some(CannedResponse::error(403, INVALID)));
+    world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(403, INVALID)));
     for _ in 0..600 {
         assert_eq!(proxied.get("secret/data/example").await.status, 403);
         tokio::time::sleep(Duration::from_secs(6)).await;
@@ -105,12 +105,12 @@ async fn callers_get_retry_after_while_no_login_succeeds() {
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
     world.faults().revoke_all();
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(500, "internal error")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(500, "internal error")));
     let answer = proxied.get("secret/data/example").await;
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.error().contains("the token was revoked or lost by the server"), "{answer:?}");
     assert!(answer.headers.contains_key("retry-after"));
-    world.faults().answer_always(Operation::Login, None);
+    world.faults().respond_always(Operation::Login, None);
     session.serving().await;
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
 }

@@ -260,7 +260,7 @@ async fn a_refused_creation_is_told_and_not_repeated_for_each_process() {
     }
     let scene = Scene::start(JOB);
     let refused = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    scene.secrets.faults().answer_always(Operation::CreateToken, Some(refused));
+    scene.secrets.faults().respond_always(Operation::CreateToken, Some(refused));
     tokio::task::block_in_place(|| {
         for _ in 0..20 {
             let (status, retry, body) = Process::start(2000).ask(&scene.socket("api"), TOKEN);
@@ -322,7 +322,7 @@ async fn a_token_revokes_itself_where_the_session_may_not_revoke_by_accessor() {
     }
     let scene = Scene::start(JOB);
     let refused = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    scene.secrets.faults().answer_always(Operation::OtherToken, Some(refused));
+    scene.secrets.faults().respond_always(Operation::OtherToken, Some(refused));
     tokio::task::block_in_place(|| {
         for _ in 0..3 {
             let mut process = Process::start(2000);

@@ -108,9 +108,10 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
         let (_session, bench) = start(&world, &folder).await;
         rendered(&bench)
     };
-    world
-        .faults()
-        .answer_next(Operation::RenewLease, keyward::emulators::secrets::CannedResponse::error(400, "lease not found"));
+    world.faults().respond_next(
+        Operation::RenewLease,
+        keyward::emulators::secrets::CannedResponse::error(400, "lease not found"),
+    );
     let (_session, bench) = start(&world, &folder).await;
     let [_, leased, _] = rendered(&bench);
     assert!(leased.is_some() && leased != before[1]);

@@ -27,14 +27,14 @@ async fn rights_that_come_back_are_noticed_within_seconds() {
     let mut bench = Bench::new(&world, &session);
     bench.start("app", &password("app"));
     sleep(MINUTE).await;
-    world.faults().answer_always(Operation::Secret, Some(denied()));
+    world.faults().respond_always(Operation::Secret, Some(denied()));
     let before = world.count(Operation::Secret);
     while world.count(Operation::Secret) == before {
         sleep(Duration::from_secs(1)).await;
     }
     sleep(Duration::from_secs(25)).await;
     assert_eq!(bench.read("app").as_deref(), Some("p1"), "what was rendered stays");
-    world.faults().answer_always(Operation::Secret, None);
+    world.faults().respond_always(Operation::Secret, None);
     put(&world, "app", json!({ "password": "p2" })).await;
     sleep(Duration::from_secs(35)).await;
     assert_eq!(bench.read("app").as_deref(), Some("p2"), "{}", bench.reason("app"));
@@ -48,7 +48,7 @@ async fn a_refused_read_has_the_session_check_its_token_now_and_then() {
     let mut bench = Bench::new(&world, &session);
     let first = session.serving().await.generation;
     sleep(Duration::from_secs(5)).await;
-    world.faults().answer_always(Operation::Secret, Some(denied()));
+    world.faults().respond_always(Operation::Secret, Some(denied()));
     let lookups = world.count(Operation::Lookup);
     for at in 0..20 {
         bench.start(&format!("t{at}"), &password(&format!("s{at}")));

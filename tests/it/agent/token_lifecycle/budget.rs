@@ -69,7 +69,7 @@ async fn the_budget_holds_during_an_outage() {
             Outage::Hanging => world.faults().hang(true),
             Outage::Unavailable => {
                 for operation in Operation::ALL {
-                    world.faults().answer_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
+                    world.faults().respond_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
                 }
             }
         }
@@ -166,7 +166,7 @@ async fn the_budget_holds_over_restarts_every_two_minutes() {
         let mut world = World::new(one_hour_role());
         world.keep_state(folder.path(), sealed);
         if trouble {
-            world.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+            world.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         }
         for _ in 0..3 {
             let before = world.upstream_calls();

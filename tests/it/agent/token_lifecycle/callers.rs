@@ -21,7 +21,7 @@ fn world() -> World {
 #[tokio::test(start_paused = true)]
 async fn failed_renewals_do_not_delay_logins() {
     let world = World::new(Role { ttl: Duration::from_mins(10), max_ttl: None, ..Role::default() });
-    world.faults().answer_always(Operation::Renew, Some(CannedResponse::error(500, "internal error")));
+    world.faults().respond_always(Operation::Renew, Some(CannedResponse::error(500, "internal error")));
     let mut session = world.start();
     session.serving().await;
     session.serves_for(Duration::from_mins(100)).await;
@@ -139,7 +139,7 @@ async fn a_missing_identity_stays_within_the_budget_while_callers_wait() {
 async fn no_login_is_made_for_callers_before_retry_after() {
     let world = world();
     let busy = CannedResponse::error(429, "quota exceeded").retry_after("120");
-    world.faults().answer_always(Operation::Login, Some(busy));
+    world.faults().respond_always(Operation::Login, Some(busy));
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     for _ in 0..30 {
@@ -156,14 +156,14 @@ async fn retry(session: &Session) -> RetryOutcome {
 #[tokio::test(start_paused = true)]
 async fn a_refused_session_logs_in_again_on_request_and_not_for_waiting_callers() {
     let world = world();
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     minutes(2).await;
     assert_eq!(world.count(Operation::Login), 1);
     assert_eq!(retry(&session).await, RetryOutcome::Tried);
     assert_eq!((world.count(Operation::Login), session.token().is_some()), (2, false));
-    world.faults().answer_always(Operation::Login, None);
+    world.faults().respond_always(Operation::Login, None);
     assert_eq!(retry(&session).await, RetryOutcome::Tried);
     assert!(session.token().is_some());
     assert_eq!(retry(&session).await, RetryOutcome::NotNeeded);
@@ -173,7 +173,7 @@ async fn a_refused_session_logs_in_again_on_request_and_not_for_waiting_callers(
 #[tokio::test(start_paused = true)]
 async fn frequent_retry_requests_get_the_next_possible_time() {
     let world = world();
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     let session = world.start();
     let mut later = 0;
     for _ in 0..600 {
@@ -189,7 +189,7 @@ async fn frequent_retry_requests_get_the_next_possible_time() {
 #[tokio::test(start_paused = true)]
 async fn a_proof_that_the_server_did_not_verify_is_reused_for_ten_minutes() {
     let world = world();
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     minutes(30).await;

@@ -13,7 +13,7 @@ fn one_hour_role() -> Role {
 
 fn deny_calls(world: &World, operation: Operation) {
     let answer = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    world.faults().answer_always(operation, Some(answer));
+    world.faults().respond_always(operation, Some(answer));
 }
 
 /// Starts a session whose token was looked up once.
@@ -53,7 +53,7 @@ async fn a_token_denied_without_a_reason_is_served_while_a_login_replaces_it() {
     let session = session_after_lookup(&world).await;
     let first = session.token().unwrap().generation;
     world.faults().revoke_all();
-    world.faults().answer_next(Operation::Lookup, CannedResponse::error(403, "permission denied"));
+    world.faults().respond_next(Operation::Lookup, CannedResponse::error(403, "permission denied"));
     session.serves_for(Duration::from_mins(6)).await;
     assert_ne!(session.token().unwrap().generation, first);
     session.serves_for(Duration::from_mins(30)).await;
@@ -68,7 +68,7 @@ async fn a_token_with_a_denied_look_up_is_served_to_its_end_while_logins_fail() 
     for operation in [Operation::Lookup, Operation::Renew] {
         deny_calls(&world, operation);
     }
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     session.request_lookup().await.unwrap();
     assert!(session.token().is_some());
     let left = world.clock.now().until(ends);
@@ -93,7 +93,7 @@ async fn an_error_of_a_load_balancer_drops_no_token() {
         let world = World::new(one_hour_role());
         let mut session = session_after_lookup(&world).await;
         for _ in 0..2 {
-            world.faults().answer_next(Operation::Lookup, CannedResponse::new(status, "<html>no</html>"));
+            world.faults().respond_next(Operation::Lookup, CannedResponse::new(status, "<html>no</html>"));
             session.request_lookup().await.unwrap();
         }
         session.serves_for(Duration::from_mins(30)).await;

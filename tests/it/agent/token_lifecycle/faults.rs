@@ -66,7 +66,7 @@ async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool)
     let faults = world.faults();
     let always = |operation, status| {
         let answer = on.then(|| CannedResponse::error(status, "1 error occurred:\n\t* permission denied\n\n"));
-        faults.answer_always(operation, answer);
+        faults.respond_always(operation, answer);
     };
     match fault {
         Fault::Away if on => faults.go_away().await,

@@ -83,7 +83,7 @@ async fn an_inherited_token_is_served_and_renewed_on_schedule_while_logins_are_r
     let mut session = world.start();
     let first = session.serving().await.generation;
     let shutdown = session.stop().await;
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name")));
     let session = world.start_after(Some(shutdown));
     for _ in 0..5 {
         let before = world.upstream_calls();
@@ -94,7 +94,7 @@ async fn an_inherited_token_is_served_and_renewed_on_schedule_while_logins_are_r
     assert_eq!(session.token().unwrap().generation, first);
     assert!((6..=9).contains(&world.count(Operation::Renew)), "{:?}", world.faults().counts());
     assert!((50..=130).contains(&world.count(Operation::Login)), "{:?}", world.faults().counts());
-    world.faults().answer_always(Operation::Login, None);
+    world.faults().respond_always(Operation::Login, None);
     session.serves_for(Duration::from_mins(6)).await;
     assert_ne!(session.token().unwrap().generation, first);
 }

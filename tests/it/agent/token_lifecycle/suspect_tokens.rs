@@ -11,14 +11,14 @@ const BARE_DENIAL: &str = "permission denied";
 /// Creates a world with a server that responds like OpenBao.
 fn openbao() -> World {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
-    world.faults().answer_as_openbao(true);
+    world.faults().respond_as_openbao(true);
     world
 }
 
 /// Makes the server refuse every call with a token, as from an address that the token is not bound to.
 fn refuse_address(world: &World, wrong: bool) {
     for operation in [Operation::Lookup, Operation::Renew, Operation::Secret, Operation::CreateToken] {
-        world.faults().answer_always(operation, wrong.then(|| CannedResponse::error(403, BARE_DENIAL)));
+        world.faults().respond_always(operation, wrong.then(|| CannedResponse::error(403, BARE_DENIAL)));
     }
 }
 
@@ -38,7 +38,7 @@ async fn a_token_revoked_before_its_first_look_up_is_replaced_by_one_login() {
 #[tokio::test(start_paused = true)]
 async fn a_token_whose_first_look_up_met_an_outage_is_replaced_once_it_is_dead() {
     let world = openbao();
-    world.faults().answer_next(Operation::Lookup, CannedResponse::error(503, "Vault is sealed"));
+    world.faults().respond_next(Operation::Lookup, CannedResponse::error(503, "Vault is sealed"));
     let mut session = world.start();
     let first = session.serving().await.generation;
     minutes(1).await;
@@ -113,13 +113,13 @@ async fn a_suspect_token_is_served_and_not_ready_while_logins_fail() {
     let first = session.serving().await.generation;
     minutes(1).await;
     world.faults().revoke_all();
-    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
     session.request_lookup().await.unwrap();
     minutes(1).await;
     assert_eq!(session.token().unwrap().generation, first);
     assert!(!world.health.ready());
     assert_eq!(world.count(Operation::Renew), 0);
-    world.faults().answer_always(Operation::Login, None);
+    world.faults().respond_always(Operation::Login, None);
     minutes(5).await;
     assert_ne!(session.token().unwrap().generation, first);
     assert!(world.health.ready());

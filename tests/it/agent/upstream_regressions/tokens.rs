@@ -76,7 +76,7 @@ fn an_agent_that_starts_during_an_outage_serves_its_saved_token() {
 fn t36_probes_report_progress_and_no_request_can_stop_the_agent() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         let agent = Agent::start(&world, &[], |text| {
             text + "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n\
                     [listener.probes]\nkind = \"health\"\naddress = \"unix://FOLDER/probes.sock\"\n"
@@ -91,7 +91,7 @@ fn t36_probes_report_progress_and_no_request_can_stop_the_agent() {
         probe("/livez", 200);
         probe("/startupz", 503);
         probe("/readyz", 503);
-        world.secrets.faults().answer_always(Operation::Login, None);
+        world.secrets.faults().respond_always(Operation::Login, None);
         probe("/startupz", 200);
         probe("/readyz", 200);
         for socket in ["api.sock", "vault.sock", "probes.sock"] {

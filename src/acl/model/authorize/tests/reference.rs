@@ -11,12 +11,12 @@ use super::*;
 struct Rule {
     /// Enclosing namespace block, if any: exact or prefix, and its label.
     block: Option<(bool, &'static str)>,
-    about: About,
+    about: RuleSubject,
     level: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum About {
+enum RuleSubject {
     Acl,
     Namespace,
     Operator,
@@ -36,11 +36,11 @@ impl Rule {
             format!("{kind}{suffix} \"{label}\" {{ policy = \"{level}\" }}")
         };
         let inner = match &self.about {
-            About::Acl => format!("acl = \"{level}\""),
-            About::Namespace => format!("policy = \"{level}\""),
-            About::Operator => format!("operator = \"{level}\""),
-            About::Key(exact, label) => labelled("key", *exact, label),
-            About::Service(exact, label) => labelled("service", *exact, label),
+            RuleSubject::Acl => format!("acl = \"{level}\""),
+            RuleSubject::Namespace => format!("policy = \"{level}\""),
+            RuleSubject::Operator => format!("operator = \"{level}\""),
+            RuleSubject::Key(exact, label) => labelled("key", *exact, label),
+            RuleSubject::Service(exact, label) => labelled("service", *exact, label),
         };
         match self.block {
             None => format!("{inner}\n"),
@@ -50,19 +50,19 @@ impl Rule {
     }
 
     /// Rank of the rule for a resource, the smallest applies; `None` if it does not match.
-    fn rank(&self, own: &str, lives: &str, resource: &About, namespace: &str) -> Option<impl Ord + use<>> {
+    fn rank(&self, own: &str, lives: &str, resource: &RuleSubject, namespace: &str) -> Option<impl Ord + use<>> {
         let fits = |exact: bool, label: &str, name: &str| {
             let closeness = if exact { usize::MAX } else { label.len() };
             (if exact { label == name } else { name.starts_with(label) }).then_some(Reverse(closeness))
         };
         let near = match self.block {
-            _ if self.about == About::Operator => (lives == "default").then_some(Reverse(0)),
+            _ if self.about == RuleSubject::Operator => (lives == "default").then_some(Reverse(0)),
             None => (own == namespace).then_some(Reverse(usize::MAX)),
             Some((exact, name)) => fits(exact, name, namespace).filter(|_| lives == "default"),
         }?;
         let close = match (&self.about, resource) {
-            (About::Key(exact, label), About::Key(_, name))
-            | (About::Service(exact, label), About::Service(_, name)) => fits(*exact, label, name),
+            (RuleSubject::Key(exact, label), RuleSubject::Key(_, name))
+            | (RuleSubject::Service(exact, label), RuleSubject::Service(_, name)) => fits(*exact, label, name),
             (mine, resource) => (mine == resource).then_some(Reverse(0)),
         }?;
         let word = ["deny", "write", "list", "read"].iter().position(|word| *word == self.level);
@@ -71,7 +71,7 @@ impl Rule {
 }
 
 /// Returns the level of the applicable rule.
-fn applicable_level(own: &str, policies: &[Policy], resource: &About, namespace: &str) -> Option<&'static str> {
+fn applicable_level(own: &str, policies: &[Policy], resource: &RuleSubject, namespace: &str) -> Option<&'static str> {
     let closest = |defaults: bool| {
         let policies = policies.iter().filter(|(_, default, _)| *default == defaults);
         let rules = policies.flat_map(|(lives, _, rules)| rules.iter().map(move |rule| (*lives, rule)));
@@ -93,19 +93,21 @@ fn letters(word: Option<&str>, otherwise: bool) -> &'static str {
 
 /// Returns the accesses to a namespace itself; visibility is tested with every name that rules could distinguish.
 fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise: bool) -> &'static str {
-    let operator = letters(applicable_level(own, policies, &About::Operator, namespace), otherwise);
+    let operator = letters(applicable_level(own, policies, &RuleSubject::Operator, namespace), otherwise);
     if operator != "---" {
         return if operator == "rlw" { "rlw" } else { "rl-" };
     }
     // No label contains `z`, so names ending with it match only by prefix.
     let names = ["", "a", "b", "aa", "ab", "ba", "bb"].map(str::to_owned);
     let all: Vec<_> = names.iter().cloned().chain(names.iter().map(|name| format!("{name}z"))).collect();
-    let keys = all.iter().map(|name| About::Key(true, name.clone()));
-    let services = all.iter().map(|name| About::Service(true, name.clone()));
-    let allows = |resource: &About| applicable_level(own, policies, resource, namespace).map(|level| level != "deny");
-    let anything =
-        || std::iter::once(About::Acl).chain(keys).chain(services).any(|resource| allows(&resource) == Some(true));
-    let seen = allows(&About::Namespace).unwrap_or_else(anything);
+    let keys = all.iter().map(|name| RuleSubject::Key(true, name.clone()));
+    let services = all.iter().map(|name| RuleSubject::Service(true, name.clone()));
+    let allows =
+        |resource: &RuleSubject| applicable_level(own, policies, resource, namespace).map(|level| level != "deny");
+    let anything = || {
+        std::iter::once(RuleSubject::Acl).chain(keys).chain(services).any(|resource| allows(&resource) == Some(true))
+    };
+    let seen = allows(&RuleSubject::Namespace).unwrap_or_else(anything);
     if seen { "rl-" } else { "---" }
 }
 
@@ -114,19 +116,19 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     let block =
         prop::option::of((any::<bool>(), prop_oneof![Just("team"), Just("default"), Just("te"), Just(""), Just("b")]));
     let about = prop_oneof![
-        2 => Just(About::Acl),
-        1 => Just(About::Namespace),
-        1 => Just(About::Operator),
-        5 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| About::Key(exact, label)),
-        2 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| About::Service(exact, label)),
+        2 => Just(RuleSubject::Acl),
+        1 => Just(RuleSubject::Namespace),
+        1 => Just(RuleSubject::Operator),
+        5 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| RuleSubject::Key(exact, label)),
+        2 => (any::<bool>(), "[ab]{0,2}").prop_map(|(exact, label)| RuleSubject::Service(exact, label)),
     ];
     let listing = any::<bool>();
     (block, about, level, listing).prop_map(|(block, about, level, listing)| {
-        let level = if listing && level == "read" && matches!(about, About::Key(..)) { "list" } else { level };
+        let level = if listing && level == "read" && matches!(about, RuleSubject::Key(..)) { "list" } else { level };
         // These stand in a block only, or in none.
         let block = match about {
-            About::Namespace => block.or(Some((true, "team"))),
-            About::Operator => None,
+            RuleSubject::Namespace => block.or(Some((true, "team"))),
+            RuleSubject::Operator => None,
             _ => block,
         };
         Rule { block, about, level }
@@ -152,7 +154,7 @@ proptest! {
                 // Outside of blocks a key that has one value stands once.
                 let mut seen = Vec::new();
                 rules.retain(|rule| {
-                    let once = rule.block.is_none() && matches!(rule.about, About::Acl | About::Operator);
+                    let once = rule.block.is_none() && matches!(rule.about, RuleSubject::Acl | RuleSubject::Operator);
                     let again = once && seen.contains(&rule.about);
                     seen.extend(once.then(|| rule.about.clone()));
                     !again
@@ -168,11 +170,11 @@ proptest! {
         };
         let default_policy = if otherwise { DefaultPolicy::Allow } else { DefaultPolicy::Deny };
         let grants = Grants { own_namespace: own.to_owned(), direct: policy(false), defaults: policy(true), default_policy };
-        let wanted = |resource: &About| letters(applicable_level(own, &policies, resource, namespace), otherwise && *resource != About::Acl);
-        prop_assert_eq!(may(&grants, Resource::Acl, namespace), wanted(&About::Acl));
-        prop_assert_eq!(may(&grants, Resource::Operator, namespace), wanted(&About::Operator));
-        prop_assert_eq!(may(&grants, Resource::Key(&name), namespace), wanted(&About::Key(true, name.clone())));
-        prop_assert_eq!(may(&grants, Resource::Service(&name), namespace), wanted(&About::Service(true, name.clone())));
+        let wanted = |resource: &RuleSubject| letters(applicable_level(own, &policies, resource, namespace), otherwise && *resource != RuleSubject::Acl);
+        prop_assert_eq!(may(&grants, Resource::Acl, namespace), wanted(&RuleSubject::Acl));
+        prop_assert_eq!(may(&grants, Resource::Operator, namespace), wanted(&RuleSubject::Operator));
+        prop_assert_eq!(may(&grants, Resource::Key(&name), namespace), wanted(&RuleSubject::Key(true, name.clone())));
+        prop_assert_eq!(may(&grants, Resource::Service(&name), namespace), wanted(&RuleSubject::Service(true, name.clone())));
         prop_assert_eq!(may(&grants, Resource::Namespace, namespace), namespace_letters(own, &policies, namespace, otherwise));
     }
 }
