@@ -1,13 +1,17 @@
 //! Counts of answers, by kind, and everything that was wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::fault::Tolerance;
+use super::plan::RESPONSE;
 
 /// Most wrong answers of which the text is kept.
 const KEPT: usize = 50;
+
+/// Faults that are over and may still explain an error: a run of seconds has one every four.
+const PAST: usize = 4;
 
 /// State of the world as callers may notice it.
 #[derive(Debug, Clone, Default)]
@@ -19,13 +23,15 @@ struct Phase {
 }
 
 impl Phase {
-    /// Returns true if the fault lasted until a request was sent, or lasts still.
-    fn lasts(&self, asked: Instant) -> bool {
-        !self.fault.is_empty() && self.calm_since.is_none_or(|since| asked <= since)
+    /// Returns true if the fault lasted until `after` before a request was sent, or lasts still.
+    fn lasts(&self, asked: Instant, after: Duration) -> bool {
+        !self.fault.is_empty() && self.calm_since.is_none_or(|since| asked <= since + after)
     }
 
     fn explains(&self, kind: &str, asked: Instant) -> bool {
-        self.lasts(asked) && self.tolerance.allows(kind)
+        // A request that joins the same one of another caller gets its response: the time-out of one that was sent in the fault.
+        let joined = if kind == "504" { RESPONSE } else { Duration::ZERO };
+        self.lasts(asked, joined) && self.tolerance.allows(kind)
     }
 }
 
@@ -36,8 +42,8 @@ struct Inner {
     wrong: Vec<String>,
     wrongs: u64,
     phase: Phase,
-    /// The one before: a time-out ends after its fault, and after the next one has begun.
-    previous: Phase,
+    /// The ones before, the latest first: a time-out ends after its fault, and after the next ones have begun.
+    past: VecDeque<Phase>,
     /// Since the last sample.
     requests: u64,
     recent_errors: BTreeMap<String, u64>,
@@ -72,9 +78,9 @@ impl Ledger {
         *inner.recent_errors.entry(name.clone()).or_default() += 1;
         inner.requests += 1;
         let phase = inner.phase.clone();
-        if !phase.explains(kind, asked) && !inner.previous.explains(kind, asked) {
+        if !phase.explains(kind, asked) && !inner.past.iter().any(|past| past.explains(kind, asked)) {
             let fault = if phase.fault.is_empty() { "none" } else { &phase.fault };
-            let when = if phase.lasts(asked) { "a fault that does not explain it" } else { "no fault" };
+            let when = if phase.lasts(asked, Duration::ZERO) { "a fault that does not explain it" } else { "no fault" };
             let detail: String = detail.chars().take(300).collect();
             inner.wrong(format!("{name} during {when} (the last one: {fault}): {detail}"));
         }
@@ -91,8 +97,10 @@ impl Ledger {
     /// Begins a fault.
     pub(super) fn begin(&self, fault: &str, tolerance: Tolerance) {
         let mut inner = self.inner();
-        inner.previous =
-            std::mem::replace(&mut inner.phase, Phase { fault: fault.to_owned(), tolerance, calm_since: None });
+        let next = Phase { fault: fault.to_owned(), tolerance, calm_since: None };
+        let ended = std::mem::replace(&mut inner.phase, next);
+        inner.past.push_front(ended);
+        inner.past.truncate(PAST);
     }
 
     /// Ends it: from now on each error is a wrong answer.
@@ -159,6 +167,9 @@ fn an_error_that_no_fault_explains_is_a_wrong_answer() {
     ledger.begin("another child", Disturbance::ChildKilled.tolerance());
     assert_eq!(wrongs("503", now()), 1, "which is no reason for it");
     assert_eq!(wrongs("503", during), 0, "asked during the outage, and answered after the next fault began");
+    ledger.calm(now());
+    ledger.begin("no descriptors", Disturbance::ChildKilled.tolerance());
+    assert_eq!((wrongs("504", now()), wrongs("504", now() + 2 * RESPONSE)), (0, 1), "joined a request of the outage");
     let totals = ledger.totals();
-    assert_eq!((totals.errors["proxy 503"], totals.wrongs, totals.wrong.len()), (6, 5, 5));
+    assert_eq!((totals.errors["proxy 503"], totals.wrongs, totals.wrong.len()), (6, 6, 6));
 }
