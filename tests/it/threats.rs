@@ -11,6 +11,7 @@ use tokio::net::TcpSocket;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
+use crate::harness::not_run::{is_root, not_run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LOCAL: &str = "127.0.0.1:8300";
@@ -98,8 +99,7 @@ fn ask_as(socket: &Path, change: &str, groups: &str, before: bool) -> String {
 
 #[test]
 fn t05_other_users_are_refused_on_a_socket_that_all_may_open() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: it takes another user's place, which needs root");
+    if !is_root() {
         return;
     }
     in_a_network_of_its_own(|| {
@@ -176,10 +176,9 @@ fn t24_no_core_is_written_and_the_agents_own_user_may_not_read_its_memory() {
         };
         let program = env!("CARGO_BIN_EXE_keyward");
         if !other(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
-            eprintln!(
-                "not run: it takes another user's place, which needs root, setpriv and a program that all may start"
+            return not_run(
+                "it takes another user's place, which needs root, setpriv and a program that all may start",
             );
-            return;
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

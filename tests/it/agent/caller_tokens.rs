@@ -24,15 +24,6 @@ use crate::harness::binary::{Binary, ask, eventually};
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 const TOKEN: &str = "/agent/v1/token";
 
-/// Says that a test was not run, and returns true, where it cannot be other users.
-fn cannot_run() -> bool {
-    let cannot = !rustix::process::geteuid().is_root();
-    if cannot {
-        eprintln!("not run: it takes another user's place, which needs root");
-    }
-    cannot
-}
-
 /// An agent with listeners that every user may open, and its server.
 struct Scene {
     secrets: Secrets,

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::json;
 
 use crate::harness::agent::Agent;
+use crate::harness::not_run::{is_root, not_run};
 use crate::harness::world::World;
 
 /// Listeners that every user may open, of the local API and of an API proxy, and the secret of a credential.
@@ -26,15 +27,14 @@ const OPS: &str = "[caller.ops]\nuid = \"0\"\nroutes = [\"token\", \"refresh\", 
 
 /// Says that a test was not run, and returns true, where it cannot be other users in other cgroups.
 fn cannot_run() -> bool {
-    let why = if !rustix::process::geteuid().is_root() {
-        "it takes another user's place, which needs root"
-    } else if Cgroup::root().is_none() {
-        "there is no writable tree of cgroups of version 2"
-    } else {
-        return false;
-    };
-    eprintln!("not run: {why}");
-    true
+    if !is_root() {
+        return true;
+    }
+    let cannot = Cgroup::root().is_none();
+    if cannot {
+        not_run("there is no writable tree of cgroups of version 2");
+    }
+    cannot
 }
 
 /// Starts an agent with callers. `setup` runs in a shell before it; empty for none.

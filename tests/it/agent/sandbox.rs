@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, assert_no_rights, eventually, of_threads, run};
 use crate::harness::dns::{Dns, DnsAnswer, mount_at, resolver_settings};
-use crate::harness::refused_calls::{ENOSYS, without};
+use crate::harness::not_run::{is_root, not_run};
+use crate::harness::refused_calls::{ENOSYS, can_refuse_calls, without};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -27,7 +28,7 @@ fn with_sandbox(text: &str, mode: &str) -> String {
 fn is_supported(agent: &Agent) -> bool {
     let abi = agent.get("/agent/v1/status")["sandbox"]["landlock_abi"].as_u64().unwrap();
     if abi < 6 {
-        eprintln!("not run: Landlock ABI {abi} is too old");
+        not_run(&format!("Landlock ABI {abi} is too old"));
     }
     abi >= 6
 }
@@ -122,8 +123,7 @@ fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_need
 
 #[test]
 fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_enforced() {
-    if cfg!(not(target_arch = "x86_64")) {
-        eprintln!("not run: the filter is for x86_64");
+    if !can_refuse_calls() {
         return;
     }
     in_a_network_of_its_own(|| {
@@ -268,8 +268,7 @@ fn a_file_whose_replacement_the_sandbox_denies_is_told_with_its_remedy() {
 
 #[test]
 fn callers_are_known_by_their_executables_in_a_complete_sandbox_until_the_spawner_ends() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: executables of other users' processes take CAP_SYS_PTRACE");
+    if !is_root() {
         return;
     }
     in_a_network_of_its_own(|| {

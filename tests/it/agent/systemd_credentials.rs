@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::derived_tokens::{call, server, sink, start};
 use crate::harness::binary::{Binary, ask, eventually};
-use crate::harness::credential_loader::{NOBODY, as_user, connect, is_root, load, load_by_name, name};
+use crate::harness::credential_loader::{NOBODY, as_user, connect, load, load_by_name, name};
+use crate::harness::not_run::is_root;
 
 const GREETING: &str = "hello from the emulated Vault";
 

@@ -14,7 +14,8 @@ use keyward::tasks::TaskGroup;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually};
-use crate::harness::refused_calls::{ENOMEM, ENOSYS, without};
+use crate::harness::not_run::not_run;
+use crate::harness::refused_calls::{ENOMEM, ENOSYS, can_refuse_calls, without};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// The places of a text in the writable memory of a process outside its memory for secrets, each with what stands before it;
@@ -105,7 +106,7 @@ fn t26_no_copy_of_a_token_is_left_outside_its_memory_after_requests_that_carried
         });
         let token = agent.sink("token");
         if copies(agent.binary.id(), &token).is_none() {
-            eprintln!("not run: the memory of another process may not be read here");
+            not_run("the memory of another process may not be read here");
             return;
         }
         let socket = agent.path("vault.sock");
@@ -157,7 +158,7 @@ fn t26_no_copy_of_local_keys_and_seal_keys_is_left_outside_their_memory_also_of_
         });
         agent.sink("token");
         if copies(agent.binary.id(), &keys(0)[0]).is_none() {
-            eprintln!("not run: the memory of another process may not be read here");
+            not_run("the memory of another process may not be read here");
             return;
         }
         for round in 0..3 {
@@ -194,8 +195,7 @@ const MLOCK: u32 = 149;
 
 #[test]
 fn t25_on_older_kernels_tokens_stand_in_locked_memory_and_a_limit_that_forbids_it_is_reported() {
-    if cfg!(not(target_arch = "x86_64")) {
-        eprintln!("not run: the filter of system calls is that of x86_64");
+    if !can_refuse_calls() {
         return;
     }
     in_a_network_of_its_own(|| {
@@ -217,7 +217,7 @@ fn t25_on_older_kernels_tokens_stand_in_locked_memory_and_a_limit_that_forbids_i
             assert_eq!(component["warning"]["reason"].is_string(), protection == "unlocked", "{component}");
             let process = agent.binary.id();
             let Some(all) = find_copies(process, &token, |_| true) else {
-                eprintln!("not run: the memory of another process may not be read here");
+                not_run("the memory of another process may not be read here");
                 return;
             };
             assert!(!all.is_empty(), "memory of the older kind can be read, so that this scan finds the token");
@@ -263,7 +263,7 @@ async fn nothing_of_a_replaced_token_is_left_in_memory_by_the_agents_own_calls()
         };
         let first = next_token("");
         if copies(agent.id(), &first).is_none() {
-            eprintln!("not run: the memory of another process may not be read here");
+            not_run("the memory of another process may not be read here");
             return;
         }
         let check = || assert_eq!(ask(&path("api.sock"), "POST", "/agent/v1/check").unwrap().0, 200);
@@ -326,7 +326,7 @@ async fn no_copy_of_platform_tokens_is_left_outside_their_memory_by_the_calls_th
     let agent = Binary::start(&["run", "--config", &config], &[], folder.path());
     let mut current = next(&[], &agent).await;
     if copies(agent.id(), TOKEN_MARK).is_none() {
-        eprintln!("not run: the memory of another process may not be read here");
+        not_run("the memory of another process may not be read here");
         return;
     }
     // Each reload makes a token of its own and deletes the one before.

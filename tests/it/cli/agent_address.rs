@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::harness::binary::{Binary, ask, eventually, run};
+use crate::harness::not_run::is_root;
 use crate::harness::ports;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -162,8 +163,8 @@ fn commands_reach_a_healthy_agent_despite_a_broken_configuration() {
 
 #[test]
 fn a_socket_without_permission_is_a_refusal_that_names_the_group() {
-    if !rustix::process::geteuid().is_root() {
-        return println!("not run: only root can become another user");
+    if !is_root() {
+        return;
     }
     let folder = folder("[listener.unix]\naddress = \"unix://FOLDER/closed/api.sock\"\nmode = \"0660\"\n");
     let closed = folder.path().join("closed");

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::not_run::not_run as say_not_run;
+
 /// A promise that holds in every case where it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Invariant {
@@ -106,7 +108,7 @@ pub(super) fn is_full_run() -> bool {
 
 /// Writes that a case was not run, and why; the test passes.
 pub(super) fn not_run(id: &str, why: &str) {
-    eprintln!("not run: {id}: {why}");
+    say_not_run(&format!("{id}: {why}"));
     put(id, &json!({ "invariants": {}, "observed": { "why": why }, "result": "not run" }));
 }
 

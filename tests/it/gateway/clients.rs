@@ -167,8 +167,7 @@ async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_that_are_named_by_path() {
-    let name = "terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_that_are_named_by_path";
-    let Some(terraform) = Terraform::find(name) else { return };
+    let Some(terraform) = Terraform::find() else { return };
     for relative in [false, true] {
         let it = platform();
         it.platform.faults().relative_downloads(relative);
@@ -186,8 +185,7 @@ fn before_guarded_downloads() -> Emulated {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202311_1_too() {
-    let name = "terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202311_1_too";
-    let Some(terraform) = Terraform::find(name) else { return };
+    let Some(terraform) = Terraform::find() else { return };
     let it = before_guarded_downloads();
     let gateway = GatewayProcess::start(&it, "warn");
     whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
@@ -196,8 +194,7 @@ async fn terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opentofu_does_all_of_its_work_through_the_gateway() {
-    let name = "opentofu_does_all_of_its_work_through_the_gateway";
-    let Some(tofu) = Terraform::find_program("tofu", name) else { return };
+    let Some(tofu) = Terraform::find_program("tofu") else { return };
     for it in [platform(), before_guarded_downloads()] {
         let gateway = GatewayProcess::start(&it, "warn");
         whole_life(&tofu, &it, &gateway.url, &gateway.local()).await;
@@ -219,8 +216,7 @@ async fn clients_download_states_through_the_gateway_with_the_local_token_from_b
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_is_not_near_it() {
     let it = platform();
-    let name = "an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_is_not_near_it";
-    let Some(terraform) = Terraform::find(name) else { return };
+    let Some(terraform) = Terraform::find() else { return };
     let gateway = GatewayProcess::start(&it, "warn");
     let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
     let child = begin(&run).await;
@@ -244,7 +240,7 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
     let it = platform();
-    let Some(terraform) = Terraform::find("an_apply_outlives_a_gap_between_its_token_and_the_next_one") else {
+    let Some(terraform) = Terraform::find() else {
         return;
     };
     let gateway = GatewayProcess::start(&it, "warn");
@@ -267,7 +263,7 @@ async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
     let it = platform();
-    let Some(terraform) = Terraform::find("an_apply_outlives_a_gateway_that_is_killed_and_started_again") else {
+    let Some(terraform) = Terraform::find() else {
         return;
     };
     let mut gateway = GatewayProcess::start(&it, "warn");
@@ -283,8 +279,7 @@ async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_gateway_the_same_apply_loses_its_state_and_keeps_its_lock() {
     let it = platform();
-    let Some(terraform) = Terraform::find("without_the_gateway_the_same_apply_loses_its_state_and_keeps_its_lock")
-    else {
+    let Some(terraform) = Terraform::find() else {
         return;
     };
     let run = terraform.folder(it.platform.url(), it.token(), LONG);

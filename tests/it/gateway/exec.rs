@@ -160,8 +160,7 @@ async fn exec_passes_the_platform_token_only_if_configured() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terraform_uses_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_configure() {
-    let name = "terraform_uses_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_configure";
-    let Some(terraform) = Terraform::find(name) else { return };
+    let Some(terraform) = Terraform::find() else { return };
     let program = terraform.program();
     let configuration = "resource \"terraform_data\" \"one\" {\n  input = \"made\"\n}\n";
     let run = terraform.folder("http://127.0.0.1:1", "none", configuration);

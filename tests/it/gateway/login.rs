@@ -54,8 +54,7 @@ fn run(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terraform_gets_the_local_token_from_the_helper_which_stores_no_login_and_deletes_nothing() {
-    let name = "terraform_gets_the_local_token_from_the_helper_which_stores_no_login_and_deletes_nothing";
-    let Some(terraform) = Terraform::find(name) else { return };
+    let Some(terraform) = Terraform::find() else { return };
     let world = World::start("", "");
     let plugins = Path::new(&world.home()).join(".terraform.d/plugins");
     std::fs::create_dir(&plugins).unwrap();
@@ -96,7 +95,7 @@ async fn terraform_gets_the_local_token_from_the_helper_which_stores_no_login_an
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terraform_refuses_a_login_to_the_host_of_the_managed_file() {
-    let Some(terraform) = Terraform::find("terraform_refuses_a_login_to_the_host_of_the_managed_file") else {
+    let Some(terraform) = Terraform::find() else {
         return;
     };
     let drop_in = "[gateway.terraform_config_file]\npath = \"FOLDER/home/.terraform.d/zz-keyward.tfrc.json\"";

@@ -12,16 +12,6 @@ use rustix::process::{Gid, Uid};
 /// The user and group `nobody`.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Returns true for root; tells that the test is not run otherwise.
-#[expect(clippy::print_stdout, reason = "a test that is not run says so")]
-pub(crate) fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        println!("not run: only root can bind a socket as systemd does");
-    }
-    is_root
-}
-
 /// Reads what the socket at `path` gives a peer with this abstract name, to the end.
 pub(crate) fn load_by_name(path: &Path, name: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = connect(path, name)?;

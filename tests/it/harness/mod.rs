@@ -27,6 +27,7 @@ pub(crate) mod dns;
 #[cfg(feature = "acl")]
 pub(crate) mod issuer;
 pub(crate) mod log;
+pub(crate) mod not_run;
 pub(crate) mod ports;
 #[cfg(feature = "dev")]
 pub(crate) mod platform;

@@ -1,5 +1,16 @@
 //! Programs that the kernel refuses some system calls, as an older one does.
 
+use super::not_run::not_run;
+
+/// Returns true where [`without`] works; says otherwise that the test was not run.
+pub(crate) fn can_refuse_calls() -> bool {
+    let can = cfg!(target_arch = "x86_64");
+    if !can {
+        not_run("the filter of system calls is that of x86_64");
+    }
+    can
+}
+
 /// Shell command that replaces the agent's start: perl installs a seccomp filter, then executes the agent. Each refused call is
 /// a number of a system call, the place of an argument and its value (-1: any), and an error number.
 pub(crate) fn without(refused: &[(u32, i64, u32, u32)]) -> String {

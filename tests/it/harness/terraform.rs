@@ -7,6 +7,7 @@ use http::Method;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
+use crate::harness::not_run::not_run;
 use crate::harness::platform::{Emulated, text};
 
 /// Host name of the platform in the configurations. It is never resolved: a `host` block has its address.
@@ -22,19 +23,17 @@ pub(crate) struct Run {
 }
 
 impl Terraform {
-    /// Finds Terraform on `PATH`. Without one, prints to standard error, past the test runner, that `test` was not run.
-    pub(crate) fn find(test: &str) -> Option<Self> {
-        Self::find_program("terraform", test)
+    /// Finds Terraform on `PATH`. Without one, says that the test was not run.
+    pub(crate) fn find() -> Option<Self> {
+        Self::find_program("terraform")
     }
 
     /// The same for a program that takes its place: `tofu`.
-    pub(crate) fn find_program(name: &str, test: &str) -> Option<Self> {
+    pub(crate) fn find_program(name: &str) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file());
         if found.is_none() {
-            use std::io::Write as _;
-            let told = format!("not run: {test}: there is no {name} on PATH\n");
-            std::io::stderr().write_all(told.as_bytes()).unwrap();
+            not_run(&format!("there is no {name} on PATH"));
         }
         found.map(Self)
     }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "acl")]
 use crate::harness::binary::{Binary, eventually};
+use crate::harness::not_run::is_root;
 use crate::harness::vault::Proxied;
 
 /// A process of the user `nobody`. It is killed when dropped.
@@ -50,14 +51,6 @@ impl Drop for Stranger {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        eprintln!("not run: it takes another user's place, which needs root");
-    }
-    root
 }
 
 /// Holds more connections than the listener allows, each answered once, and opens five hundred silent ones a second.

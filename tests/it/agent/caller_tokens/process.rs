@@ -5,9 +5,10 @@ use std::time::Duration;
 use keyward::emulators::secrets::{CannedResponse, Operation};
 use serde_json::json;
 
-use super::{Process, Scene, TOKEN, cannot_run, put_secrets};
+use super::{Process, Scene, TOKEN, put_secrets};
 use crate::agent::derived_tokens::call;
 use crate::harness::binary::{ask, eventually, run};
+use crate::harness::not_run::{is_root, not_run};
 
 const JOB: &str = "[caller.job]\nuid = \"2000\"\nroutes = [\"token\", \"proxy\"]\n\
     [caller.job.derived_token]\npolicies = [\"a\"]\nttl = \"1h\"\nscope = \"process\"\n";
@@ -35,7 +36,7 @@ fn now() -> std::time::Instant {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_has_one_token_which_is_revoked_within_two_seconds_of_its_end() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -73,7 +74,7 @@ async fn a_process_has_one_token_which_is_revoked_within_two_seconds_of_its_end(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_of_one_process_at_once_create_one_token() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -96,7 +97,7 @@ async fn requests_of_one_process_at_once_create_one_token() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sixty_fifth_process_is_refused_until_one_has_ended() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -158,7 +159,7 @@ const SHORT_LIVED: &str = r#"
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_short_lived_processes_cost_no_login_and_their_tokens_are_revoked() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -194,7 +195,7 @@ async fn many_short_lived_processes_cost_no_login_and_their_tokens_are_revoked()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_keeps_the_tokens_of_unchanged_callers_and_revokes_those_of_changed_ones() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -218,7 +219,7 @@ async fn a_reload_keeps_the_tokens_of_unchanged_callers_and_revokes_those_of_cha
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tokens_that_a_process_had_before_a_replacement_are_revoked_with_its_last() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(&JOB.replace("ttl = \"1h\"", "ttl = \"20s\""));
@@ -239,7 +240,7 @@ async fn the_tokens_that_a_process_had_before_a_replacement_are_revoked_with_its
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_revokes_the_tokens_of_living_processes() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start_with(JOB, "");
@@ -255,7 +256,7 @@ async fn a_stop_revokes_the_tokens_of_living_processes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_creation_is_told_and_not_repeated_for_each_process() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -280,7 +281,7 @@ async fn a_refused_creation_is_told_and_not_repeated_for_each_process() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_token_of_a_process_is_replaced_and_so_is_one_that_ended_with_the_sessions() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -317,7 +318,7 @@ fn accessor_in_log(scene: &Scene) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_revokes_itself_where_the_session_may_not_revoke_by_accessor() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(JOB);
@@ -336,7 +337,7 @@ async fn a_token_revokes_itself_where_the_session_may_not_revoke_by_accessor() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_that_cannot_be_revoked_and_connections_without_a_process_are_refused() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let callers = JOB.replace("policies = [\"a\"]", "role = \"batch\"");
@@ -351,7 +352,7 @@ async fn tokens_that_cannot_be_revoked_and_connections_without_a_process_are_ref
         assert!((out.clone() + &error).contains("a token for each of its processes, until that ends"), "{out}{error}");
         let status = scene.status();
         if status["callers"]["kernel"]["tcp_owners"] != true {
-            eprintln!("not run: the kernel does not tell the owners of TCP sockets");
+            not_run("the kernel does not tell the owners of TCP sockets");
             return;
         }
         let address = status["components"]["listener/tcp"]["target"].as_str().unwrap_or_else(|| panic!("{status}"));

@@ -5,9 +5,10 @@ use std::time::Duration;
 use keyward::emulators::secrets::Operation;
 use serde_json::json;
 
-use super::{Process, Scene, TOKEN, cannot_run, put_secrets};
+use super::{Process, Scene, TOKEN, put_secrets};
 use crate::agent::derived_tokens::call;
 use crate::harness::binary::{ask, eventually, run};
+use crate::harness::not_run::is_root;
 
 const TWO: &str = "[caller.a]\nuid = \"2000\"\nroutes = [\"token\", \"proxy\"]\n\
     [caller.a.derived_token]\npolicies = [\"a\"]\nttl = \"1h\"\n\
@@ -16,7 +17,7 @@ const TWO: &str = "[caller.a]\nuid = \"2000\"\nroutes = [\"token\", \"proxy\"]\n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_caller_reads_its_own_secret_by_its_own_token_and_never_sees_the_sessions() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(TWO);
@@ -65,7 +66,7 @@ async fn each_caller_reads_its_own_secret_by_its_own_token_and_never_sees_the_se
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_audit_has_the_accessor_of_the_callers_token_and_its_name() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(TWO);
@@ -88,7 +89,7 @@ async fn the_audit_has_the_accessor_of_the_callers_token_and_its_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_others_revoke_or_that_ends_with_the_sessions_is_replaced() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(TWO);
@@ -112,7 +113,7 @@ async fn a_token_that_others_revoke_or_that_ends_with_the_sessions_is_replaced()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_with_a_number_of_uses_is_replaced_once_they_are_used_up() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let scene = Scene::start(&TWO.replacen("ttl = \"1h\"\n", "ttl = \"1h\"\nnum_uses = 5\n", 1));
@@ -130,7 +131,7 @@ async fn a_token_with_a_number_of_uses_is_replaced_once_they_are_used_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_a_role_is_bound_to_the_addresses_of_the_role() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     for (role, wanted) in [("here", 200), ("elsewhere", 403)] {
@@ -151,7 +152,7 @@ async fn a_token_of_a_role_is_bound_to_the_addresses_of_the_role() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_callers_token_counts_where_its_listener_has_one_too() {
-    if cannot_run() {
+    if !is_root() {
         return;
     }
     let listener = "[listener.both]\naddress = \"unix://FOLDER/both.sock\"\nmode = \"0666\"\n\

@@ -152,8 +152,7 @@ output "hidden" {{
 
 #[tokio::test]
 async fn terraform_initializes_applies_and_shows_outputs_and_gets_a_module() {
-    let name = "terraform_initializes_applies_and_shows_outputs_and_gets_a_module";
-    let Some(terraform) = Terraform::find(name) else { return };
+    let Some(terraform) = Terraform::find() else { return };
     let it = platform();
     whole_life(&terraform, &it, it.platform.url(), it.token()).await;
 }
@@ -161,7 +160,7 @@ async fn terraform_initializes_applies_and_shows_outputs_and_gets_a_module() {
 #[tokio::test]
 async fn terraform_reports_a_refused_token() {
     let it = platform();
-    let Some(terraform) = Terraform::find("terraform_reports_a_refused_token") else { return };
+    let Some(terraform) = Terraform::find() else { return };
     let run = terraform.folder(it.platform.url(), "emulatedXXXXXX.atlasv1.nobodys", "");
     let (good, told) = run.run(&["init", "-input=false"]).await;
     assert!(!good && told.contains("unauthorized"), "{told}");
