@@ -21,7 +21,16 @@ struct Inner {
     away: watch::Sender<bool>,
     /// Actual state of the listener.
     is_away: watch::Sender<bool>,
-    hang: watch::Sender<bool>,
+    unanswered: watch::Sender<Unanswered>,
+}
+
+/// Requests that are accepted and not answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Unanswered {
+    #[default]
+    None,
+    All,
+    Only(Operation),
 }
 
 #[derive(Debug, Default)]
@@ -200,7 +209,12 @@ impl SecretsFaultInjector {
 
     /// Accepts connections but answers nothing; waiting requests are answered when it ends.
     pub fn hang(&self, hang: bool) {
-        self.0.hang.send_replace(hang);
+        self.0.unanswered.send_replace(if hang { Unanswered::All } else { Unanswered::None });
+    }
+
+    /// The same for requests of one kind; others are answered.
+    pub fn hang_only(&self, operation: Operation) {
+        self.0.unanswered.send_replace(Unanswered::Only(operation));
     }
 
     /// Answers everything with an HTML page.
@@ -286,10 +300,15 @@ impl SecretsFaultInjector {
         leases.sweep(now, |owner| tokens.is_alive(owner, now))
     }
 
-    /// Returns when requests may be answered.
-    pub(super) async fn wait_until_released(&self) {
+    /// Returns when a request of this kind may be answered.
+    pub(super) async fn wait_until_released(&self, operation: Option<Operation>) {
+        let is_released = |unanswered: &Unanswered| match unanswered {
+            Unanswered::None => true,
+            Unanswered::All => false,
+            Unanswered::Only(only) => operation != Some(*only),
+        };
         // The sender is our own, so the wait ends only when the fault does.
-        let _ = self.0.hang.subscribe().wait_for(|hang| !hang).await;
+        let _ = self.0.unanswered.subscribe().wait_for(is_released).await;
     }
 
     pub(super) fn subscribe_away(&self) -> watch::Receiver<bool> {

@@ -72,7 +72,7 @@ impl RequestHandler {
         let route = Route::parse(&head);
         let operation = route.as_ref().and_then(|route| route.kind.operation());
         let replacement = operation.and_then(|operation| self.faults.record_call(operation));
-        self.faults.wait_until_released().await;
+        self.faults.wait_until_released(operation).await;
         if self.faults.is_garbage() {
             return garbage();
         }

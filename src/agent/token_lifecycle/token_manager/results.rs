@@ -35,7 +35,7 @@ impl TokenManager {
         self.outage.record_failure(Attempt::Login, now);
         self.planner.budget.record_failure(now, failure_cause(error, now), error.retry_after(), random_unit());
         self.plan_next_step(LastOutcome::Failed);
-        let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.retry_after(now)));
+        let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.wait(now)));
         let (reason, failures) = (error.reason(), self.planner.budget.failures());
         let code = error.code().map(ErrorCode::as_str);
         tracing::warn!(
@@ -147,9 +147,9 @@ impl TokenManager {
             TokenVerdict::Suspect => {
                 self.reporter.count_attempt(Attempt::Renewal, Some("suspect"));
                 self.on_token_suspect(&message);
-                if self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Refused) {
-                    self.plan_next_step(LastOutcome::RenewalRefused);
-                }
+                let is_refused = self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Refused);
+                // A look-up that found the token suspect during the renewal has planned nothing.
+                self.plan_next_step(if is_refused { LastOutcome::RenewalRefused } else { LastOutcome::Succeeded });
             }
             TokenVerdict::Denied | TokenVerdict::Refused => {
                 if let Some(current) = &mut self.current {
@@ -161,7 +161,7 @@ impl TokenManager {
                 self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
                 self.plan_next_step(LastOutcome::RenewalRefused);
                 code = Some(ErrorCode::TokenNotRenewable);
-                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.retry_after(now)));
+                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.wait(now)));
                 let code = code.map(ErrorCode::as_str);
                 tracing::warn!(
                     event = "token.renew.refused",
@@ -179,7 +179,7 @@ impl TokenManager {
                 self.outage.record_failure(Attempt::Renewal, now);
                 self.planner.budget.record_renewal_failure(now, error.retry_after(), random_unit());
                 self.plan_next_step(LastOutcome::Failed);
-                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.retry_after(now)));
+                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.wait(now)));
                 let (failures, code) = (self.planner.budget.renewal_failures(), code.map(ErrorCode::as_str));
                 tracing::warn!(
                     event = "token.renew.failed",

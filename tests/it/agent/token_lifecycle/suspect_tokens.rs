@@ -81,6 +81,25 @@ async fn the_renewal_of_a_dead_token_leads_to_a_login_whose_token_is_renewed() {
     assert_eq!((world.count(Operation::Login), world.count(Operation::Renew)), (2, 2), "renewals are allowed");
 }
 
+/// After a suspend the token is looked up at once, and its renewal is overdue: both are in flight, and the look-up's response comes
+/// first.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_a_look_up_and_a_renewal_find_dead_is_replaced_by_one_login() {
+    let world = openbao();
+    let mut session = world.start();
+    let first = session.serving().await.generation;
+    session.serves_for(Duration::from_mins(5)).await;
+    world.faults().revoke_all();
+    world.faults().hang_only(Operation::Renew);
+    world.driven.suspend(Duration::from_mins(45));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.faults().hang(false);
+    session.serves_for(Duration::from_mins(1)).await;
+    assert_ne!(session.token().unwrap().generation, first, "{} renewals", world.count(Operation::Renew));
+    assert!(world.count(Operation::Renew) <= 1, "{} renewals of a dead token", world.count(Operation::Renew));
+    assert_eq!(world.count(Operation::Login), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_live_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_ready() {
     let world = openbao();
