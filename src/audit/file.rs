@@ -40,6 +40,8 @@ impl AuditFile {
 
     /// Opens the file and reads where its chain ends. A file whose end does not fit the key is moved away.
     pub(super) fn resume(&mut self, key: &AuditKey) -> Result<ResumedChain, DeviceError> {
+        // An attempt that failed has left the file locked.
+        self.file = None;
         self.open()?;
         let Some(file) = &self.file else { return Ok(NOTHING) };
         let found = tail::read(file, self.length, key).map_err(|error| self.error("read", &error))?;
@@ -54,15 +56,17 @@ impl AuditFile {
     }
 
     pub(super) fn prepare(&mut self, bytes: u64) -> Result<WritePosition, DeviceError> {
+        let is_full = self.length > 0 && self.length + bytes > self.options.max_bytes;
         let is_replaced = match &self.file {
             None => true,
-            Some(file) if std::mem::take(&mut self.looks_again) => !self.is_at_path(file),
+            // A rotation of a file that somebody has moved away would fail, after it has moved the older ones.
+            Some(file) if std::mem::take(&mut self.looks_again) || is_full => !self.is_at_path(file),
             Some(file) => file.metadata().is_ok_and(|metadata| metadata.nlink() == 0),
         };
         if is_replaced {
             (self.file, self.is_torn) = (None, false);
             self.open()?;
-        } else if self.length > 0 && self.length + bytes > self.options.max_bytes {
+        } else if is_full {
             self.rotate()?;
         }
         if let (true, Some(file)) = (self.is_torn, &self.file) {

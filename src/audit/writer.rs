@@ -36,7 +36,9 @@ pub(super) struct AuditWriter {
     lost: u64,
     /// A write has not reached the disk since.
     unsynced: Option<Instant>,
-    /// The last sync failed. The device works again once one succeeds, whatever can be written meanwhile.
+    /// The last write failed. The device works again once one succeeds, whatever can be synced meanwhile.
+    is_write_failing: bool,
+    /// The last sync failed. The same the other way round.
     is_sync_failing: bool,
     checkpoints: CheckpointExport,
     confirmations: Confirmations,
@@ -71,6 +73,7 @@ impl AuditWriter {
             start: Start::Unread,
             lost: 0,
             unsynced: None,
+            is_write_failing: false,
             is_sync_failing: false,
             checkpoints: CheckpointExport::new(options),
             confirmations,
@@ -140,7 +143,7 @@ impl AuditWriter {
         }
         match prepared {
             Err(error) => {
-                self.report.fail(&error);
+                self.report_write(Some(error));
                 self.refuse(records);
             }
             Ok(prepared) => self.write_batch(records, prepared, stops),
@@ -152,7 +155,7 @@ impl AuditWriter {
         let leading = self.leading_records(prepared);
         let batch = Batch::new(&mut self.lines, self.position, &leading, &records, stops);
         if batch.ends.is_empty() {
-            self.report_outcome(None);
+            self.report_write(None);
             return;
         }
         let written = self.device.write(&batch.bytes, &batch.ends);
@@ -177,15 +180,20 @@ impl AuditWriter {
         for record in records {
             self.confirmations.add(record, true);
         }
-        self.report_outcome(written.error);
+        self.report_write(written.error);
         self.refuse(unkept);
+    }
+
+    fn report_write(&mut self, error: Option<DeviceError>) {
+        self.is_write_failing = error.is_some();
+        self.report_outcome(error);
     }
 
     /// Reports a write or a sync: a failure, or that the device works.
     fn report_outcome(&mut self, error: Option<DeviceError>) {
         match error {
             Some(error) => self.report.fail(&error),
-            None if self.is_sync_failing => {}
+            None if self.is_write_failing || self.is_sync_failing => {}
             None => self.report.succeed(),
         }
     }

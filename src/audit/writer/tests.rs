@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::atomic_file::Attributes;
+use crate::audit::device_task::DeviceTask;
 use crate::audit::options::{AuditFileOptions, AuditTarget, Fsync, OnFailure};
 use crate::audit::queue::Share;
 use crate::audit::read::{list_files, read_lines};
@@ -33,13 +34,17 @@ fn options(path: &Path, max_bytes: u64, keep: u32) -> AuditOptions {
     }
 }
 
-/// Runs a writer over `count` records; returns how many were kept.
-fn write(options: &AuditOptions, count: u64) -> usize {
-    let (health, metrics) = (Health::default(), Metrics::default());
-    let queue = RecordQueue::default();
+/// A writer that is driven by hand, and its health.
+fn writer(options: &AuditOptions) -> (AuditWriter, Health, DeviceTask, RecordQueue) {
+    let (health, metrics, queue) = (Health::default(), Metrics::default(), RecordQueue::default());
     let (confirmations, task) = Confirmations::new(queue.clone());
     let component = health.register("audit/main", true, "");
-    let writer = AuditWriter::new(options, confirmations, (component, &metrics, Clock::System));
+    (AuditWriter::new(options, confirmations, (component, &metrics, Clock::System)), health, task, queue)
+}
+
+/// Runs a writer over `count` records; returns how many were kept.
+fn write(options: &AuditOptions, count: u64) -> usize {
+    let (writer, _health, task, queue) = writer(options);
     let kept: Vec<_> = (0..count)
         .map(|number| {
             let (sender, receiver) = oneshot::channel();
@@ -105,4 +110,41 @@ fn a_file_that_does_not_fit_the_key_is_moved_away_and_a_second_writer_is_refused
     assert_eq!(write(&other, 3), 0, "another process has the file");
     std::os::unix::fs::symlink("/dev/null", folder.path().join("link")).unwrap();
     assert_eq!(write(&options(&folder.path().join("link"), 1 << 20, 2), 3), 0, "no symlink is followed");
+}
+
+#[test]
+fn a_sync_that_succeeds_does_not_mend_a_device_that_cannot_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let (mut writer, health, _task, _queue) = writer(&options(&path, 1 << 20, 2));
+    writer.write(Vec::new(), false);
+    assert!(health.ready() && writer.unsynced.is_some());
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    writer.write(Vec::new(), false);
+    assert!(!health.ready() && writer.retries());
+    writer.do_due_work(true);
+    assert!(!health.ready() && writer.retries(), "the file cannot be made");
+    std::fs::remove_dir(&path).unwrap();
+    writer.write(Vec::new(), false);
+    assert!(health.ready() && !writer.retries());
+}
+
+#[test]
+fn a_file_that_could_not_be_moved_away_at_the_start_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    write(&options(&path, 1 << 20, 1), 3);
+    let other =
+        AuditOptions { key: SecretString::from("another key of thirty-two letters"), ..options(&path, 1 << 20, 1) };
+    // It does not fit the key, and a folder is where it would go.
+    let rotated = folder.path().join("audit.jsonl.1");
+    std::fs::create_dir(&rotated).unwrap();
+    let (mut writer, health, _task, _queue) = writer(&other);
+    writer.write(Vec::new(), false);
+    assert!(!health.ready());
+    std::fs::remove_dir(&rotated).unwrap();
+    writer.write(Vec::new(), false);
+    assert!(health.ready(), "{:?}", health.components());
+    assert!(rotated.is_file());
 }
