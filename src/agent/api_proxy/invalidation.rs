@@ -15,7 +15,8 @@ use super::response_cache::{MAX_REQUEST_BODY, ResponseCache};
 use super::server_dialect::ForwardOptions;
 
 impl ResponseCache {
-    /// Forwards a write, and invalidates entries that it may have changed, whatever the server responded.
+    /// Forwards a write, and invalidates entries that it may have changed, whatever the server responded, and also where the
+    /// caller disconnects before that: the server may execute the request all the same.
     pub(super) async fn forward_write(
         &self,
         listener: &ProxyListener,
@@ -26,13 +27,12 @@ impl ResponseCache {
     ) -> Response<ProxyBody> {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let namespace = self.sender.dialect.namespace(&headers, options.with_session).to_owned();
-        let response = if revocation_in_path(path).is_some() {
+        scopeguard::defer! { self.invalidate_written(path, &namespace) };
+        if revocation_in_path(path).is_some() {
             self.forward_revocation(listener, options, path, parts, body).await
         } else {
             self.sender.prepare_and_forward(listener, options, parts, CallerBody::Streaming(body)).await.0
-        };
-        self.invalidate_written(path, &namespace);
-        response
+        }
     }
 
     /// Forwards a revocation, and invalidates what its path and its body name.
@@ -52,14 +52,15 @@ impl ResponseCache {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let own_token = headers.token(options.has_listener_key).filter(|_| !options.with_session);
         let own_token = own_token.map(|token| Zeroizing::new(token.to_vec()));
-        let with_session = options.with_session;
-        let response = self.sender.prepare_and_forward(listener, options, parts, body).await.0;
         let own_token = own_token.as_ref().map(|token| token.as_slice());
         let caller = || own_token.map_or(TokenScope::Anonymous, TokenScope::from_token);
-        let scope = if with_session { TokenScope::Session } else { caller() };
+        let scope = if options.with_session { TokenScope::Session } else { caller() };
+        let mut may_be_done = scopeguard::guard(true, |may_be_done| {
+            self.invalidate_revoked(path, text.as_deref(), scope, own_token, may_be_done);
+        });
+        let response = self.sender.prepare_and_forward(listener, options, parts, body).await.0;
         // After any other failure, such as a time-out, the server may have revoked all the same.
-        let may_be_done = !response.status().is_client_error();
-        self.invalidate_revoked(path, text.as_deref(), scope, own_token, may_be_done);
+        *may_be_done = !response.status().is_client_error();
         response
     }
 

@@ -279,7 +279,7 @@ impl RequestSender {
         if let Some(lasted_seconds) = self.outage.end(&self.clock) {
             self.component.iter().for_each(|component| component.clear_warning());
             let server = &self.dialect.name;
-            tracing::info!(event = "proxy.upstream.recovered", server, lasted_seconds, "the server responses again");
+            tracing::info!(event = "proxy.upstream.recovered", server, lasted_seconds, "the server answers again");
         }
     }
 
@@ -292,20 +292,16 @@ impl RequestSender {
             self.is_unresponsive.store(true, Ordering::Relaxed);
         }
         if self.outage.begin(&self.clock) {
-            let warning = format!("{} does not response: {text}", self.dialect.describe_server());
+            let warning = format!("{} does not answer: {text}", self.dialect.describe_server());
             self.component.iter().for_each(|component| component.warn(ErrorCode::ServerUnreachable, warning.as_str()));
             tracing::warn!(
                 event = "proxy.upstream.failed",
                 server = self.dialect.name,
                 error = text,
-                "the server does not response; callers get an error"
+                "the server does not answer; callers get an error"
             );
         }
-        retry_later(
-            error.status(),
-            &format!("{} does not response: {text}", self.dialect.describe_server()),
-            RETRY_AFTER,
-        )
+        retry_later(error.status(), &format!("{} does not answer: {text}", self.dialect.describe_server()), RETRY_AFTER)
     }
 }
 

@@ -134,12 +134,11 @@ impl ServerDialect {
         named.map(|named| namespace::parse(named).map(str::to_owned)).transpose()
     }
 
-    /// Returns the namespace that a request is sent to, as it is sent; empty for the root. [`Self::named_namespace`] has
-    /// checked it.
+    /// Returns the path of the namespace that a request is sent to; empty for the root. [`Self::named_namespace`] has checked it.
     pub(super) fn namespace<'a>(&'a self, headers: &RequestHeaders<'a>, with_session: bool) -> &'a str {
         let own = self.namespace.as_ref().filter(|_| with_session);
         let sent = headers.namespace().or(own).map_or(&b""[..], HeaderValue::as_bytes);
-        std::str::from_utf8(sent).unwrap_or_default()
+        namespace::parse(sent).unwrap_or_default()
     }
 
     /// Sets the token, replacing the one in the head.

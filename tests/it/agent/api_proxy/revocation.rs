@@ -8,6 +8,7 @@ use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::emulators::secrets::Role;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
@@ -206,4 +207,38 @@ async fn responses_under_way_during_a_write_or_a_revocation_are_not_cached() {
             assert_ne!(lease(&kept), lease(&first), "the answer that was under way is not given on");
         }
     }
+}
+
+#[tokio::test]
+async fn a_write_or_a_revocation_whose_caller_has_gone_is_seen_too() {
+    for (path, method, change) in [
+        ("secret/data/web", "POST", "secret/data/web"),
+        ("database/creds/dev", "PUT", "sys/leases/revoke/database/creds/dev/0"),
+    ] {
+        let proxied = in_front_of_leases(204);
+        if path.starts_with("secret") {
+            proxied.vault.answers(|_| reply(200, &[], json!({ "data": {} }).to_string()));
+        }
+        assert_eq!((proxied.get(path).await.cache(), proxied.get(path).await.cache()), ("MISS", "HIT"), "{path}");
+        let gate = Arc::new(Semaphore::new(0));
+        proxied.vault.holds(Arc::clone(&gate));
+        let mut caller = JoinSet::new();
+        caller.spawn(proxied.request(method, change).body("{}").send());
+        until(|| proxied.vault.open() == 1).await;
+        caller.shutdown().await;
+        until(|| proxied.vault.open() == 0).await;
+        proxied.vault.holds(Arc::new(Semaphore::new(100)));
+        assert_eq!(proxied.get(path).await.cache(), "MISS", "{method} {change}");
+    }
+}
+
+/// Waits until a condition holds.
+async fn until(mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it does not come about");
 }
