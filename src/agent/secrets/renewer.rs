@@ -7,6 +7,7 @@ mod results;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::circuit_breaker::{CircuitBreaker, Permit};
@@ -72,6 +73,8 @@ pub struct SecretRenewer<T> {
     read_at: ClockReading,
     /// Replaced leases, and the time when each is revoked.
     replaced: Vec<(SecretLease, ClockReading)>,
+    /// The task that revokes those that were due, while it runs. It ends with the renewer.
+    revocation: JoinSet<()>,
     outage: Outage,
 }
 
@@ -88,7 +91,8 @@ enum Event {
     StepDue,
     LeaseEnded,
     PublishRestored,
-    RevokeReplaced,
+    RevocationDue,
+    RevocationEnded,
 }
 
 impl<T> SecretRenewer<T> {
@@ -106,6 +110,7 @@ impl<T> SecretRenewer<T> {
             publish_restored_at: None,
             read_at: now,
             replaced: vec![],
+            revocation: JoinSet::new(),
             outage: Outage::default(),
         }
     }
@@ -128,7 +133,11 @@ impl<T> SecretRenewer<T> {
                     self.publish_restored();
                     Some(())
                 }
-                Event::RevokeReplaced => stop.run_until_cancelled(self.revoke_replaced()).await,
+                Event::RevocationDue => {
+                    self.revoke_replaced();
+                    Some(())
+                }
+                Event::RevocationEnded => Some(()),
                 Event::ReadRequested => {
                     let read = stop.run_until_cancelled(self.call(true)).await;
                     self.deps.refresh_signal.complete();
@@ -146,8 +155,7 @@ impl<T> SecretRenewer<T> {
     async fn wait(&mut self) -> Option<Event> {
         let clock = self.deps.clock.clone();
         let step = self.token.is_some().then(|| self.next().at());
-        let revoke_at =
-            self.replaced.iter().map(|(_, at)| *at).min_by_key(|at| at.boot).filter(|_| self.token.is_some());
+        let revoke_at = self.revoke_at();
         let ends = self.ends();
         Some(tokio::select! {
             biased;
@@ -159,7 +167,8 @@ impl<T> SecretRenewer<T> {
             }
             () = self.deps.refresh_signal.requested() => Event::ReadRequested,
             () = clock.sleep_until_some(step) => Event::StepDue,
-            () = clock.sleep_until_some(revoke_at) => Event::RevokeReplaced,
+            () = clock.sleep_until_some(revoke_at) => Event::RevocationDue,
+            Some(_) = self.revocation.join_next() => Event::RevocationEnded,
         })
     }
 

@@ -120,7 +120,8 @@ impl FileSink {
                     () = wait_for_change(self.watched.as_ref()), if check_at.is_none() => {
                         check_at = Some(self.restore_backoff.check_at(&self.clock));
                     }
-                    () = self.clock.sleep_until_some(check_at) => break true,
+                    // A change while a write is to be repeated may be the remedy: it is tried again, not only checked.
+                    () = self.clock.sleep_until_some(check_at) => break retry_at.is_none(),
                 }
             };
         }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::evaluation::{Dependency, Resolved};
 use crate::agent::secrets::{SecretRegistry, SecretResponse, Subscription};
+use crate::clock::ClockReading;
 use crate::credential_watch::{Availability, UpdateError, any_changed};
 use crate::secret;
 
@@ -17,6 +19,8 @@ pub(super) struct Dependencies {
     folders: Vec<PathBuf>,
     secrets: BTreeMap<Dependency, SubscribedSecret>,
     files: BTreeMap<Dependency, Resolved>,
+    /// Time at which the files are read again; `None` until it is asked for.
+    reread_at: Option<ClockReading>,
 }
 
 /// A subscribed secret, and the value that the last rendering used.
@@ -28,7 +32,7 @@ struct SubscribedSecret {
 
 impl Dependencies {
     pub(super) const fn new(registry: SecretRegistry, folders: Vec<PathBuf>) -> Self {
-        Self { registry, folders, secrets: BTreeMap::new(), files: BTreeMap::new() }
+        Self { registry, folders, secrets: BTreeMap::new(), files: BTreeMap::new(), reread_at: None }
     }
 
     /// Subscribes to secrets and reads files.
@@ -121,12 +125,19 @@ impl Dependencies {
         }
     }
 
-    pub(super) fn has_files(&self) -> bool {
-        !self.files.is_empty()
+    /// Returns the time at which the files are to be read again: an `interval` after the last time, whatever else happens
+    /// meanwhile. `None` without files.
+    pub(super) fn reread_at(&mut self, now: ClockReading, interval: Duration) -> Option<ClockReading> {
+        if self.files.is_empty() {
+            self.reread_at = None;
+            return None;
+        }
+        Some(*self.reread_at.get_or_insert(now + interval))
     }
 
     /// Reads the files again. Returns true if one has changed.
     pub(super) fn reread_files(&mut self) -> bool {
+        self.reread_at = None;
         let mut changed = false;
         for (dependency, text) in &mut self.files {
             let Dependency::File(path) = dependency else { continue };

@@ -117,7 +117,7 @@ impl TemplateTask {
     /// Waits for an event. Returns true if the template is to be rendered.
     async fn wait(&mut self) -> bool {
         let clock = self.deps.clock.clone();
-        let reread_at = self.dependencies.has_files().then(|| clock.now() + self.options.interval);
+        let reread_at = self.dependencies.reread_at(clock.now(), self.options.interval);
         tokio::select! {
             availability_changed = self.dependencies.wait_for_change() => {
                 if availability_changed {
@@ -338,7 +338,7 @@ impl TemplateTask {
             code = code.as_str(),
             error,
             retry_in_seconds,
-            "the template was not rendered"
+            "the template failed"
         );
         self.count("failed");
         self.set_state(FAILING);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::agent::Agent;
-use crate::harness::binary::eventually;
+use crate::harness::binary::{ask, eventually};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -71,5 +71,37 @@ fn a_deleted_or_replaced_output_is_restored_or_left_by_its_setting() {
         agent.reload("ok");
         holds(&agent, "conf", "one, again");
         holds(&agent, "conf.bak", "one");
+    });
+}
+
+#[test]
+fn the_remedy_of_a_failed_write_leads_to_the_next_try_and_ends_none() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| {
+            let folder = &text[text.find("unix://").unwrap() + 7..text.find("/api.sock").unwrap()];
+            std::fs::create_dir(format!("{folder}/own")).unwrap();
+            text + "[sink.own]\npath = \"FOLDER/own/token\"\n"
+        });
+        let first = agent.sink("own/token");
+        let set_mode = |mode| {
+            std::fs::set_permissions(agent.path("own"), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set_mode(0o777);
+        world.secrets.faults().revoke_all();
+        assert_eq!(ask(&agent.socket(), "POST", "/agent/v1/check").unwrap().0, 200);
+        // Until the session publishes nothing more, which is a try of its own.
+        eventually(LIMIT, || match agent.metric("keyward_sink_failures_total{sink=\"own\"}") {
+            5.. => Ok(()),
+            failures => Err(format!("{failures}: {}", agent.binary.output())),
+        });
+        // Each is an event on the folder.
+        for mode in [0o776, 0o775, 0o755] {
+            set_mode(mode);
+        }
+        eventually(LIMIT, || match std::fs::read_to_string(agent.path("own/token")) {
+            Ok(text) if text == agent.sink("token") && text != first => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
     });
 }

@@ -2,6 +2,7 @@
 
 mod offline;
 mod refused;
+mod revocations;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -460,6 +461,27 @@ async fn a_file_that_a_template_reads_is_looked_at() {
     assert_eq!(bench.read("whole").as_deref(), Some("one"));
     std::fs::write(bench.path("part"), "two").unwrap();
     sleep(MINUTE * 6).await;
+    assert_eq!(bench.read("whole").as_deref(), Some("two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_read_again_by_its_interval_however_often_a_secret_changes() {
+    let terms = LeaseTerms { ttl: MINUTE * 3, max_ttl: MINUTE * 3, renewable: false };
+    let roles = BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]);
+    let role = Role { ttl: MINUTE * 60, max_ttl: None, ..Role::default() };
+    let world = World::with_terraform(role, terraform::TerraformEngineOptions { roles, platform: None });
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    std::fs::write(bench.path("part"), "one").unwrap();
+    let file = bench.path("part").display().to_string();
+    let text = format!("{{{{ with secret \"terraform/creds/deploy\" }}}}{{{{ end }}}}{{{{ file \"{file}\" }}}}");
+    bench.start("whole", &text);
+    sleep(MINUTE).await;
+    assert_eq!(bench.read("whole").as_deref(), Some("one"));
+    std::fs::write(bench.path("part"), "two").unwrap();
+    let before = bench.renders("whole");
+    sleep(MINUTE * 6).await;
+    assert!(bench.renders("whole") >= before + 2, "the secret is replaced more often than the file is read");
     assert_eq!(bench.read("whole").as_deref(), Some("two"));
 }
 

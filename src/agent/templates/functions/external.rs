@@ -82,7 +82,7 @@ fn add_inputs(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEva
                 let wanted = args.text(0)?;
                 variable(wanted).ok_or_else(|| {
                 args.fail(&format!(
-                    "the variable {wanted} is not set or not passed; name it in the template's pass, or write envOrDefault"
+                    "the variable {wanted} is not set or not passed; name it in the template's pass_env, or write envOrDefault"
                 ))
             })
             }),
