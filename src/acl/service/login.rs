@@ -18,7 +18,6 @@ use super::acl_service::AclService;
 use super::caller::LiveToken;
 use super::error::ServiceError;
 use super::issuer_keys::{self, IssuerKeys};
-use super::restore_lock::Epoch;
 use super::tokens::ValidatedToken;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::Algorithm;
@@ -28,7 +27,7 @@ use crate::acl::model::links::Links;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::token::LoginOrigin;
-use crate::acl::store::Freshness;
+use crate::acl::store::{Freshness, Revision};
 use crate::clock::Clock;
 use crate::secret_string::SecretString;
 
@@ -99,8 +98,8 @@ struct LoginRole {
     bounds: BoundClaims,
     /// Policy names.
     policies: Vec<String>,
-    /// Policy ids, valid for one epoch.
-    linked: Mutex<Option<(Epoch, Vec<Id>)>>,
+    /// Policy ids, valid for one revision of the names of policies.
+    linked: Mutex<Option<(Revision, Vec<Id>)>>,
     ttl: Duration,
 }
 
@@ -217,19 +216,23 @@ impl LoginMethods {
 }
 
 impl LoginRole {
-    /// Returns the ids of the role's policies and creates missing ones. A restore changes the ids, so they are cached
-    /// per epoch.
+    /// Returns the ids of the role's policies and creates missing ones. A policy that is created again, and a restore,
+    /// give a name to another record, so the ids are cached per revision of the names.
     async fn policies(&self, service: &AclService) -> Result<Vec<Id>, ServiceError> {
-        let epoch = service.epoch(Freshness::Linearizable).await?;
-        let known = || self.linked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ids)) = known().as_ref().filter(|(then, _)| then.is(epoch)) {
+        // During a restore a name may lead to a record that is deleted by it.
+        service.epoch(Freshness::Linearizable).await?;
+        // Read before the names: a concurrent write then invalidates the cached ids, never the reverse.
+        let at = service.repository.store().last("policy-name");
+        let cached = || self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ids)) = cached().as_ref().filter(|(then, _)| Some(*then) == at) {
             return Ok(ids.clone());
         }
         let mut ids = Vec::new();
         for policy in &self.policies {
             ids.push(service.policies().ensure(policy).await?);
         }
-        *known() = Some((epoch, ids.clone()));
+        // A store with other writers has no such revision, so the names are read at each login.
+        *cached() = at.map(|at| (at, ids.clone()));
         Ok(ids)
     }
 }

@@ -73,3 +73,33 @@ async fn logins_after_a_restore_link_the_restored_policies() {
     assert_ne!(after, before);
     assert_eq!(linked().await, after);
 }
+
+#[tokio::test]
+async fn logins_after_a_policy_was_created_again_link_it_and_have_its_rights() {
+    let world = World::start().await;
+    let root = world.server.send("PUT", "/v1/acl/bootstrap", &[], b"").await.json();
+    let root = root["SecretID"].as_str().unwrap();
+    let ask = async |method: &str, path: &str, token: &str, body: Value| -> Answer {
+        let headers = [("X-Service-Token", token)];
+        let answer = world.server.send(method, &format!("/v1/{path}"), &headers, body.to_string().as_bytes()).await;
+        assert_eq!(answer.status, 200, "{method} {path} {answer:?}");
+        answer
+    };
+    let linked = async || {
+        let secret = world.server.login("machine", &world.jwt()).await.secret();
+        let policies = world.server.read_self(&secret).await.json()["Policies"].clone();
+        let question = json!([{"Access": "read", "Resource": "key", "Segment": "a"}]);
+        let rulings = ask("POST", "internal/acl/authorize", &secret, question).await.json();
+        (policies, rulings[0]["Allow"].clone())
+    };
+    let (before, allowed) = linked().await;
+    assert_eq!(allowed, json!(false));
+    assert_eq!(linked().await, (before.clone(), allowed));
+    let old = before[0]["ID"].as_str().unwrap();
+    ask("DELETE", &format!("acl/policy/{old}"), root, Value::Null).await;
+    let policy = json!({"Name": "web-read", "Rules": "key \"a\" { policy = \"read\" }"});
+    let new = ask("PUT", "acl/policy", root, policy).await.json();
+    assert_ne!(new["ID"], *old);
+    let wanted = json!([{"ID": new["ID"], "Name": "web-read"}, before[1]]);
+    assert_eq!(linked().await, (wanted, json!(true)));
+}
