@@ -1,9 +1,10 @@
 //! One rate limit for all callers of a platform: it counts requests by user, so callers that share a token share its
 //! limit.
 //!
-//! Unless configured, the limit is the `X-RateLimit-Limit` of the platform's responses. Requests over it wait for a
-//! slot; if the wait is too long, they are refused with that time. Windows, not a token bucket: after a pause, a bucket
-//! would let twice the limit pass within one of the platform's seconds.
+//! Unless configured, the limit is the `X-RateLimit-Limit` of the platform's responses. Requests over it wait in a queue;
+//! if the wait is too long, they are refused with that time. A slot is taken when its time has come, not in advance, so
+//! that a pause delays those that wait too. Windows, not a token bucket: after a pause, a bucket would let twice the
+//! limit pass within one of the platform's seconds.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,11 +34,23 @@ pub(super) enum RequestClass {
     RunList,
 }
 
-/// Assigns each request a time slot.
+/// Lets requests pass in the order in which they came, each in its time.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     configured: RateLimit,
     schedule: Mutex<Schedule>,
+    /// Each is held by the first request in the queue of its limit.
+    turn: tokio::sync::Mutex<()>,
+    run_list_turn: tokio::sync::Mutex<()>,
+}
+
+/// A limit with a queue of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    /// All requests, per second.
+    Requests,
+    /// Lists of runs, per minute.
+    RunLists,
 }
 
 #[derive(Debug)]
@@ -52,27 +65,37 @@ struct Schedule {
     paused_until: Option<Instant>,
 }
 
-/// Times of the last requests, sent or scheduled: at most as many as one span allows.
+/// Times of the last requests that passed, at most as many as one span allows, and the length of the queue.
 #[derive(Debug, Default)]
-struct SlidingWindow(VecDeque<Instant>);
+struct SlidingWindow {
+    passed: VecDeque<Instant>,
+    waiting: usize,
+}
 
 impl SlidingWindow {
-    /// Reserves the next slot so that any `span` holds at most `max` requests.
-    fn reserve(&mut self, max: usize, span: Duration, now: Instant, earliest: Instant) -> Result<Instant, Duration> {
-        while self.0.len() > max || self.0.front().is_some_and(|sent| *sent + span <= now) {
-            self.0.pop_front();
+    /// Returns the slot of a request that `ahead` others precede, so that any `span` holds at most `max` requests.
+    fn slot(&mut self, max: usize, span: Duration, ahead: usize, earliest: Instant) -> Instant {
+        while self.passed.len() > max || self.passed.front().is_some_and(|passed| *passed + span <= earliest) {
+            self.passed.pop_front();
         }
-        let full = self.0.len() >= max;
-        let free = self.0.front().filter(|_| full).map_or(now, |sent| *sent + span);
-        let at = free.max(earliest);
-        if at > now + MAX_WAIT {
-            return Err(at - now);
-        }
-        if full {
-            self.0.pop_front();
-        }
-        self.0.push_back(at);
-        Ok(at)
+        // `max` requests later, every slot comes again after one span.
+        let (spans, place) = (ahead / max, ahead % max);
+        let freed_by = (self.passed.len() + place).checked_sub(max).and_then(|index| self.passed.get(index));
+        let free = freed_by.map_or(earliest, |passed| *passed + span);
+        free + span.saturating_mul(u32::try_from(spans).unwrap_or(u32::MAX))
+    }
+}
+
+/// A request's place in a queue; given up on drop, as when the caller goes away.
+#[derive(Debug)]
+struct QueuePlace<'a> {
+    limiter: &'a RateLimiter,
+    limit: Limit,
+}
+
+impl Drop for QueuePlace<'_> {
+    fn drop(&mut self) {
+        self.limiter.schedule().window(self.limit).waiting -= 1;
     }
 }
 
@@ -102,7 +125,8 @@ impl RateLimiter {
             run_lists: SlidingWindow::default(),
             paused_until: None,
         };
-        Self { configured, schedule: Mutex::new(schedule) }
+        let (turn, run_list_turn) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
+        Self { configured, schedule: Mutex::new(schedule), turn, run_list_turn }
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -116,13 +140,51 @@ impl RateLimiter {
     pub(super) async fn acquire(&self, class: RequestClass) -> Result<Duration, Duration> {
         let mut waited = Duration::ZERO;
         if class == RequestClass::RunList {
-            let now = Instant::now();
-            let at = self.schedule().reserve_run_list(now)?;
-            waited += sleep(now, at).await;
+            waited += self.pass(Limit::RunLists).await?;
         }
-        let now = Instant::now();
-        let at = self.schedule().reserve(now)?;
-        Ok(waited + sleep(now, at).await)
+        Ok(waited + self.pass(Limit::Requests).await?)
+    }
+
+    /// Waits for a slot of one limit. Returns the length of the wait.
+    ///
+    /// # Errors
+    /// The rest of the wait, if all of it is over the maximum.
+    async fn pass(&self, limit: Limit) -> Result<Duration, Duration> {
+        let start = Instant::now();
+        let Some(_place) = self.enter(limit, start)? else { return Ok(Duration::ZERO) };
+        let turn = match limit {
+            Limit::Requests => &self.turn,
+            Limit::RunLists => &self.run_list_turn,
+        };
+        // This lock is fair: it keeps the order of the requests.
+        let _turn = turn.lock().await;
+        loop {
+            let now = Instant::now();
+            let slot = self.schedule().take_slot(limit, now);
+            if slot <= now {
+                return Ok(now - start);
+            }
+            if slot > start + MAX_WAIT {
+                return Err(slot - now);
+            }
+            // A pause may begin meanwhile, so the slot is computed again.
+            tokio::time::sleep_until(slot).await;
+        }
+    }
+
+    /// Adds a request to the queue; returns `None` if it passes at once. The error is a wait over the maximum.
+    fn enter(&self, limit: Limit, now: Instant) -> Result<Option<QueuePlace<'_>>, Duration> {
+        let mut schedule = self.schedule();
+        let ahead = schedule.window(limit).waiting;
+        let slot = if ahead == 0 { schedule.take_slot(limit, now) } else { schedule.slot(limit, ahead, now) };
+        if slot > now + MAX_WAIT {
+            return Err(slot - now);
+        }
+        if ahead == 0 && slot <= now {
+            return Ok(None);
+        }
+        schedule.window(limit).waiting += 1;
+        Ok(Some(QueuePlace { limiter: self, limit }))
     }
 
     /// Applies the `X-RateLimit-Limit` of a response. A response without it means "unlimited" only while none has
@@ -153,82 +215,35 @@ impl RateLimiter {
     }
 }
 
-/// Sleeps until a time; returns how long that is from `now`.
-async fn sleep(now: Instant, until: Instant) -> Duration {
-    if until > now {
-        tokio::time::sleep_until(until).await;
-    }
-    until.saturating_duration_since(now)
-}
-
 impl Schedule {
-    fn reserve_run_list(&mut self, now: Instant) -> Result<Instant, Duration> {
-        if self.rate.is_none() { Ok(now) } else { self.run_lists.reserve(RUN_LISTS_PER_MINUTE, MINUTE, now, now) }
+    fn window(&mut self, limit: Limit) -> &mut SlidingWindow {
+        match limit {
+            Limit::Requests => &mut self.requests,
+            Limit::RunLists => &mut self.run_lists,
+        }
     }
 
-    fn reserve(&mut self, now: Instant) -> Result<Instant, Duration> {
+    /// Returns the slot of a request that `ahead` others precede.
+    fn slot(&mut self, limit: Limit, ahead: usize, now: Instant) -> Instant {
         self.paused_until = self.paused_until.filter(|paused_until| *paused_until > now);
-        let earliest = self.paused_until.unwrap_or(now);
-        match self.rate {
-            None => Ok(earliest),
-            Some(rate) => self.requests.reserve(rate, SECOND, now, earliest),
+        let resumed = self.paused_until.unwrap_or(now);
+        match (limit, self.rate) {
+            (Limit::Requests, Some(rate)) => self.requests.slot(rate, SECOND, ahead, resumed),
+            (Limit::Requests, None) => resumed,
+            (Limit::RunLists, Some(_)) => self.run_lists.slot(RUN_LISTS_PER_MINUTE, MINUTE, ahead, now),
+            (Limit::RunLists, None) => now,
         }
+    }
+
+    /// Returns the slot of the first request in the queue, and counts the request if its slot has come.
+    fn take_slot(&mut self, limit: Limit, now: Instant) -> Instant {
+        let slot = self.slot(limit, 0, now);
+        if slot <= now && self.rate.is_some() {
+            self.window(limit).passed.push_back(now);
+        }
+        slot
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn waits(limiter: &RateLimiter, class: RequestClass, count: usize) -> Vec<u128> {
-        let now = Instant::now();
-        let reserve = |mut schedule: MutexGuard<'_, Schedule>| match class {
-            RequestClass::Other => schedule.reserve(now),
-            RequestClass::RunList => schedule.reserve_run_list(now),
-        };
-        let wait = |_| match reserve(limiter.schedule()) {
-            Ok(at) => (at - now).as_millis(),
-            Err(_) => u128::MAX,
-        };
-        (0..count).map(wait).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_over_the_limit_wait_and_too_many_are_refused() {
-        let limiter = RateLimiter::new(RateLimit::PerSecond(2));
-        assert_eq!(waits(&limiter, RequestClass::Other, 5), [0, 0, 1100, 1100, 2200]);
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(waits(&limiter, RequestClass::Other, 3), [0, 0, 1100]);
-        let many = waits(&limiter, RequestClass::Other, 100);
-        assert_eq!(many.iter().filter(|wait| **wait == u128::MAX).count(), 100 - 53);
-        assert_eq!(many[99], u128::MAX);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_limit_follows_response_headers() {
-        let limiter = RateLimiter::new(RateLimit::FromServer);
-        assert_eq!(waits(&limiter, RequestClass::Other, 31)[29..], [0, 1100]);
-        limiter.update_limit(None);
-        assert_eq!(waits(&limiter, RequestClass::Other, 100), [0; 100]);
-        limiter.update_limit(Some(1));
-        assert_eq!(waits(&limiter, RequestClass::Other, 1), [2200], "a second after the last that has its turn");
-        limiter.update_limit(None);
-        assert_eq!(waits(&limiter, RequestClass::Other, 1), [3300], "an answer that tells none takes none away");
-        let fixed = RateLimiter::new(RateLimit::PerSecond(2));
-        fixed.update_limit(None);
-        assert_eq!(waits(&fixed, RequestClass::Other, 3), [0, 0, 1100]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn run_lists_have_their_own_limit_and_a_pause_delays_all() {
-        let limiter = RateLimiter::new(RateLimit::PerSecond(100));
-        let lists = waits(&limiter, RequestClass::RunList, 31);
-        assert_eq!((lists[29], lists[30]), (0, u128::MAX));
-        assert_eq!(waits(&limiter, RequestClass::Other, 1), [0]);
-        limiter.pause(Duration::from_secs(3));
-        limiter.pause(Duration::from_secs(1));
-        assert_eq!(waits(&limiter, RequestClass::Other, 1), [3000]);
-        tokio::time::advance(Duration::from_secs(3)).await;
-        assert_eq!(waits(&limiter, RequestClass::Other, 1), [0]);
-    }
-}
+mod tests;

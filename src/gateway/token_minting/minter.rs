@@ -10,7 +10,7 @@ use super::description::DescriptionPrefix;
 use super::lock::MintLock;
 use super::plan::{MintFailure, RetryPolicy, TokenLifetime, renewal_time, token_lifetime};
 use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
-use super::token_cleanup::TokenCleanup;
+use super::token_cleanup::{CleanupOutcome, TokenCleanup};
 use super::{MintOptions, MinterDependencies, MinterError};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
@@ -69,6 +69,7 @@ enum WakeReason {
     RefreshRequested,
     MintDue,
     CleanupDue,
+    CleanupEnded(CleanupOutcome),
     ParentChanged,
 }
 
@@ -123,8 +124,11 @@ impl Minter {
                 WakeReason::RefreshRequested => self.handle_refresh_request().await,
                 WakeReason::CleanupDue => {
                     let is_only_process = self.lock.try_acquire();
+                    self.cleanup.start_due(is_only_process);
+                }
+                WakeReason::CleanupEnded(outcome) => {
                     let current = self.current.as_ref().map(|current| current.id.as_str());
-                    stop.run_until_cancelled(self.cleanup.run_due(current, is_only_process)).await;
+                    self.cleanup.record(outcome, current);
                 }
                 WakeReason::ParentChanged => {
                     tokio::time::sleep(SETTLE_TIME).await;
@@ -136,14 +140,18 @@ impl Minter {
         self.cleanup.shut_down(self.current.map(|current| current.id)).await;
     }
 
-    async fn wait(&self, watch: &FileWatch) -> WakeReason {
+    async fn wait(&mut self, watch: &FileWatch) -> WakeReason {
         let clock = &self.clock;
+        let (expires_at, cleanup_at) = (self.expires_at(), self.cleanup.next_deadline());
+        // The path of an owner's single token names the owner: a deletion under way would delete the next token.
+        let may_mint = !self.options.owner.is_single() || !self.cleanup.is_running();
         tokio::select! {
             biased;
-            () = clock.sleep_until_some(self.expires_at()) => WakeReason::TokenExpired,
-            () = self.refresh_signal.requested() => WakeReason::RefreshRequested,
-            () = clock.sleep_until(self.next) => WakeReason::MintDue,
-            () = clock.sleep_until_some(self.cleanup.next_deadline()) => WakeReason::CleanupDue,
+            () = clock.sleep_until_some(expires_at) => WakeReason::TokenExpired,
+            () = self.refresh_signal.requested(), if may_mint => WakeReason::RefreshRequested,
+            () = clock.sleep_until(self.next), if may_mint => WakeReason::MintDue,
+            () = clock.sleep_until_some(cleanup_at) => WakeReason::CleanupDue,
+            Some(outcome) = self.cleanup.next_outcome() => WakeReason::CleanupEnded(outcome),
             () = watch.changed(), if !matches!(self.parent, ParentState::Ok) => WakeReason::ParentChanged,
         }
     }

@@ -1,11 +1,16 @@
 //! Deletes tokens that are no longer needed: replaced ones, and orphans left by a crash or a lost response.
+//!
+//! The calls are made by a task of its own, one at a time: a platform that does not respond to them must delay neither
+//! the end of a token nor the next mint.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::description::DescriptionPrefix;
-use super::plan::orphaned_tokens;
+use super::plan::{ListedToken, orphaned_tokens};
 use super::token_api::{TokenApi, read_parent_token};
 use crate::clock::{Clock, ClockReading};
 use crate::error_chain::format_chain;
@@ -24,17 +29,41 @@ pub(super) struct TokenCleanup {
     sweep: Option<ClockReading>,
     /// True if there may be orphans.
     uncertain: bool,
+    /// The task that calls the platform, while it runs.
+    running: JoinSet<CleanupOutcome>,
+}
+
+/// Outcome of calls to the platform.
+pub(super) enum CleanupOutcome {
+    /// Ids of tokens, and whether each was deleted.
+    Deleted(Vec<(String, bool)>),
+    /// The owner's tokens, or the error.
+    Listed(Result<Vec<ListedToken>, String>),
 }
 
 impl TokenCleanup {
     /// Assumes orphans of a previous process.
-    pub(super) const fn new(calls: Arc<TokenApi>, parent: PathBuf, prefix: DescriptionPrefix, clock: Clock) -> Self {
-        Self { calls, parent, prefix, clock, replaced: Vec::new(), sweep: None, uncertain: true }
+    pub(super) fn new(calls: Arc<TokenApi>, parent: PathBuf, prefix: DescriptionPrefix, clock: Clock) -> Self {
+        let (replaced, running) = (Vec::new(), JoinSet::new());
+        Self { calls, parent, prefix, clock, replaced, sweep: None, uncertain: true, running }
     }
 
-    /// Returns the time of the next task.
+    /// Returns the time at which the next task starts; `None` while one runs.
     pub(super) fn next_deadline(&self) -> Option<ClockReading> {
+        if self.is_running() {
+            return None;
+        }
         self.replaced.iter().map(|(_, at)| *at).chain(self.sweep).min_by_key(|at| at.boot)
+    }
+
+    /// Returns true while a task runs.
+    pub(super) fn is_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Waits until the task has ended; `None` if there is none.
+    pub(super) async fn next_outcome(&mut self) -> Option<CleanupOutcome> {
+        self.running.join_next().await?.ok()
     }
 
     /// Schedules the deletion of a token.
@@ -54,64 +83,83 @@ impl TokenCleanup {
         }
     }
 
-    /// Runs the tasks that are due; `current` is in use. `is_only_process` is true if no other process uses tokens of
-    /// this gateway: then a token unknown here is an orphan.
-    pub(super) async fn run_due(&mut self, current: Option<&str>, is_only_process: bool) {
+    /// Starts a task that is due. `is_only_process` is true if no other process uses tokens of this gateway: then a token
+    /// unknown here is an orphan.
+    pub(super) fn start_due(&mut self, is_only_process: bool) {
         let parent = match read_parent_token(&self.parent, &self.clock) {
             Ok(parent) => parent,
             Err(why) => return self.postpone(&why),
         };
-        let clock = self.clock.clone();
-        while let Some(at) = self.replaced.iter().position(|(_, at)| clock.has_reached(*at)) {
+        let due = self.replaced.iter().find(|(_, at)| self.clock.has_reached(*at)).map(|(id, _)| id.clone());
+        if let Some(id) = due {
             // It stays in the list until it is deleted: a stop may come in between.
-            let Some((id, _)) = self.replaced.get(at).cloned() else { return };
-            let deleted = self.delete(&parent, &id).await;
-            self.replaced.retain(|(other, _)| *other != id);
-            self.uncertain |= !deleted;
-            if !deleted {
+            self.start_deletions(parent, vec![id]);
+        } else if self.sweep.is_some_and(|at| self.clock.has_reached(at)) {
+            if is_only_process {
+                self.start_listing(parent);
+            } else {
+                self.sweep = Some(self.clock.now() + LOCK_RETRY_DELAY);
+            }
+        }
+    }
+
+    fn start_deletions(&mut self, parent: PlatformToken, ids: Vec<String>) {
+        let calls = Arc::clone(&self.calls);
+        self.running.spawn(async move {
+            let mut outcomes = Vec::with_capacity(ids.len());
+            for id in ids {
+                let is_deleted = delete(&calls, &parent, &id).await;
+                outcomes.push((id, is_deleted));
+            }
+            CleanupOutcome::Deleted(outcomes)
+        });
+    }
+
+    fn start_listing(&mut self, parent: PlatformToken) {
+        // Cleared now, not at the end: a token that is lost meanwhile may not be in the list.
+        (self.sweep, self.uncertain) = (None, false);
+        let calls = Arc::clone(&self.calls);
+        self.running.spawn(async move {
+            let listed = calls.list(&parent).await;
+            CleanupOutcome::Listed(listed.map_err(|error| error.to_string()))
+        });
+    }
+
+    /// Records the outcome of a task, and deletes orphans that it found; `current` is in use. No mint is under way: its
+    /// token may be in the list already, and would be taken for an orphan.
+    pub(super) fn record(&mut self, outcome: CleanupOutcome, current: Option<&str>) {
+        let listed = match outcome {
+            CleanupOutcome::Deleted(outcomes) => return self.record_deletions(&outcomes),
+            CleanupOutcome::Listed(Ok(listed)) => listed,
+            CleanupOutcome::Listed(Err(error)) => return self.repeat_sweep(&error),
+        };
+        let known: Vec<&str> = self.replaced.iter().map(|(id, _)| id.as_str()).chain(current).collect();
+        let orphans = orphaned_tokens(listed, &self.prefix, &known);
+        if orphans.is_empty() {
+            return;
+        }
+        for id in &orphans {
+            tracing::info!(event = "gateway.mint.found", id, "found an orphaned platform token");
+        }
+        match read_parent_token(&self.parent, &self.clock) {
+            Ok(parent) => self.start_deletions(parent, orphans),
+            Err(why) => self.repeat_sweep(&why),
+        }
+    }
+
+    fn record_deletions(&mut self, outcomes: &[(String, bool)]) {
+        for (id, is_deleted) in outcomes {
+            self.replaced.retain(|(other, _)| other != id);
+            if !is_deleted {
+                self.uncertain = true;
                 self.sweep.get_or_insert(self.clock.now() + RETRY_DELAY);
             }
         }
-        if self.sweep.is_some_and(|at| clock.has_reached(at)) {
-            if is_only_process {
-                self.sweep(&parent, current).await;
-            } else {
-                self.sweep = Some(clock.now() + LOCK_RETRY_DELAY);
-            }
-        }
     }
 
-    async fn sweep(&mut self, parent: &PlatformToken, current: Option<&str>) {
-        let listed = match self.calls.list(parent).await {
-            Ok(listed) => listed,
-            Err(error) => return self.postpone(&error.to_string()),
-        };
-        let known: Vec<&str> = self.replaced.iter().map(|(id, _)| id.as_str()).chain(current).collect();
-        let mut failed = false;
-        for id in orphaned_tokens(listed, &self.prefix, &known) {
-            tracing::info!(event = "gateway.mint.found", id, "found an orphaned platform token");
-            failed |= !self.delete(parent, &id).await;
-        }
-        self.uncertain = failed;
-        self.sweep = failed.then(|| self.clock.now() + RETRY_DELAY);
-    }
-
-    async fn delete(&self, parent: &PlatformToken, id: &str) -> bool {
-        match self.calls.delete(parent, id).await {
-            Ok(()) => {
-                tracing::info!(event = "gateway.mint.ended", id, "a platform token was deleted");
-                true
-            }
-            Err(error) => {
-                tracing::warn!(
-                    event = "gateway.mint.cleanup_failed",
-                    id,
-                    error = format_chain(&error),
-                    "a platform token could not be deleted"
-                );
-                false
-            }
-        }
+    fn repeat_sweep(&mut self, error: &str) {
+        (self.sweep, self.uncertain) = (Some(self.clock.now()), true);
+        self.postpone(error);
     }
 
     fn postpone(&mut self, error: &str) {
@@ -125,16 +173,36 @@ impl TokenCleanup {
         }
     }
 
-    /// Deletes all tokens of this process, `current` too. Those that take too long are left to the next process.
-    pub(super) async fn shut_down(self, current: Option<String>) {
+    /// Stops the task that runs, and deletes all tokens of this process, `current` too. Those that take too long are left
+    /// to the next process.
+    pub(super) async fn shut_down(&mut self, current: Option<String>) {
+        self.running.shutdown().await;
         let Ok(parent) = read_parent_token(&self.parent, &self.clock) else { return };
         let all = async {
             for id in current.iter().chain(self.replaced.iter().map(|(id, _)| id)) {
-                self.delete(&parent, id).await;
+                delete(&self.calls, &parent, id).await;
             }
         };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             tracing::warn!(event = "gateway.mint.cleanup_failed", "not every platform token could be deleted in time");
+        }
+    }
+}
+
+async fn delete(calls: &TokenApi, parent: &PlatformToken, id: &str) -> bool {
+    match calls.delete(parent, id).await {
+        Ok(()) => {
+            tracing::info!(event = "gateway.mint.ended", id, "a platform token was deleted");
+            true
+        }
+        Err(error) => {
+            tracing::warn!(
+                event = "gateway.mint.cleanup_failed",
+                id,
+                error = format_chain(&error),
+                "a platform token could not be deleted"
+            );
+            false
         }
     }
 }

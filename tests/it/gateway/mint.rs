@@ -1,18 +1,23 @@
 //! Tokens that the gateway makes for itself, against the emulated platform and its places for tokens.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::Method;
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::platform::{PresentedToken, RecordedCall};
 use keyward::gateway::platform_token::PlatformTokenSource;
 use keyward::gateway::token_minting::{MintOptions, Minter, MinterDependencies, TokenOwner};
 use keyward::health::{Component, Health};
+use keyward::http::server::ListenerLimits;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -20,12 +25,15 @@ use crate::harness::binary::{Binary, run};
 use crate::harness::front::Front;
 use crate::harness::platform::{Emulated, text};
 use crate::harness::ports;
+use crate::harness::scripted::{self, whole};
 
 const ORG: &str = "/api/v2/organizations/example";
 
 /// A platform with a team, and the file of a token that may make its tokens.
 struct Place {
     it: Emulated,
+    /// URL at which the minters call the platform.
+    upstream: String,
     /// That of the gateways.
     clock: Clock,
     team: String,
@@ -52,7 +60,7 @@ impl Place {
         let team = it.make(&format!("{ORG}/teams"), json!({"name": "ops"})).await;
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("parent"), it.token()).unwrap();
-        Self { it, clock: Clock::System, team, folder }
+        Self { upstream: it.platform.url().to_owned(), it, clock: Clock::System, team, folder }
     }
 
     fn parent(&self) -> PathBuf {
@@ -71,7 +79,7 @@ impl Place {
     fn minter(&self, name: &str, options: MintOptions) -> (Minter, PlatformTokenSource, Health) {
         let health = Health::default();
         let parts = MinterDependencies {
-            upstream: self.it.platform.url().parse().unwrap(),
+            upstream: self.upstream.parse().unwrap(),
             ca_file: None,
             proxy: keyward::http::client::ProxyMode::Direct,
             local_token_file: self.folder.path().join(name),
@@ -394,6 +402,51 @@ async fn a_refresh_request_mints_one_token_and_the_previous_ends_after_the_grace
     let known = after.trim_start_matches("Bearer ");
     place.it.send(Method::GET, "/api/v2/account/details", Some(known), None).await.with(200);
     running.stop().await;
+}
+
+/// Serves what the platform at `upstream` responds, but lets lists of tokens hang, each after a notification. Returns its URL.
+fn hang_lists(upstream: String, hanging: Arc<Notify>, servers: &mut JoinSet<()>) -> String {
+    let client = scripted::client();
+    let answer = move |request: Request<Incoming>| {
+        let (client, upstream, hanging) = (client.clone(), upstream.clone(), Arc::clone(&hanging));
+        async move {
+            let (parts, body) = request.into_parts();
+            let target = parts.uri.path_and_query().unwrap();
+            if target.path().ends_with("/team-tokens") {
+                hanging.notify_one();
+                std::future::pending::<()>().await;
+            }
+            let mut call = client.request(parts.method, format!("{upstream}{target}"));
+            for name in ["authorization", "content-type"] {
+                call = call.header(name, &parts.headers[name]);
+            }
+            let response = call.body(body.collect().await.unwrap().to_bytes()).send().await.unwrap();
+            whole(response.status().as_u16(), "application/vnd.api+json", response.bytes().await.unwrap())
+        }
+    };
+    format!("http://{}", scripted::serve(scripted::FREE, answer, ListenerLimits::default(), servers))
+}
+
+#[tokio::test]
+async fn a_rejected_token_is_replaced_while_the_list_of_tokens_hangs() {
+    let (hanging, mut servers) = (Arc::new(Notify::new()), JoinSet::new());
+    let mut place = Place::start().await;
+    place.upstream = hang_lists(place.it.platform.url().to_owned(), Arc::clone(&hanging), &mut servers);
+    let running = place.run("one", place.options(place.team(), 600));
+    running.ready().await;
+    let front = Front::with(|options, parts| {
+        options.upstream = place.it.platform.url().parse().unwrap();
+        parts.source = running.source.clone();
+    });
+    // With its first token the minter searches for orphans.
+    tokio::time::timeout(Duration::from_secs(10), hanging.notified()).await.unwrap();
+    let made = place.of_team().await;
+    assert!(made.len() == 1 && place.it.platform.faults().revoke(&text(&made[0]["id"])), "{made:?}");
+    let answer = tokio::time::timeout(Duration::from_secs(10), front.get("/api/v2/account/details")).await;
+    assert_eq!(answer.expect("the search delays no token").status().as_u16(), 200);
+    drop(front);
+    running.stop().await;
+    assert_eq!(place.of_team().await, [] as [Value; 0], "a stop ends what was made");
 }
 
 #[tokio::test]

@@ -314,6 +314,26 @@ async fn a_call_with_429_is_retried_after_the_pause() {
     assert_eq!(*count.lock().unwrap(), 4);
 }
 
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_the_limit_when_a_429_comes_are_sent_after_its_pause() {
+    let front = Front::with(|options, _| options.limit = RateLimit::PerSecond(1));
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&arrived);
+    front.platform.answers(move |_| {
+        let mut times = times.lock().unwrap();
+        times.push(tokio::time::Instant::now());
+        // The first comes at once; when the second does, the others are in the queue.
+        reply(if times.len() == 2 { 429 } else { 200 }, &[("x-ratelimit-reset", "4")], "")
+    });
+    let all = join_all((0..4).map(|_| front.get("/api/v2/ping"))).await;
+    assert!(all.iter().all(|answer| answer.status() == 200), "{all:?}");
+    let times = arrived.lock().unwrap().clone();
+    assert_eq!(times.len(), 5, "the refused one was sent once more");
+    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps[1] >= Duration::from_secs(4), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap >= Duration::from_secs(1)), "{gaps:?}");
+}
+
 #[tokio::test]
 async fn callers_together_stay_below_the_limit() {
     let front = Front::with(|options, _| options.limit = RateLimit::PerSecond(20));
