@@ -175,6 +175,11 @@ impl SecretFileError {
     fn at(path: &Path, reason: Reason) -> Self {
         Self { path: path.to_owned(), reason }
     }
+
+    /// Returns true if the file is there, or may be, and permissions forbid to read it.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(&self.reason, Reason::Open(error) if error.kind() == std::io::ErrorKind::PermissionDenied)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

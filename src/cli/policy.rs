@@ -9,6 +9,7 @@ use crate::agent::api_proxy::explain_request;
 use crate::agent::callers::{CallerGrants, CallerPolicy, CallerRoute, CallerVerdict};
 use crate::config::{self, Config, Environment, Purpose, Serves};
 use crate::http::peer::{KernelSupport, PeerFacts, PeerKernel, PeerReader};
+use crate::http::server::Endpoint;
 
 /// Commands about callers.
 #[derive(Debug, Subcommand)]
@@ -157,7 +158,7 @@ impl ExplainCaller {
             });
         }
         if let Some(path) = &self.path {
-            checks.extend(self.check_path(config, decided.map(|(place, _)| place), path));
+            checks.extend(self.check_path(config, policy, facts, path));
         }
         Explanation {
             process: ProcessFacts {
@@ -176,13 +177,18 @@ impl ExplainCaller {
         }
     }
 
-    /// Checks the request on each API proxy.
-    fn check_path(&self, config: &Config, place: Option<usize>, path: &str) -> Vec<CheckedRequest> {
+    /// Checks the request on each API proxy, by the facts that the kernel tells there.
+    fn check_path(&self, config: &Config, policy: &CallerPolicy, facts: &PeerFacts, path: &str) -> Vec<CheckedRequest> {
         let mut checks = Vec::new();
         for listener in &config.listeners {
             let Serves::ApiProxy(options) = &listener.serves else { continue };
-            let decision = match place {
-                Some(place) => explain_request(options, place, &self.method, path),
+            let is_tcp = matches!(listener.endpoint, Endpoint::Tcp(_));
+            let decided = if is_tcp { policy.decide(&facts.over_tcp()) } else { policy.decide(facts) };
+            let decision = match decided {
+                Some((place, _)) => explain_request(options, place, &self.method, path),
+                None if is_tcp => {
+                    Err("no caller matches by user and cgroup, which is all that the kernel tells over TCP")
+                }
                 None => Err("no caller matches"),
             };
             checks.push(CheckedRequest {

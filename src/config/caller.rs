@@ -125,7 +125,9 @@ fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
     if everyone && !matches.is_everyone() {
         reader.conflict("everyone", "its other criteria", "every process matches, or those that meet them");
     }
-    if !everyone && matches.is_everyone() {
+    let is_given = CRITERIA.into_iter().any(|key| reader.place_of(key).is_some());
+    // A criterion that could not be read has its own error.
+    if !everyone && !is_given {
         let advice = "write uid, gid, group, unit, cgroup, pod or executable, or everyone = true for every process";
         reader.scope.diagnostics.missing(
             reader.at,
@@ -141,6 +143,9 @@ fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
     }
     matches
 }
+
+/// Keys that say which processes match.
+const CRITERIA: [&str; 7] = ["uid", "gid", "group", "unit", "cgroup", "pod", "executable"];
 
 /// Reads one value or a list of them.
 fn read_each<T>(reader: &mut Reader<'_>, name: &'static str, parse: impl Fn(&str) -> Result<T, ValueError>) -> Vec<T> {
@@ -219,6 +224,17 @@ const fn has_callers(listener: &Listener) -> bool {
     matches!(listener.serves, Serves::LocalApi | Serves::ApiProxy(_))
 }
 
+/// Returns true if a listener serves one of the routes.
+fn serves_any(listener: &Listener, routes: &BTreeSet<CallerRoute>) -> bool {
+    let is_proxy = matches!(listener.serves, Serves::ApiProxy(_));
+    routes.iter().any(|route| is_of_proxy(*route) == is_proxy)
+}
+
+/// Returns true for routes of an API proxy; the others are those of the local API.
+const fn is_of_proxy(route: CallerRoute) -> bool {
+    matches!(route, CallerRoute::Proxy | CallerRoute::Credentials)
+}
+
 /// Returns the limits of a caller's requests to the server of a session; `None` if it may send none.
 fn proxy_rules(caller: &ReadCaller, session: &str, credentials: &[Credential]) -> Option<CallerProxyRules> {
     let (grants, mut rules) = (&caller.rule.grants, caller.rules.clone());
@@ -243,11 +259,13 @@ fn credential_rule(credential: &Credential) -> Option<Rule> {
 /// Reports rules that an earlier one shadows, that no listener can tell, and rights that no listener serves.
 fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnostics) {
     let serving: Vec<_> = listeners.iter().filter(|listener| has_callers(listener)).collect();
-    let tcp_alone = !serving.is_empty() && serving.iter().all(|its| matches!(its.endpoint, Endpoint::Tcp(_)));
     let proxies = serving.iter().any(|its| matches!(its.serves, Serves::ApiProxy(_)));
     for (at, ReadCaller { rule, at: place, .. }) in callers.iter().enumerate() {
         let key = format!("caller.{}", rule.name);
         let warn = |code, found: String, advice: &str| diagnostics.warning(*place, &key, (code, found), advice);
+        let mut its_listeners = serving.iter().filter(|listener| serves_any(listener, &rule.grants.routes)).peekable();
+        let tcp_alone = its_listeners.peek().is_some()
+            && its_listeners.all(|listener| matches!(listener.endpoint, Endpoint::Tcp(_)));
         let earlier = callers.iter().take(at).find(|earlier| earlier.rule.matches.covers(&rule.matches));
         if let Some(earlier) = earlier {
             let found = format!(
@@ -266,8 +284,7 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
             let found = "never matches: over TCP the kernel tells only the user and the cgroup of a caller".to_owned();
             warn(ErrorCode::UnreachableRule, found, "serve a unix socket, or match by uid, unit, cgroup or pod");
         }
-        let needs_proxy = |route: &CallerRoute| matches!(route, CallerRoute::Proxy | CallerRoute::Credentials);
-        if !proxies && rule.grants.routes.iter().any(needs_proxy) {
+        if !proxies && rule.grants.routes.iter().copied().any(is_of_proxy) {
             let found = "has a route to an API proxy, and there is none".to_owned();
             warn(
                 ErrorCode::UnusedSection,

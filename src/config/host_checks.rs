@@ -135,6 +135,7 @@ impl Reader<'_> {
         if text.unknown {
             return Some(SecretString::from("\0"));
         }
+        let mut advice = "create one with: openssl rand -hex 32";
         let found = match secret::read_file(&path) {
             Ok(secret) if secret.expose_secret().len() >= least => {
                 self.closed(&text, &path);
@@ -143,11 +144,15 @@ impl Reader<'_> {
             Ok(_) => format!("the secret in this file is shorter than {least} characters"),
             Err(error) => {
                 self.record_path(&text, &path, PathUse::ReadSecret);
+                if error.is_forbidden() {
+                    // Another secret in its place would not decrypt or verify what this one did.
+                    advice = "let the agent's user read it, by its group and mode";
+                }
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
                 format!("cannot read the secret in {}: {why}", display_path(&text, &path))
             }
         };
-        self.scope.diagnostics.unknown(text.at, &text.key, found, "create one with: openssl rand -hex 32");
+        self.scope.diagnostics.unknown(text.at, &text.key, found, advice);
         Some(SecretString::from("\0"))
     }
 

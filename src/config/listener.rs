@@ -107,7 +107,11 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
         }
     };
     if kind != Kind::ApiProxy {
-        refuse_all(&mut reader, &api_proxy::KEYS, "only allowed on a listener of kind = \"api_proxy\"");
+        const PROXY_ALONE: &str = "only allowed on a listener of kind = \"api_proxy\"";
+        refuse_all(&mut reader, &api_proxy::KEYS, PROXY_ALONE);
+        if let Some(cache) = reader.table("cache") {
+            cache.scope.diagnostics.error(cache.at, &cache.path, PROXY_ALONE, "leave it out");
+        }
     }
     let serves_tokens = matches!(kind, Kind::LocalApi | Kind::ApiProxy);
     let derived_token = if serves_tokens { derived_token::read(&mut reader, false) } else { None };

@@ -126,7 +126,7 @@ error_codes! {
         "assign the identity in Azure; it may take minutes to appear";
     1122 IdentityUnavailable: "the identity source cannot be reached or is not ready",
         "the metadata endpoint does not answer, is starting, or a proxy or firewall blocks it",
-        "check that 169.254.169.254 is reachable without a proxy; in a pod, that the identity webhook is set up";
+        "check that the endpoint in the message (169.254.169.254 on a VM) is reachable without a proxy; in a pod, that the identity webhook is set up";
     1123 IdentityThrottled: "the identity source limits the rate of requests",
         "too many requests for tokens were sent from this machine",
         "wait; keyward retries at the time that the source names";

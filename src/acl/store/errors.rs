@@ -92,7 +92,7 @@ pub enum StoreError {
     #[error("the disk of the store is full")]
     Full(#[source] Arc<dyn Error + Send + Sync>),
     /// The store is unreachable or timed out. Retrying may help.
-    #[error("the store does not response")]
+    #[error("the store does not answer")]
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),
     /// A record is malformed.
     #[error("the record {key} cannot be read")]

@@ -193,7 +193,7 @@ const fn rule(failure_kind: FailureKind, endpoint: Endpoint) -> RetryRule {
         FailureKind::Gateway if metadata => (
             &[1, 2, 4, 8, 16],
             IdentityErrorKind::Transient,
-            Some("a proxy seems to response in place of the metadata service"),
+            Some("a proxy seems to answer in place of the metadata service"),
         ),
         FailureKind::Trouble | FailureKind::Gateway => (&[1, 2, 4, 8, 16], IdentityErrorKind::Transient, None),
         FailureKind::AssertionMissing => (

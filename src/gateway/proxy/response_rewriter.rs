@@ -124,7 +124,7 @@ impl ResponseRewriter {
             );
         }
         let detail = format!(
-            "the platform at {} responses {} with Content-Encoding {encoding}, though identity was asked for: its links cannot be \
+            "the platform at {} answers {} with Content-Encoding {encoding}, though identity was asked for: its links cannot be \
              moved to the gateway. Switch the encoding off on the way to the platform",
             self.origin,
             response.status().as_u16(),

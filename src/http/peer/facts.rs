@@ -28,6 +28,11 @@ impl PeerFacts {
         let groups = Arc::new([]);
         Self { pid: None, uid: None, gid: None, groups, cgroup: None, executable: None, source }
     }
+
+    /// Returns the facts that the kernel tells of the same process over TCP: its user and cgroup.
+    pub(crate) fn over_tcp(&self) -> Self {
+        Self { pid: None, gid: None, groups: Arc::new([]), executable: None, ..self.clone() }
+    }
 }
 
 /// An executable that was asked for and that a process runs.

@@ -48,6 +48,10 @@ fn errors_come_with_advice() {
         &["a.toml:3:1: listener.a.token: only allowed on a listener of kind = \"api_proxy\"; leave it out"],
     );
     check(
+        "[listener.a]\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\nmax_age = \"1m\"\n",
+        &["a.toml:3:11: listener.a.cache: only allowed on a listener of kind = \"api_proxy\"; leave it out"],
+    );
+    check(
         "[session.wrapped]\nwrap_ttl = \"5m\"\n[session.wrapped.cloud]\nrole = \"a\"\nresource = \"b\"\n\
          [listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\nsession = \"wrapped\"\n",
         &[

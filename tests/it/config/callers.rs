@@ -82,6 +82,9 @@ fn errors_of_callers_come_with_advice() {
         let (errors, _) = check(&format!("{text}{SOCKET}"));
         assert!(errors.contains(&wanted), "{wanted}\n{errors:#?}");
     }
+    // A criterion that cannot be read is one error, not also a caller without criteria.
+    let (errors, _) = check(&format!("[caller.a]\nuid = 0\nroutes = [\"token\"]\n{SOCKET}"));
+    assert!(errors.len() == 1 && errors[0].contains("caller.a.uid"), "{errors:#?}");
 }
 
 #[test]
@@ -94,6 +97,11 @@ fn rules_that_can_never_match_and_rights_that_nothing_serves_are_warnings() {
     for (text, part) in [
         (
             "[caller.a]\ngid = \"1\"\nroutes = [\"token\"]\n[listener.a]\naddress = \"tcp://127.0.0.1:1\"\n",
+            "over TCP the kernel tells only",
+        ),
+        (
+            "[caller.a]\ngid = \"1\"\nroutes = [\"proxy\"]\n[listener.a]\naddress = \"unix:///tmp/a\"\n\
+             [listener.b]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:1\"\n",
             "over TCP the kernel tells only",
         ),
         (

@@ -66,3 +66,26 @@ fn explain_says_which_caller_a_process_is_and_why() {
         assert!(code == 8 && text.contains("there is no process"), "{code} {text}");
     });
 }
+
+#[test]
+fn over_tcp_a_request_is_explained_by_the_facts_that_the_kernel_tells_there() {
+    if cannot_run() {
+        return;
+    }
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let callers = format!(
+            "{}[listener.tcp]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\nsession = \"web\"\n\
+             [caller.ops]\ngid = \"0\"\nroutes = [\"proxy\"]\n",
+            LISTENERS.replace("FOLDER", folder.path().to_str().unwrap()),
+        );
+        let config = world.config(folder.path(), &callers);
+        let own = std::process::id().to_string();
+        let explain = ["policy", "explain", "-c", &config, "--pid", &own, "--path", "secret/data/web"];
+        let (code, out, error) = run(&explain, &[]);
+        for part in ["on listener proxy: granted", "on listener tcp: refused: no caller matches by user and cgroup"] {
+            assert!(code == 0 && out.contains(part), "{part}: {code} {out}{error}");
+        }
+    });
+}
