@@ -41,6 +41,12 @@ pub enum SnapshotPiece {
     End(u64),
 }
 
+/// Returns true if a file with this beginning is a snapshot, of any format.
+#[must_use]
+pub fn is_snapshot(start: &[u8]) -> bool {
+    start.starts_with(MAGIC.as_bytes())
+}
+
 const MAGIC: &str = "keyward access snapshot ";
 const FORMAT: &str = "1";
 

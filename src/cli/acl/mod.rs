@@ -54,7 +54,7 @@ enum Command {
         after_help = "Example:\n  keyward acl serve --dir /var/lib/keyward/access --listen 127.0.0.1:8500"
     )]
     Serve(serve::Serve),
-    /// Write a snapshot of a running server to a file
+    /// Write a snapshot of a running server to a file, in place of an earlier snapshot
     #[command(
         display_order = 2,
         after_help = "Example:\n  keyward acl backup --out acl.snapshot --token-file ops.token"

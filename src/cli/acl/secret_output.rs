@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::connection::Service;
 use super::failure::Failure;
-use crate::acl::client::Token;
+use crate::acl::client::{AclClientError, Token};
 use crate::atomic_file::{self, Attributes};
 use crate::cli::Exit;
 use crate::secret_string::SecretString;
@@ -19,13 +19,51 @@ pub(super) struct OutputFlags {
     pub(super) out: Option<PathBuf>,
 }
 
-impl OutputFlags {
-    /// Writes the secret of a token that was just made into the file, where one is named. Where that fails the token is
-    /// deleted again by `undo`, because it could not be used.
+/// Flags that say where to write the secret of a token that takes the place of no other.
+#[derive(Debug, Args)]
+pub(super) struct NewFileFlags {
+    #[command(flatten)]
+    output: OutputFlags,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    force: bool,
+}
+
+impl NewFileFlags {
+    /// Refuses a file that exists, before a token is made for it: it may hold the secret of another token.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match &self.output.out {
+            Some(path) if !self.force && path.symlink_metadata().is_ok() => Err(already_exists(path)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands the secret over as [`OutputFlags::take`] does, but replaces a file only with `--force`.
     pub(super) async fn take(
         &self,
         token: &Token,
-        undo: impl AsyncFnOnce() -> Result<bool, crate::acl::client::AclClientError>,
+        undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
+    ) -> Result<SecretDisplay, Failure> {
+        self.output.hand_over(token, if self.force { write } else { write_new }, undo).await
+    }
+}
+
+impl OutputFlags {
+    /// Writes the secret of a token that was just made into the file, where one is named, and replaces what it holds. Where
+    /// that fails the token is deleted again by `undo`, because it could not be used.
+    pub(super) async fn take(
+        &self,
+        token: &Token,
+        undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
+    ) -> Result<SecretDisplay, Failure> {
+        self.hand_over(token, write, undo).await
+    }
+
+    async fn hand_over(
+        &self,
+        token: &Token,
+        write: fn(&Path, &SecretString) -> Result<(), Failure>,
+        undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
     ) -> Result<SecretDisplay, Failure> {
         let secret = secret_of(token)?;
         let Some(path) = &self.out else { return Ok(SecretDisplay::Plain(secret)) };
@@ -81,13 +119,31 @@ pub(super) fn secret_of(token: &Token) -> Result<SecretString, Failure> {
 
 /// Puts a secret into a file as a whole.
 pub(super) fn write(path: &Path, secret: &SecretString) -> Result<(), Failure> {
-    let attributes = Attributes { mode: 0o600, owner: None, group: None };
-    atomic_file::replace(path, secret.expose_secret().as_bytes(), &attributes)
+    atomic_file::replace(path, secret.expose_secret().as_bytes(), &PRIVATE)
         .map(|_| ())
         .map_err(|error| Failure::local(&error))
 }
 
+/// Puts a secret into a new file as a whole.
+fn write_new(path: &Path, secret: &SecretString) -> Result<(), Failure> {
+    match atomic_file::create(path, secret.expose_secret().as_bytes(), &PRIVATE) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(already_exists(path)),
+        Err(error) => Err(Failure::local(&error)),
+    }
+}
+
+const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
+
+fn already_exists(path: &Path) -> Failure {
+    let text = format!(
+        "{} exists already, and may hold another token; name another file with --out, or replace it with --force",
+        path.display()
+    );
+    Failure::new(Exit::Failed, text)
+}
+
 /// The undoing of a token that this client made.
-pub(super) async fn delete(service: &Service, token: &Token) -> Result<bool, crate::acl::client::AclClientError> {
+pub(super) async fn delete(service: &Service, token: &Token) -> Result<bool, AclClientError> {
     service.client.delete_token(&token.accessor_id).await
 }

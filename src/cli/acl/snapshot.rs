@@ -1,6 +1,6 @@
 //! `keyward acl backup` and `restore`: everything that a running service keeps, to a file and back.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
@@ -10,15 +10,19 @@ use tokio::sync::mpsc;
 use super::connection::Service;
 use super::failure::Failure;
 use crate::acl::client::{self, SnapshotDownload};
+use crate::acl::model::snapshot::is_snapshot;
 use crate::atomic_file::{self, Attributes};
 use crate::cli::{Exit, note, say};
 
-/// Write everything that a running service keeps into a file.
+/// Write everything that a running service keeps into a file, in place of an earlier snapshot if there is one.
 #[derive(Debug, Args)]
 pub(super) struct Backup {
     /// File to write with mode 0600, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: PathBuf,
+    /// Replace the file of --out even if it is no snapshot
+    #[arg(long)]
+    force: bool,
 }
 
 /// Replace everything that a running service keeps.
@@ -31,7 +35,10 @@ pub(super) struct Restore {
 
 impl Backup {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let Self { out } = self;
+        let Self { out, force } = self;
+        if !force && out != Path::new("-") {
+            refuse_other_file(&out)?;
+        }
         let mut snapshot = service.client.snapshot().await?;
         if out == Path::new("-") {
             while let Some(bytes) = snapshot.chunk().await? {
@@ -48,6 +55,24 @@ impl Backup {
         });
         Ok(())
     }
+}
+
+/// Refuses a file that exists and is no snapshot, such as one of a token. A later snapshot replaces an earlier one.
+fn refuse_other_file(path: &Path) -> Result<(), Failure> {
+    // Anything but a regular file is refused when it is written.
+    if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(());
+    }
+    let mut start = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
+    let reason = match read {
+        Ok(_) if is_snapshot(&start) => return Ok(()),
+        Ok(_) => "is no snapshot".to_owned(),
+        Err(error) => format!("cannot be read, and may be no snapshot ({error})"),
+    };
+    let text =
+        format!("{} exists and {reason}; name another file with --out, or replace it with --force", path.display());
+    Err(Failure::new(Exit::Failed, text))
 }
 
 /// Streams the response into a file, which gets its name only when it is complete.

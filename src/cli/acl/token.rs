@@ -10,7 +10,7 @@ use super::links::{LinkFlags, MergeFlags, RoleFlags, merged};
 use super::output;
 use super::rotate::Rotate;
 use super::secret_input::SecretInput;
-use super::secret_output::{self, OutputFlags, SecretDisplay};
+use super::secret_output::{self, NewFileFlags, SecretDisplay};
 use super::{resolve, token_output};
 use crate::acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
 use crate::acl::model::id::Id;
@@ -70,7 +70,7 @@ pub(super) struct Create {
     #[arg(long, value_name = "TIME", conflicts_with = "ttl")]
     expires_at: Option<Timestamp>,
     #[command(flatten)]
-    hand_over: OutputFlags,
+    hand_over: NewFileFlags,
 }
 
 /// Show a token.
@@ -118,7 +118,7 @@ pub(super) struct Clone {
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
-    hand_over: OutputFlags,
+    hand_over: NewFileFlags,
 }
 
 /// Delete a token.
@@ -164,6 +164,7 @@ impl Command {
 
 impl Create {
     async fn run(self, service: &Service) -> Result<(), Failure> {
+        self.hand_over.check()?;
         let new = NewToken {
             accessor_id: self.accessor,
             secret_id: self.secret_file.as_ref().map(SecretInput::secret).transpose()?,
@@ -228,6 +229,7 @@ impl Update {
 
 impl Clone {
     async fn run(self, service: &Service) -> Result<(), Failure> {
+        self.hand_over.check()?;
         let accessor = resolve::token(service, &self.accessor).await?;
         let token = service.client.clone_token(&accessor, self.description.as_deref()).await?;
         made(service, &token, &self.hand_over).await
@@ -275,7 +277,7 @@ impl List {
 }
 
 /// Tells of a token that was just made, and hands its secret over.
-async fn made(service: &Service, token: &Token, hand_over: &OutputFlags) -> Result<(), Failure> {
+async fn made(service: &Service, token: &Token, hand_over: &NewFileFlags) -> Result<(), Failure> {
     let shown = hand_over.take(token, async || secret_output::delete(service, token).await).await?;
     token_output::token(service, token, &shown, None);
     Ok(())

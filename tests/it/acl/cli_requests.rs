@@ -148,6 +148,28 @@ async fn a_new_secret_is_printed_once_or_written_to_a_private_file() {
 }
 
 #[tokio::test]
+async fn a_file_that_exists_gets_a_new_secret_by_force_alone() {
+    let server = server().await;
+    on(&server, "PUT", "/v1/acl/token", 200, token(NEW, NEW_SECRET).to_string()).await;
+    on(&server, "PUT", &format!("/v1/acl/token/{OLD}/clone"), 200, token(NEW, NEW_SECRET).to_string()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("root.token");
+    for (index, words) in ["token create".to_owned(), format!("token clone {OLD}")].iter().enumerate() {
+        std::fs::write(&file, SECRET).unwrap();
+        let refused = acl(&server.uri(), SECRET, &format!("{words} --out {}", file.display()), "").await;
+        assert!(refused.code == 1 && refused.error.contains("exists already"), "{words}: {refused:?}");
+        assert!(refused.error.contains("--force"), "{words}: {refused:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), SECRET, "{words}");
+        assert_eq!(changes(&server).await.len(), index, "{words}: no token is made");
+        let forced = acl(&server.uri(), SECRET, &format!("{words} --out {} --force", file.display()), "").await;
+        assert_eq!(forced.code, 0, "{words}: {forced:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), NEW_SECRET, "{words}");
+    }
+    let unused = acl(&server.uri(), SECRET, "token create --force", "").await;
+    assert!(unused.code == 1 && unused.error.contains("--out"), "{unused:?}");
+}
+
+#[tokio::test]
 async fn a_denied_command_names_the_permission_and_has_its_own_exit_code() {
     let check = async |status: u16, text: &str, words: &str, code: i32, wanted: &str| {
         let server = MockServer::start().await;

@@ -55,6 +55,16 @@ fn a_backup_can_be_restored() {
     let (code, error) = refused(&["acl", "backup", "--out", text(&file)], &none);
     assert!(code == 6 && error.contains("operator:write"), "{error}");
     assert_eq!(std::fs::read(&file).unwrap(), snapshot);
+    // A later backup replaces an earlier one; a file of another kind is replaced by force alone.
+    as_root(&["acl", "backup", "--out", text(&file)]);
+    let secret = std::fs::read(&root).unwrap();
+    let (code, error) = refused(&["acl", "backup", "--out", text(&root)], &by);
+    assert!(code == 1 && error.contains("is no snapshot") && error.contains("--force"), "{error}");
+    assert_eq!(std::fs::read(&root).unwrap(), secret);
+    let other = folder.path().join("other");
+    std::fs::write(&other, "").unwrap();
+    as_root(&["acl", "backup", "--force", "--out", text(&other)]);
+    assert_eq!(read(&std::fs::read(&other).unwrap()).1.len(), records);
     let damaged = folder.path().join("damaged");
     std::fs::write(&damaged, &snapshot[..snapshot.len() / 2]).unwrap();
     let (code, error) = refused(&["acl", "restore", text(&damaged)], &by);
