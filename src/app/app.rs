@@ -258,7 +258,7 @@ impl Reloader {
                 for error in &errors {
                     tracing::error!(event = "config.reload.failed", error, "the old configuration stays");
                 }
-                self.shared.status_registry.record_reload(Some(errors.join("\n")));
+                self.shared.status_registry.record_reload(Some(errors.join("; ")));
                 "failed"
             }
         };

@@ -88,8 +88,8 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
     let (agent, network, remote) = tokio::join!(
         async {
             match &contact {
-                Some(contact) => running_agent::query(contact).await,
-                None => Ok(None),
+                Some(contact) => Some(running_agent::query(contact).await),
+                None => None,
             }
         },
         check_network(service.as_ref(), config),
@@ -100,16 +100,14 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
     results.extend(machine.check_unit(config, network));
     if let Some(config) = config {
         results.extend(check_certificates(config, &options.progress));
-        let running = agent.as_ref().ok().and_then(Option::as_ref);
-        let running = running.map_or(AgentProcess::NotRunning, |agent| agent.process);
-        results.extend(machine.check_listeners(config, running));
+        results.extend(machine.check_listeners(config, AgentProcess::from_response(agent.as_ref())));
         results.extend(credentials::check_units(config, &options.progress));
     }
     let mut steps = Steps::new("agent", None, &options.progress);
-    running_agent::note(&agent, &mut steps);
+    running_agent::note(agent.as_ref(), &mut steps);
     results.extend(steps.into_results());
     results.extend(remote);
-    let agent = agent.ok().flatten();
+    let agent = agent.and_then(Result::ok).flatten();
     Ok(Diagnosis { results, user: identity.name.clone(), unit: unit_files, outcome: loose, agent })
 }
 

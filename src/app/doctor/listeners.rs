@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::processes::{self, Process};
 use super::rights::Identity;
 use super::running_agent::AgentProcess;
 use super::sockets::{self, ListeningSocket};
@@ -62,8 +63,10 @@ impl ListenerJudge<'_> {
 
     fn judge_holders(&self, address: SocketAddr, holders: &[ListeningSocket]) -> StepResult {
         let is_agents = |socket: &ListeningSocket| match self.agent {
-            AgentProcess::NotRunning => false,
-            AgentProcess::Id(pid) => has_socket(pid, socket.inode).unwrap_or(socket.uid == self.identity.uid),
+            AgentProcess::NotRunning | AgentProcess::NotAsked => false,
+            AgentProcess::Id(pid) => {
+                processes::has_socket(pid, socket.inode).unwrap_or(socket.uid == self.identity.uid)
+            }
             AgentProcess::Unknown => socket.uid == self.identity.uid,
         };
         if self.agent != AgentProcess::NotRunning && holders.iter().all(is_agents) {
@@ -73,8 +76,13 @@ impl ListenerJudge<'_> {
             let name = os::user_entry(&socket.uid.to_string()).ok().flatten().map(|user| user.0);
             format!(" of user {}", name.unwrap_or_else(|| socket.uid.to_string()))
         });
-        let found = format!("{address} is held by another process{}", user.unwrap_or_default());
-        Err(Problem::new(ErrorCode::AddressInUse, found).fix(format!("ss -ltnp 'sport = :{}'", address.port())))
+        let user = user.unwrap_or_default();
+        let fix = format!("ss -ltnp 'sport = :{}'", address.port());
+        if self.agent == AgentProcess::NotAsked {
+            let inodes: Vec<u64> = holders.iter().map(|socket| socket.inode).collect();
+            return judge_processes(&address.to_string(), &user, &processes::with_sockets(&inodes), fix);
+        }
+        Err(Problem::new(ErrorCode::AddressInUse, format!("{address} is held by another process{user}")).fix(fix))
     }
 
     fn check_unix(&self, path: &Path) -> StepResult {
@@ -91,8 +99,13 @@ impl ListenerJudge<'_> {
             Ok(stream) => {
                 let holder = rustix::net::sockopt::socket_peercred(&stream).ok();
                 let holder = holder.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+                let fix = format!("ss -lxp 'src = {shown}'");
+                if self.agent == AgentProcess::NotAsked {
+                    let holder: Vec<Process> = holder.and_then(processes::with_id).into_iter().collect();
+                    return judge_processes(&shown.to_string(), "", &holder, fix);
+                }
                 let is_agents = match self.agent {
-                    AgentProcess::NotRunning => false,
+                    AgentProcess::NotRunning | AgentProcess::NotAsked => false,
                     AgentProcess::Unknown => true,
                     AgentProcess::Id(pid) => holder == Some(pid),
                 };
@@ -101,7 +114,7 @@ impl ListenerJudge<'_> {
                 }
                 let process = holder.map(|pid| format!(" {pid}")).unwrap_or_default();
                 let found = format!("{shown} is held by another process{process}");
-                Err(Problem::new(ErrorCode::AddressInUse, found).fix(format!("ss -lxp 'src = {shown}'")))
+                Err(Problem::new(ErrorCode::AddressInUse, found).fix(fix))
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Err(Problem::skipped(format!("{shown}: run keyward doctor as root to try it")))
@@ -125,6 +138,20 @@ impl ListenerJudge<'_> {
     }
 }
 
+/// Judges an address by the programs that hold it, where no agent can be asked which addresses are its own.
+fn judge_processes(address: &str, user: &str, holders: &[Process], fix: String) -> StepResult {
+    if let Some(Process { id, program, .. }) = holders.iter().find(|process| process.is_keyward) {
+        return Ok(format!("{address} is held by {program}, process {id}"));
+    }
+    let Some(Process { id, program, .. }) = holders.first() else {
+        return Err(Problem::skipped(format!(
+            "{address} is held by a process{user} that this user cannot see; run keyward doctor as root"
+        )));
+    };
+    let found = format!("{address} is held by {program}, process {id}{user}");
+    Err(Problem::new(ErrorCode::AddressInUse, found).fix(fix))
+}
+
 /// Binds without listening, so that nobody can connect, and closes the socket.
 fn bind(address: SocketAddr) -> Result<(), Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -139,10 +166,28 @@ fn listening() -> Vec<ListeningSocket> {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().flat_map(|path| sockets::parse(&read(path))).collect()
 }
 
-/// Returns true if a process has a socket open; `None` if its descriptors may not be read.
-fn has_socket(pid: u32, inode: u64) -> Option<bool> {
-    let wanted = format!("socket:[{inode}]");
-    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    let links = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    Some(links.into_iter().any(|link| link.to_str() == Some(&wanted)))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::check_result::{CheckStatus, Progress, Steps};
+
+    #[test]
+    fn an_address_of_an_agent_that_cannot_be_asked_is_judged_by_the_program_that_holds_it() {
+        let process = |program: &str| Process { id: 7, program: program.to_owned(), is_keyward: program == "keyward" };
+        let check = |holders: &[Process], wanted: (CheckStatus, &str)| {
+            let mut steps = Steps::new("listener", None, &Progress::default());
+            steps.note("address", judge_processes("127.0.0.1:8500", " of user root", holders, "ss".to_owned()));
+            let results = steps.into_results();
+            assert_eq!((results[0].status, results[0].found.as_str()), wanted);
+        };
+        check(
+            &[process("systemd"), process("keyward")],
+            (CheckStatus::Ok, "127.0.0.1:8500 is held by keyward, process 7"),
+        );
+        let other = "127.0.0.1:8500 is held by consul, process 7 of user root";
+        check(&[process("consul")], (CheckStatus::Failed, other));
+        let unseen =
+            "127.0.0.1:8500 is held by a process of user root that this user cannot see; run keyward doctor as root";
+        check(&[], (CheckStatus::Skipped, unseen));
+    }
 }

@@ -15,6 +15,7 @@ mod needs;
 // 1: the machine
 mod access;
 mod unit_files;
+mod processes;
 mod running_agent;
 
 // 2: checks of one kind

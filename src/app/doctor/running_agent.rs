@@ -25,10 +25,23 @@ pub(crate) struct AgentContact {
 pub(crate) enum AgentProcess {
     /// No agent answers.
     NotRunning,
+    /// It cannot be asked: the configuration has no local API, or that refuses this caller.
+    NotAsked,
     /// An agent answers on TCP, which does not tell its process.
     Unknown,
     /// Process id.
     Id(u32),
+}
+
+impl AgentProcess {
+    /// Returns the process by the response of [`query`]; `None` for a configuration without a local API.
+    pub(crate) fn from_response(response: Option<&Result<Option<RunningAgent>, Problem>>) -> Self {
+        match response {
+            Some(Ok(Some(agent))) => agent.process,
+            Some(Ok(None)) => Self::NotRunning,
+            Some(Err(_)) | None => Self::NotAsked,
+        }
+    }
 }
 
 /// Status and metrics of a running agent.
@@ -104,23 +117,29 @@ async fn peer_of(path: &Path) -> Option<u32> {
     u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
 }
 
-/// Notes whether an agent runs, its release, and each of its components that is not ready.
-pub(crate) fn note(found: &Result<Option<RunningAgent>, Problem>, steps: &mut Steps) {
+/// Notes whether an agent runs, its release, and each of its components that is not ready. `None` stands for a configuration
+/// without a local API.
+pub(crate) fn note(found: Option<&Result<Option<RunningAgent>, Problem>>, steps: &mut Steps) {
     let agent = match found {
-        Ok(Some(agent)) => agent,
-        Ok(None) => {
+        Some(Ok(Some(agent))) => agent,
+        Some(Ok(None)) => {
             steps.note("status", Err(Problem::skipped("no agent is running; the other checks do without")));
             return;
         }
-        Err(problem) => {
+        Some(Err(problem)) => {
             steps.note("status", Err(problem.clone()));
+            return;
+        }
+        None => {
+            let found = "the configuration has no local API to ask; the other checks do without";
+            steps.note("status", Err(Problem::skipped(found)));
             return;
         }
     };
     let ready = agent.status["ready"] == true;
     let process = match agent.process {
         AgentProcess::Id(pid) => format!(" as process {pid}"),
-        AgentProcess::NotRunning | AgentProcess::Unknown => String::new(),
+        AgentProcess::NotRunning | AgentProcess::NotAsked | AgentProcess::Unknown => String::new(),
     };
     let components = agent.status["components"].as_object();
     let missing = components.into_iter().flatten().filter(|(_, component)| component["ready"] == false);
@@ -134,7 +153,14 @@ pub(crate) fn note(found: &Result<Option<RunningAgent>, Problem>, steps: &mut St
     }
     if let Some(error) = agent.status["reload_error"].as_str() {
         let found = format!("the last reload failed, the configuration before it is in force: {error}");
-        steps.note("reload", Err(Problem::new(None, found).fix("keyward check --host, then systemctl reload keyward")));
+        // A process cannot get back the rights that it gave up for its sandbox.
+        let needs_restart = error.contains("systemctl restart");
+        let fix = if needs_restart {
+            "systemctl restart keyward"
+        } else {
+            "keyward check --host, then systemctl reload keyward"
+        };
+        steps.note("reload", Err(Problem::new(None, found).fix(fix)));
     }
     if let Some(result) = judge_sandbox(&agent.status["sandbox"]) {
         steps.note("sandbox", result);
@@ -182,52 +208,4 @@ fn compare_versions(theirs: &str) -> StepResult {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::app::check_result::{CheckStatus, Progress};
-
-    #[test]
-    fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() {
-        let status = serde_json::json!({
-            "version": "0.0.1", "ready": false, "reload_error": "line 3",
-            "components": {
-                "session/web": { "ready": false, "required": true, "reason": "login refused", "code": "KW-1102" },
-                "sink/token": { "ready": false, "required": false, "reason": "no token" },
-                "listener/api": { "ready": true, "required": true },
-            },
-        });
-        let agent = RunningAgent { process: AgentProcess::Id(7), status, metrics: String::new() };
-        let mut steps = Steps::new("agent", None, &Progress::default());
-        note(&Ok(Some(agent)), &mut steps);
-        let results = steps.into_results();
-        let found: Vec<_> = results.iter().map(|it| (it.status, it.code.map(ErrorCode::number))).collect();
-        let (failed, warning) = (CheckStatus::Failed, CheckStatus::Warning);
-        assert_eq!(found, [(failed, Some(1102)), (warning, Some(1804)), (failed, None), (warning, Some(1910))]);
-    }
-
-    #[test]
-    fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
-        let check = |sandbox: Value, wanted: Option<Result<&str, &str>>| {
-            let mut steps = Steps::new("agent", None, &Progress::default());
-            if let Some(result) = judge_sandbox(&sandbox) {
-                steps.note("sandbox", result);
-            }
-            let results = steps.into_results();
-            let text = |it: &'_ crate::app::check_result::CheckResult| match it.status {
-                CheckStatus::Ok => Ok(it.found.clone()),
-                _ => Err(it.found.clone()),
-            };
-            let found = results.first().map(text);
-            assert_eq!(found, wanted.map(|wanted| wanted.map(str::to_owned).map_err(str::to_owned)), "{sandbox}");
-        };
-        let sandbox = |mode: &str, missing: &[&str]| serde_json::json!({ "mode": mode, "parts": ["files", "ports"], "missing": missing });
-        check(Value::Null, None);
-        check(sandbox("enforce", &[]), Some(Ok("the agent's sandbox is complete: files, ports")));
-        let mut denied = sandbox("enforce", &[]);
-        denied["denied_replacements"] = serde_json::json!(["/tmp/a", "/tmp/b"]);
-        check(denied, Some(Err("the agent's sandbox denies files that replace these: /tmp/a, /tmp/b")));
-        check(sandbox("best_effort", &["a", "b"]), Some(Err("the agent's sandbox is incomplete: a; b")));
-        let off = "the agent runs without its sandbox (agent.sandbox is \"off\")";
-        check(sandbox("off", &[]), Some(Err(off)));
-    }
-}
+mod tests;

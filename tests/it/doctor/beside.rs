@@ -54,6 +54,45 @@ fn a_running_agent_is_asked_and_not_disturbed() {
 }
 
 #[test]
+fn services_without_a_local_api_are_healthy_while_they_hold_their_own_addresses() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        let acl = format!("[acl]\nlisten = \"tcp://127.0.0.1:8500\"\ndata_dir = \"{FOLDER}/state/access\"\n");
+        let token = site.world.platform.faults().mint("doctor").token;
+        let token_file = format!("{FOLDER}/out/platform.token");
+        std::fs::write(&token_file, token.expose_secret()).unwrap();
+        std::fs::set_permissions(&token_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let gateway = format!(
+            "[gateway]\nupstream = \"{}\"\nlisten = [\"tcp://127.0.0.1:8800\", \"unix://{FOLDER}/gateway.sock\"]\n\
+             token_file = \"{token_file}\"\nlocal_token_file = \"{FOLDER}/state/gateway.token\"\n",
+            site.world.platform.url().trim_end_matches('/')
+        );
+        let addresses = ["127.0.0.1:8800", "/run/site/gateway.sock"];
+        for (text, addresses) in [(acl, &["127.0.0.1:8500"][..]), (gateway, &addresses)] {
+            site.write(&text);
+            let folder = tempfile::tempdir().unwrap();
+            let agent = Binary::start(&["run", "--config", CONFIG], &[], folder.path());
+            eventually(Duration::from_secs(30), || {
+                let output = agent.output();
+                if output.contains("agent.ready") { Ok(()) } else { Err(output) }
+            });
+            let (code, report) = site.doctor(&[]);
+            assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
+            for address in addresses {
+                let held = format!("{address} is held by keyward, process {}", agent.id());
+                assert!(report.to_string().contains(&held), "{held}: {report:#}");
+            }
+            assert!(report.to_string().contains("the configuration has no local API to ask"), "{report:#}");
+            agent.stop();
+        }
+        let _holder = TcpListener::bind("127.0.0.1:8800").unwrap();
+        let (code, report) = site.doctor(&[]);
+        let codes: Vec<String> = problems(&report).into_iter().map(|(code, _)| code).collect();
+        assert_eq!((code, codes), (1, vec!["KW-1501".to_owned()]), "{report:#}");
+    });
+}
+
+#[test]
 fn all_checks_end_within_ten_seconds_where_nothing_responds() {
     in_a_network_of_its_own(|| {
         let site = Site::start();
