@@ -60,7 +60,10 @@ impl FileJudge<'_> {
             }
             (PathAccess::Private, Operation::WriteIn) => {
                 let found = format!("{key}: {setting} of {unit} gives the agent a {shown} that no other process sees");
-                Some(Problem::new(ErrorCode::SandboxHidden, found).fix("name a path below /run/keyward"))
+                // The service manager empties /run/keyward when the service stops.
+                let is_kept = matches!(key, "agent.state_dir" | "acl.data_dir") || key.starts_with("audit.");
+                let folder = if is_kept { "/var/lib/keyward" } else { "/run/keyward" };
+                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(format!("name a path below {folder}")))
             }
             (PathAccess::Private | PathAccess::Hidden, _) => {
                 let found = format!("{key}: {setting} of {unit} hides {shown} from the agent");

@@ -55,7 +55,8 @@ impl ServiceUnit {
         for (setting, path) in self.rules.required() {
             if matches!(path.try_exists(), Ok(false)) && !self.rules.is_created(path) {
                 let found = format!("{setting} of {} does not exist, so that the unit does not start", self.name);
-                let fix = format!("install -d {}, or write - before the path", path.display());
+                let create = create_advice(setting, path);
+                let fix = format!("{create}, or write - before the path");
                 problems.push(Problem::new(ErrorCode::UnitSettings, found).fix(fix));
             }
         }
@@ -204,10 +205,37 @@ impl ServiceUnit {
     }
 }
 
+/// Returns how to create the path of a setting, such as `ReadWritePaths=/srv`. A folder in the place of a program would keep the
+/// program from being installed there.
+fn create_advice(setting: &str, path: &Path) -> String {
+    let shown = path.display();
+    match setting.split_once('=').map(|(key, _)| key) {
+        Some("ExecPaths" | "NoExecPaths") => format!("install the program {shown}"),
+        Some("ReadWritePaths") => format!("install -d {shown}"),
+        _ => format!("create {shown}"),
+    }
+}
+
 /// Returns the configurations that a command line of a unit names by `--config` or `-c`.
 fn named_configs(line: &str) -> Vec<String> {
     let words = split_unit_words(line);
     let separate = words.windows(2).filter(|pair| pair[0] == "--config" || pair[0] == "-c").map(|pair| pair[1].clone());
     let joined = words.iter().filter_map(|word| word.strip_prefix("--config=").map(str::to_owned));
     separate.chain(joined).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_path_is_created_as_what_its_setting_is_about() {
+        for (setting, wanted) in [
+            ("ExecPaths=/usr/bin/keyward", "install the program /usr/bin/keyward"),
+            ("ReadWritePaths=/usr/bin/keyward", "install -d /usr/bin/keyward"),
+            ("BindReadOnlyPaths=/usr/bin/keyward", "create /usr/bin/keyward"),
+        ] {
+            assert_eq!(create_advice(setting, Path::new("/usr/bin/keyward")), wanted);
+        }
+    }
 }

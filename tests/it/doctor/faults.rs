@@ -29,7 +29,7 @@ const fn of_unit(name: &'static str, drop_in: &'static str, code: &'static str) 
 }
 
 /// Each gives findings with its code and none with another.
-const FAULTS: [Fault; 23] = [
+const FAULTS: [Fault; 25] = [
     configured("a misspelt key", "mode = \"0640\"", "mood = \"0640\"", "KW-1003"),
     configured("a folder that is missing", "site/out/token", "site/missing/token", "KW-1011"),
     configured(
@@ -76,6 +76,8 @@ const FAULTS: [Fault; 23] = [
         "ExecReload=/usr/bin/keyward check -c /run/other.toml",
         "KW-1912",
     ),
+    of_unit("a program that is not installed", "ExecPaths=/run/site/no-such-program", "KW-1912"),
+    of_unit("state in a folder that is empty at each start", "TemporaryFileSystem=/run/site/state", "KW-1902"),
     Fault {
         name: "a folder that the user may not write",
         change: NO_CHANGE,
@@ -101,6 +103,15 @@ fn every_seeded_fault_gives_its_finding_and_a_clean_machine_none() {
             expect(&site, name, args, code);
         }
         site.write(&site.text);
+        // A remedy keeps what the fault would lose.
+        for (drop_in, remedy) in [
+            ("TemporaryFileSystem=/run/site/state", "name a path below /var/lib/keyward"),
+            ("ExecPaths=/run/site/no-such-program", "install the program /run/site/no-such-program, or"),
+        ] {
+            site.write_drop_in(drop_in);
+            let found = problems(&site.doctor(&[]).1);
+            assert!(found.iter().all(|(_, text)| text.contains(remedy)), "{drop_in}: {found:#?}");
+        }
         site.write_drop_in("");
         clean();
     });
