@@ -181,6 +181,8 @@ pub(super) fn parse_error(
     }
     match status.as_u16() {
         401 | 403 | 404 if message.contains("Supplied token does not exist") => AclClientError::Unauthenticated,
+        // The call that failed is a login, to which the token is of no use.
+        403 if message.contains("ACL not found: auth method") => AclClientError::NotFound { text: text() },
         403 if message.contains("ACL not found") => AclClientError::Unauthenticated,
         403 => AclClientError::PermissionDenied(PermissionDenial::parse(&message)),
         404 => AclClientError::NotFound { text: text() },

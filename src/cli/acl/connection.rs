@@ -49,6 +49,9 @@ pub(super) struct Service {
     format: Format,
     /// The arguments that lead another command to the same place, without the token.
     flags: String,
+    token_use: TokenUse,
+    /// True if the server is on this machine.
+    pub(super) is_local: bool,
 }
 
 /// The token that a command asks with.
@@ -87,6 +90,10 @@ impl Connection {
         };
         let ca_file = self.ca_file.or_else(|| variable("KEYWARD_ACL_CA_FILE").map(PathBuf::from));
         let namespace = self.namespace.or_else(|| variable("KEYWARD_ACL_NAMESPACE").cloned());
+        let is_local = match &at {
+            ServerAddress::Unix(_) => true,
+            ServerAddress::Url(url) => client::is_loopback(url),
+        };
         let mut flags = format!(" --address {}", describe_address(&at));
         flags.extend(ca_file.iter().map(|path| format!(" --ca-file {}", path.display())));
         flags.extend(namespace.iter().map(|name| format!(" --namespace {name}")));
@@ -104,7 +111,7 @@ impl Connection {
         };
         let client =
             AclClient::new(&AclClientOptions { http, token, namespace }).map_err(|error| Failure::local(&error))?;
-        Ok(Service { client, format: self.format, flags })
+        Ok(Service { client, format: self.format, flags, token_use, is_local })
     }
 }
 
@@ -134,7 +141,7 @@ impl Service {
     /// Adds advice to a failure, if there is any.
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         match failure.exit {
-            Exit::Denied if failure.unknown_token && !self.client.has_token() => {
+            Exit::Denied if failure.unknown_token && self.token_use == TokenUse::Given && !self.client.has_token() => {
                 let hint = "say --token-file FILE, or set KEYWARD_ACL_TOKEN_FILE or KEYWARD_ACL_TOKEN";
                 Failure { text: format!("no token was given: {hint}"), ..failure }
             }

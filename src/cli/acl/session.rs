@@ -1,5 +1,7 @@
 //! `keyward acl bootstrap`, `login`, `logout` and `whoami`.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -10,10 +12,12 @@ use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
 use super::templated::assignment;
 use super::{output, token_output};
 use crate::acl::client;
-use crate::acl::client::{NamespaceDefaults, QueryOptions};
+use crate::acl::client::{AclClientError, NamespaceDefaults, QueryOptions};
 use crate::acl::model::id::Id;
 use crate::atomic_file;
 use crate::cli::{note, say};
+use crate::clock::Clock;
+use crate::http::client::TransportError;
 use crate::secret_string::SecretString;
 use crate::time_format::format_seconds;
 
@@ -49,7 +53,7 @@ impl Bootstrap {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
         let given = self.secret_file.as_ref().map(SecretInput::secret).transpose()?;
         let Some(path) = &self.hand_over.out else {
-            let token = service.client.bootstrap(given).await?;
+            let token = create_first(service, given).await?;
             token_output::token(service, &token, &SecretDisplay::Plain(secret_of(&token)?), None);
             return Ok(());
         };
@@ -62,7 +66,7 @@ impl Bootstrap {
             return Err(Failure::new(crate::cli::Exit::Failed, text));
         }
         secret_output::write(path, &secret)?;
-        match service.client.bootstrap(Some(secret)).await {
+        match create_first(service, Some(secret)).await {
             Ok(token) => {
                 token_output::token(service, &token, &SecretDisplay::InFile(path.clone()), None);
                 Ok(())
@@ -84,6 +88,30 @@ impl Bootstrap {
         }
     }
 }
+
+/// Makes the first token. A server on this machine that does not listen yet may just have been started, and is waited for.
+async fn create_first(service: &Service, secret: Option<SecretString>) -> Result<client::Token, AclClientError> {
+    for attempt in 0..START_ATTEMPTS {
+        match service.client.bootstrap(secret.clone()).await {
+            Err(AclClientError::Transport(TransportError::Connect { cause, .. }))
+                if service.is_local && NOT_LISTENING.iter().any(|text| cause.contains(text)) => {}
+            outcome => return outcome,
+        }
+        if attempt == 0 {
+            let seconds = (START_PAUSE * START_ATTEMPTS).as_secs();
+            note(&format!("no server answers at {} yet; trying for {seconds} s", service.client.server()));
+        }
+        Clock::System.sleep(START_PAUSE).await;
+    }
+    service.client.bootstrap(secret).await
+}
+
+/// Number of calls to a server that starts, and the pause after each.
+const START_ATTEMPTS: u32 = 25;
+const START_PAUSE: Duration = Duration::from_millis(200);
+
+/// Causes of an address without a server, and of a socket that does not exist: nothing was sent.
+const NOT_LISTENING: [&str; 2] = ["Connection refused", "No such file or directory"];
 
 impl Login {
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
@@ -160,9 +188,9 @@ async fn namespace_defaults(service: &Service, token: &client::Token) -> Result<
     let namespace = token.namespace.as_deref().unwrap_or("default");
     match service.client.read_namespace(namespace, &QueryOptions::default()).await {
         Ok(read) => Ok(Some(read.value.acls)),
-        Err(client::AclClientError::PermissionDenied(_)) => Ok(None),
+        Err(AclClientError::PermissionDenied(_)) => Ok(None),
         // A server without namespaces has no defaults of theirs.
-        Err(client::AclClientError::NotSupported { .. } | client::AclClientError::NotFound { .. }) => {
+        Err(AclClientError::NotSupported { .. } | AclClientError::NotFound { .. }) => {
             Ok(Some(NamespaceDefaults::default()))
         }
         Err(error) => Err(error.into()),

@@ -307,6 +307,8 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     assert!(own.code == 0 && own.error.contains("may not read its namespace"), "{own:?}");
     let nobody = acl(&service.url, "", "whoami", "").await;
     assert!(nobody.code == 6 && nobody.error.starts_with("error: no token was given: say --token-file"), "{nobody:?}");
+    let unknown = acl(&service.url, "", "login --method ci --bearer-token-file -", "header.payload.signature").await;
+    assert!(unknown.code == 8 && unknown.error.contains("auth method \"ci\" does not exist"), "{unknown:?}");
 
     let gone = acl(&service.url, &service.root, "namespace delete team-1", "").await;
     assert!(gone.code == 0 && gone.out == "namespace team-1 is deleted\n" && gone.error.contains("in the background"));

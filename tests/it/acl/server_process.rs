@@ -81,6 +81,24 @@ fn bootstrap_works_while_the_token_file_variable_is_set() {
 }
 
 #[test]
+fn bootstrap_waits_for_a_server_on_this_machine_that_starts_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = format!("unix://{}/access.sock", folder.path().display());
+    let root = folder.path().join("root.token").display().to_string();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| run(&["acl", "bootstrap", "--address", &socket, "--out", &root], &[]));
+        // The secret is written before the first call.
+        eventually(Duration::from_secs(10), || if Path::new(&root).exists() { Ok(()) } else { Err(root.clone()) });
+        let (service, _) = serve(folder.path(), &socket, &[]);
+        let (code, out, error) = waiting.join().unwrap();
+        assert_eq!(code, 0, "{out}{error}");
+        let (code, _, error) = run(&["acl", "whoami", "--address", &socket, "--token-file", &root], &[]);
+        assert_eq!(code, 0, "{error}");
+        assert_eq!(service.stop().0.code(), Some(0));
+    });
+}
+
+#[test]
 fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix://{}/access.sock", folder.path().display());

@@ -17,6 +17,8 @@ fn texts_of_all_servers_map_to_the_same_errors() {
     };
     check(403, "ACL not found", "Unauthenticated");
     check(403, "rpc error making call: rpc error making call: ACL not found", "Unauthenticated");
+    check(403, "ACL not found: auth method \"ci\" does not exist", "NotFound");
+    check(403, "rpc error making call: ACL not found: auth method \"ci\" not found", "NotFound");
     check(404, "Supplied token does not exist", "Unauthenticated");
     check(401, "Supplied token does not exist", "Unauthenticated");
     check(403, "Permission denied", "PermissionDenied");
