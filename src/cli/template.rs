@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::agent_client::ProxyEndpoint;
-use super::{ConfigFiles, Exit, print, say_code, say_error};
+use super::{ConfigFiles, Exit, emulated, print, say_code, say_error};
 use crate::agent::templates::TemplateSource;
 use crate::app::one_shot;
 use crate::app::one_shot_render::{OneShotReader, RenderError};
 use crate::command::EnvVars;
-use crate::config::{self, Environment, Purpose, Session};
+use crate::config::{Environment, Purpose, Session};
 use crate::error_code::ErrorCode;
 use crate::secret;
 
@@ -66,7 +66,7 @@ impl Try {
         crate::os::forbid_core_dumps()?;
         let environment = Environment::current();
         let purpose = if self.login { Purpose::Run } else { Purpose::Check };
-        let outcome = config::load(&self.files.config, &environment, purpose);
+        let outcome = emulated::load(&self.files.config, purpose)?;
         let Some(config) = &outcome.config else {
             for error in &outcome.errors {
                 say_error(&error.to_string());

@@ -60,7 +60,8 @@ impl Places {
             ("TF_CLI_CONFIG_FILE", self.terraform.display().to_string()),
         ];
         let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
-        let mut text = String::new();
+        let mut text =
+            "# For commands with the configuration of keyward dev; another one meets the real Azure\n".to_owned();
         for (name, value) in variables {
             let _ = writeln!(text, "export {name}={}", quote(&value));
         }

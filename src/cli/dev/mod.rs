@@ -32,7 +32,7 @@ enum Command {
     /// End one fault, or all
     #[command(after_help = "Examples:\n  keyward dev heal\n  keyward dev heal server")]
     Heal(faults::Heal),
-    /// Print the variables with which every other command works against it
+    /// Print the variables with which the other commands work against it, with its own configuration
     #[command(after_help = "Example:\n  eval \"$(keyward dev env)\"")]
     Env,
 }

@@ -84,6 +84,19 @@ fn every_other_command_works_against_it_with_its_variables() {
 }
 
 #[tokio::test]
+    let template = show.dir.join("app.tmpl");
+    std::fs::write(&template, "{{ with secret \"secret/data/example\" }}{{ .Data.data.greeting }}{{ end }}\n").unwrap();
+    for more in ["", " --login"] {
+        let rendered = show.run(&format!("template try DIR/app.tmpl --session workload{more}"), 0);
+        assert_eq!(rendered, "hello from the emulated Vault\n", "{more}");
+    }
+    let names = "is needed: the agent serves instance, workload [KW-1806]";
+    assert!(show.run("token", 1).contains(&format!("error: --session {names}")));
+    let retried = show.run("retry", 1);
+    assert!(
+        retried.contains("SESSION is needed, as in `keyward retry NAME`") && retried.contains("[KW-1806]"),
+        "{retried}"
+    );
 async fn the_printed_pages_open_with_the_printed_key_and_show_every_part() {
     let show = Show::start();
     let screen = show.dev.output();
