@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::{Exit, Format, say, say_code, say_error};
 use crate::error_code::ErrorCode;
+use crate::http::client::TransportError;
 use crate::time_format::format_duration;
 
 /// Print the token that the running agent serves.
@@ -78,6 +79,10 @@ impl Token {
                 response => break response,
             }
         };
+        if let Some(names) = sessions_to_choose(&response) {
+            say_code(ErrorCode::UnknownSession, &format!("--session is needed: the agent serves {names}"));
+            return Ok(Exit::Failed);
+        }
         let response = match agent.expect(response) {
             Ok(response) => response,
             Err(exit) => return Ok(exit),
@@ -103,6 +108,11 @@ impl Retry {
         {
             say_error(reason);
         }
+        if let Some(names) = sessions_to_choose(&response) {
+            let line = format!("SESSION is needed, as in `keyward retry NAME`: the agent serves {names}");
+            say_code(ErrorCode::UnknownSession, &line);
+            return Exit::Failed;
+        }
         match agent.expect(response) {
             Ok(_) => {
                 say("there is a token");
@@ -111,6 +121,13 @@ impl Retry {
             Err(exit) => exit,
         }
     }
+}
+
+/// Returns the names of the agent's sessions, if the request names none of them and there are several.
+fn sessions_to_choose(response: &Result<(StatusCode, Value), TransportError>) -> Option<&str> {
+    let Ok((StatusCode::BAD_REQUEST, body)) = response else { return None };
+    let (_, names) = body["errors"][0].as_str()?.split_once("name a session, ?session=NAME; this listener serves ")?;
+    Some(names)
 }
 
 /// More than the agent waits for a login.
