@@ -96,19 +96,24 @@ impl Fault {
                     ("keyward check --online", "the step `tcp` fails, with a code for `keyward explain`"),
                     (
                         "keyward status",
-                        "within 40 s session workload and the template are AT RISK, then DOWN; the other session is well",
+                        "within 40 s session workload is AT RISK, after its token's end DOWN with its sink; the template stays AT RISK",
                     ),
                 ],
-                end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry`",
+                end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry workload`",
+                healed: "keyward logs in by itself; `keyward retry workload` does it now, and `keyward status` shows it",
             },
             Self::Cloud => FaultGuide {
                 broken: "the emulated Azure accepts no connections",
                 look: &[
                     ("keyward login --session instance", "no identity token: the metadata service cannot be reached"),
                     ("keyward token --session instance", "served until the token ends, within two minutes"),
-                    ("keyward status", "session instance fails at its next login"),
+                    (
+                        "keyward status",
+                        "each session fails at its next login: instance within two minutes, workload within five",
+                    ),
                 ],
-                end: "keyward dev heal cloud; keyward then logs in by itself, or at once after `keyward retry`",
+                end: "keyward dev heal cloud; keyward then logs in by itself, or at once after `keyward retry SESSION`",
+                healed: BOTH_HEALED,
             },
             Self::Clock => FaultGuide {
                 broken: "the clocks of the emulated Azure and Vault are an hour ahead",
@@ -120,6 +125,7 @@ impl Fault {
                     ("keyward status", "the sessions fail at their next login, and serve their tokens until then"),
                 ],
                 end: "keyward dev heal clock",
+                healed: BOTH_HEALED,
             },
             Self::Audience => FaultGuide {
                 broken: "the emulated Azure issues tokens for another audience",
@@ -131,6 +137,7 @@ impl Fault {
                     ("keyward check --online", "the same for each session"),
                 ],
                 end: "keyward dev heal audience; on a real machine: the same `resource` at the server and in keyward",
+                healed: BOTH_HEALED,
             },
             Self::Token => FaultGuide {
                 broken: "the emulated Vault has revoked every token, so that of session workload is dead",
@@ -141,7 +148,8 @@ impl Fault {
                     ),
                     ("keyward status", "session workload has logged in again"),
                 ],
-                end: "nothing: the next use of the token, or its next check within 30 s, ends it",
+                end: "by itself: keyward logs in again at the next use of the token, or at its next check within 30 s",
+                healed: "nothing was to be done: keyward logs in again by itself, and `keyward status` shows it",
             },
             Self::Platform => FaultGuide {
                 broken: "the emulated HCP Terraform has revoked the platform token",
@@ -153,6 +161,7 @@ impl Fault {
                     ),
                 ],
                 end: "keyward dev heal platform, which writes a new token into the file; a call that waits goes on then",
+                healed: "the gateway reads the new platform token by itself; `keyward check --online` tries it",
             },
         }
     }
@@ -167,7 +176,13 @@ pub(crate) struct FaultGuide {
     pub look: &'static [(&'static str, &'static str)],
     /// How it ends.
     pub end: &'static str,
+    /// The recovery after `keyward dev heal`.
+    pub healed: &'static str,
 }
+
+/// Text after the end of a fault that both sessions had.
+pub(crate) const BOTH_HEALED: &str = "keyward logs in by itself; `keyward retry instance` and `keyward retry workload` do it now, and \
+                                      `keyward status` shows it";
 
 /// Switches faults of a running `keyward dev`.
 #[derive(Debug)]
@@ -243,6 +258,9 @@ mod tests {
             assert!(!fault.breaking().is_empty() && !guide.look.is_empty(), "{fault:?}");
             let heals = format!("keyward dev heal {}", fault.name());
             assert_eq!(guide.end.contains(&heals), !fault.healing().is_empty(), "{fault:?}");
+            for text in [guide.end, guide.healed] {
+                assert!(!text.contains("retry`"), "the sessions are two: {text}");
+            }
             assert_eq!(
                 fault.to_possible_value().map(|value| value.get_name().to_owned()),
                 Some(fault.name().to_owned())

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::app::dev::Places;
-use crate::app::dev::faults::{Fault, FaultSwitch};
+use crate::app::dev::faults::{BOTH_HEALED, Fault, FaultSwitch};
 use crate::cli::{Exit, print, say};
 
 /// Break something.
@@ -47,7 +47,7 @@ impl Heal {
             block_on(switch.heal(fault))?;
             say(&format!("healed: {}", fault.name()));
         }
-        say("keyward logs in by itself; `keyward retry` does it now, and `keyward status` shows it");
+        say(self.fault.map_or(BOTH_HEALED, |fault| fault.guide().healed));
         Ok(Exit::Ok)
     }
 }

@@ -130,7 +130,13 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
         told
     };
     let heals = |fault: &str| {
-        assert!(show.run(&format!("dev heal {fault}"), 0).contains(&format!("healed: {fault}\n")));
+        let told = show.run(&format!("dev heal {fault}"), 0);
+        assert!(told.contains(&format!("healed: {fault}\n")), "{told}");
+        // Each command that is advised works as it is written.
+        for (_, rest) in told.match_indices("`keyward ").map(|(at, _)| told[at + 1..].split_once(' ').unwrap()) {
+            let command = rest.split('`').next().unwrap();
+            assert_ne!(show.try_run(command).0, 1, "{command}: {told}");
+        }
     };
     breaks("server");
     assert!(show.run("check --online", 2).contains("session workload: tcp FAILED"));
