@@ -147,6 +147,8 @@ path = "{terraform}"
 
 [agent]
 state_dir = "{dir}/state"
+# The emulators in this process need more rights than the agent.
+sandbox = "off"
 "#,
         access = places.access.replace("http://", "tcp://"),
         access_url = places.access,

@@ -79,11 +79,11 @@ fn every_other_command_works_against_it_with_its_variables() {
     );
     let diagnosed = show.run("doctor", 0);
     assert!(diagnosed.contains("ok      session workload: revocation: the token is revoked"), "{diagnosed}");
+    assert!(!diagnosed.contains("FAILED"), "{diagnosed}");
+    let config = std::fs::read_to_string(show.dir.join("keyward.toml")).unwrap();
+    assert!(config.contains("\nsandbox = \"off\"\n"), "the doctor's remedy names it: {config}");
     show.run("retry workload", 0);
     show.run("healthcheck", 0);
-}
-
-#[tokio::test]
     let template = show.dir.join("app.tmpl");
     std::fs::write(&template, "{{ with secret \"secret/data/example\" }}{{ .Data.data.greeting }}{{ end }}\n").unwrap();
     for more in ["", " --login"] {
@@ -97,6 +97,9 @@ fn every_other_command_works_against_it_with_its_variables() {
         retried.contains("SESSION is needed, as in `keyward retry NAME`") && retried.contains("[KW-1806]"),
         "{retried}"
     );
+}
+
+#[tokio::test]
 async fn the_printed_pages_open_with_the_printed_key_and_show_every_part() {
     let show = Show::start();
     let screen = show.dev.output();
