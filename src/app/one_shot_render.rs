@@ -25,6 +25,8 @@ pub(crate) struct OneShotReader {
     upstream: ServerClient,
     token: Option<ClientToken>,
     namespace: Option<String>,
+    /// Peer of the requests, in words.
+    peer: &'static str,
 }
 
 impl OneShotReader {
@@ -48,13 +50,23 @@ impl OneShotReader {
         };
         let options = server_client::ServerClientOptions { client, ..session.upstream.clone() };
         let token = key.map(|key| ClientToken::parse(key).context("the listener's key is not valid in a header"));
-        Ok(Self { upstream: ServerClient::build(&options)?, token: token.transpose()?, namespace: None })
+        Ok(Self {
+            upstream: ServerClient::build(&options)?,
+            token: token.transpose()?,
+            namespace: None,
+            peer: "the agent's API proxy",
+        })
     }
 
     /// Creates a reader with the token of a separate login.
     pub(crate) fn with_login(session: &Session, logged_in: &LoggedIn) -> Self {
         let token = Some(logged_in.token.secret.clone());
-        Self { upstream: logged_in.upstream().clone(), token, namespace: session.login.namespace.clone() }
+        Self {
+            upstream: logged_in.upstream().clone(),
+            token,
+            namespace: session.login.namespace.clone(),
+            peer: "the server",
+        }
     }
 
     /// Reads one secret.
@@ -97,7 +109,9 @@ impl OneShotReader {
         match self.upstream.request_secret(self.token.as_ref(), request, self.namespace.as_deref()).await {
             Ok(response) => Ok(Resolved::Secret(Arc::new(response))),
             Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Unreachable(error)),
-            Err(error) if error.verdict() == TokenVerdict::Unavailable => Err(RenderError::Unavailable(error)),
+            Err(error) if error.verdict() == TokenVerdict::Unavailable => {
+                Err(RenderError::Unavailable { peer: self.peer, source: error })
+            }
             Err(error) => {
                 let gone = matches!(error, CallError::Status { status: 404, .. });
                 let what = if gone { "is not there" } else { "cannot be had" };
@@ -116,7 +130,12 @@ pub(crate) enum RenderError {
     /// No agent or server answers.
     #[error(transparent)]
     Unreachable(CallError),
-    /// The server or the way to it is in trouble.
-    #[error("the server does not respond as expected")]
-    Unavailable(#[source] CallError),
+    /// The server or the way to it is in trouble, or the session of the API proxy has no token.
+    #[error("{peer} does not respond as expected")]
+    Unavailable {
+        /// Peer of the request, in words.
+        peer: &'static str,
+        /// Its response, or that there was none.
+        source: CallError,
+    },
 }

@@ -141,7 +141,7 @@ pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
             say_error(&format!("{what}: no agent or server answers: {error}"));
             Exit::NotRunning
         }
-        RenderError::Unavailable(_) => {
+        RenderError::Unavailable { .. } => {
             say_error(&format!("{what}: {}", crate::error_chain::format_chain(error)));
             Exit::TryLater
         }

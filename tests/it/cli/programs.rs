@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 use serde_json::json;
 
 use crate::harness::agent::Agent;
@@ -19,15 +19,22 @@ fn start(world: &World) -> Agent {
         let body = json!({ "data": { "password": "canary-5ecret" } });
         assert!(request.json(&body).send().await.unwrap().status().is_success());
     });
-    let agent = Agent::ready(world, &[], |text| {
-        text + "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
-                [env_template.PASSWORD]\n\
-                contents = '{{ with secret \"secret/data/app\" }}{{ .Data.data.password }}{{ end }}'\n"
-    });
+    let agent = Agent::ready(world, &[], add_proxy);
+    wait_for_proxy(&agent);
+    agent
+}
+
+/// Adds the API proxy, and the variable that is read through it.
+fn add_proxy(text: String) -> String {
+    text + "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
+            [env_template.PASSWORD]\n\
+            contents = '{{ with secret \"secret/data/app\" }}{{ .Data.data.password }}{{ end }}'\n"
+}
+
+fn wait_for_proxy(agent: &Agent) {
     eventually(Duration::from_secs(20), || {
         if agent.path("proxy.sock").exists() { Ok(()) } else { Err(agent.binary.output()) }
     });
-    agent
 }
 
 #[test]
@@ -93,5 +100,21 @@ fn exec_runs_a_program_with_rendered_variables_and_returns_its_exit_code() {
         let (code, _, errors) = exec(&[], &["/nowhere/at/all"]);
         assert!(code == 127 && errors.contains("/nowhere/at/all"), "{errors}");
         assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
+    });
+}
+
+#[test]
+fn exec_names_the_agents_proxy_if_its_session_has_no_token() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+        let agent = Agent::start(&world, &[], add_proxy);
+        agent.logs("token.login.failed");
+        wait_for_proxy(&agent);
+        let config = agent.config.display().to_string();
+        let (code, output, errors) = run(&["exec", "--config", &config, "--", "/usr/bin/env"], &[]);
+        assert_eq!((code, output.as_str()), (75, ""), "{errors}");
+        let wanted = "PASSWORD: the agent's API proxy does not respond as expected: HTTP 503";
+        assert!(errors.contains(wanted), "{errors}");
     });
 }
