@@ -71,11 +71,25 @@ impl Aks {
                     ),
                 ),
             ],
-            last: format!(
-                "kubectl apply --namespace {0} -f keyward.yaml\nkubectl logs --namespace {0} deployment/{1} --container keyward --follow   # agent.ready once the token is written\n",
-                self.namespace, self.name
-            ),
+            last: self.image_advice()
+                + &format!(
+                    "kubectl apply --namespace {0} -f keyward.yaml\nkubectl logs --namespace {0} deployment/{1} --container keyward --follow   # agent.ready once the token is written\n",
+                    self.namespace, self.name
+                ),
         }
+    }
+
+    /// A comment about the images of the example that no flag has replaced, if there are any.
+    fn image_advice(&self) -> String {
+        let missing = [("--image", &self.image), ("--app-image", &self.app_image)];
+        let flags: Vec<&str> = missing.iter().filter(|(_, image)| image.is_none()).map(|(flag, _)| *flag).collect();
+        if flags.is_empty() {
+            return String::new();
+        }
+        format!(
+            "# first put your images into keyward.yaml in place of registry.example.com, or run this again with {}\n",
+            flags.join(" and ")
+        )
     }
 
     /// Puts names, identifiers, images and the configuration into the example.

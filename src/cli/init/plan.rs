@@ -98,7 +98,10 @@ impl Plan {
         text.push_str("sudo systemctl daemon-reload\n");
         text.push_str("sudo keyward check\n");
         if self.config.lines().all(|line| line != "[acl]") {
-            text.push_str("sudo -u keyward keyward check --online   # a login that is revoked at once\n");
+            let has_login = self.config.lines().any(|line| line.starts_with("[session."));
+            let tries =
+                if has_login { "a login that is revoked at once" } else { "the platform, and the owner of the token" };
+            let _ = writeln!(text, "sudo -u keyward keyward check --online   # {tries}");
         }
         text.push_str("sudo systemctl enable --now keyward\n");
         text.push_str(&self.last);

@@ -216,6 +216,19 @@ fn values_that_the_configuration_rejects_are_told_and_nothing_is_written() {
     assert_eq!(machine.files(), Vec::<String>::new());
 }
 
+#[test]
+fn the_online_check_of_a_gateway_is_announced_as_a_login_only_if_there_is_one() {
+    for (flags, has_login) in
+        [("", false), (" --server https://vault.example.com --role web --secret-path terraform/creds/ci", true)]
+    {
+        let (code, output, error) =
+            Machine::new().init(&format!("terraform --upstream https://tfe.example.com{flags}"));
+        assert_eq!(code, 0, "{error}");
+        let line = output.lines().find(|line| line.contains("check --online")).unwrap();
+        assert_eq!(line.contains("a login that is revoked at once"), has_login, "{line}");
+    }
+}
+
 /// The configuration in a manifest.
 fn embedded_config(manifest: &str) -> String {
     let (_, rest) = manifest.split_once("  keyward.toml: |\n").unwrap();
@@ -237,6 +250,8 @@ fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check
         );
         let (code, output, error) = run(&flags.split_whitespace().collect::<Vec<_>>(), &[]);
         assert_eq!(code, 0, "{error}");
+        let advice = "put your images into keyward.yaml in place of registry.example.com, or run this again with --image and --app-image";
+        assert_eq!(output.contains(advice), more.is_empty(), "{output}");
         let manifest = std::fs::read_to_string(folder.path().join("keyward.yaml")).unwrap();
         let example =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/kubernetes/sidecar.yaml"));
