@@ -12,7 +12,8 @@ use super::run::{enter_sandbox, inherited, runtime, start_log, stop_signals};
 use super::{Exit, LogChoice, say, say_error};
 use crate::app::sandbox::SandboxPlan;
 use crate::app::{App, ProcessSetup, Signals};
-use crate::config::{self, Config, Environment, SandboxMode};
+use crate::config::{self, Config, Diagnostic, Environment, SandboxMode};
+use crate::error_code::ErrorCode;
 
 /// Flag of the sandbox, for commands that read no configuration file.
 #[derive(Debug, Args)]
@@ -43,12 +44,35 @@ pub(super) fn load(
 ) -> Result<Standalone, Exit> {
     let outcome = config::load_section(section, settings, environment);
     for error in &outcome.errors {
-        say_error(&error.to_string());
+        say_error(&describe_error(error, section));
     }
     let plan = SandboxPlan::new(&outcome, &[], environment);
     let mut config = outcome.config.ok_or(Exit::Failed)?;
     config.agent.sandbox = sandbox.sandbox;
     Ok(Standalone { config, plan })
+}
+
+/// Flags whose names are not those of their settings.
+const FLAGS: [(&str, &str); 4] = [
+    ("tls_cert", "--tls-cert-file"),
+    ("tls_key", "--tls-key-file"),
+    ("data_dir", "--dir"),
+    ("local_token_file", "--dir"),
+];
+
+/// Formats an error with the flags in place of the settings that they became.
+fn describe_error(error: &Diagnostic, section: &str) -> String {
+    let Some(setting) = error.key.strip_prefix(section).and_then(|key| key.strip_prefix('.')) else {
+        return error.to_string();
+    };
+    let known = FLAGS.iter().find(|(name, _)| *name == setting).map(|(_, flag)| (*flag).to_owned());
+    let flag = known.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")));
+    let mut text = format!("{flag}: {}", error.found);
+    if !error.advice.is_empty() {
+        let advice = FLAGS.iter().fold(error.advice.clone(), |advice, (name, flag)| advice.replace(name, flag));
+        text = format!("{text}; {advice}");
+    }
+    ErrorCode::tag(Some(error.code), &text)
 }
 
 /// Enters the sandbox and serves until stopped. The process has no other thread when this is called. Prints `introduction` once the sockets are bound.

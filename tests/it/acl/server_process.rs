@@ -113,7 +113,12 @@ fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
         let (code, _, error) = run(&[&["acl", "serve"], args].concat(), &[]);
         assert!(code == 1 && error.contains(wanted), "{args:?}: {error}");
     };
-    check(&["--dir", &dir, "--listen", "0.0.0.0:8500"], "would take and give tokens in the clear");
+    let advice =
+        "error: --listen: would take and give tokens in the clear; write --tls-cert-file and --tls-key-file, or";
+    check(&["--dir", &dir, "--listen", "0.0.0.0:8500"], advice);
+    let missing = ["--dir", &dir, "--tls-cert-file", "no.pem", "--tls-key-file", "no.pem"];
+    check(&missing, "error: --tls-cert-file: the file ");
+    check(&missing, "error: --tls-key-file: the file ");
     check(&["--dir", &dir, "--listen", "localhost:8500"], "is not a TCP address");
     check(&["--dir", "/no/such/folder"], "does not exist");
     check(&["--dir", &dir, "--tls-cert-file", "cert.pem"], "--tls-key-file");
