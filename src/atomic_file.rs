@@ -260,7 +260,7 @@ const STALE: Duration = Duration::from_mins(1);
 /// Tries to make a temporary file that no concurrent `sweep` has deleted.
 const ATTEMPTS: u32 = 8;
 
-const LET_IT_WRITE: &str = "the agent's user must be able to write in that folder";
+const LET_IT_WRITE: &str = "the user that keyward runs as must be able to write in that folder";
 const MAY_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
 const ROOM: &str = "check its file system for free space and errors";
 
@@ -268,7 +268,7 @@ fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<S
     let stat = folder.stat(Path::new(name)).map_err(|source| ReplaceError::Step {
         step: "look at",
         path: path.to_owned(),
-        advice: "the agent's user must be able to enter its folder",
+        advice: "the user that keyward runs as must be able to enter its folder",
         source,
     })?;
     match stat {

@@ -170,7 +170,7 @@ pub(crate) fn write_error_code(error: &io::Error) -> ErrorCode {
 #[derive(Debug, thiserror::Error)]
 pub enum DirError {
     /// The system refused.
-    #[error("cannot open the folder {}; it must be there, and the agent's user must be able to enter it", path.display())]
+    #[error("cannot open the folder {}; it must be there, and the user that keyward runs as must be able to enter it", path.display())]
     Open {
         /// The folder.
         path: PathBuf,
