@@ -97,7 +97,7 @@ impl LoginOnce {
                 }
                 match secret {
                     Some(secret) => say(&format!("token      {secret}")),
-                    None => say("token      got; --reveal prints it, and keeps it alive"),
+                    None => say("token      obtained; --reveal prints it, and keeps it alive"),
                 }
             }
         }

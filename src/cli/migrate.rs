@@ -12,6 +12,7 @@ use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
 use crate::config::systemd::UnitNeeds;
 use crate::config::{self, Environment, LoadOutcome, Purpose};
+use crate::count_format::format_count;
 use crate::hcl;
 
 /// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours.
@@ -128,7 +129,8 @@ fn report(migrated: &Migrated, names: &[&str]) -> usize {
         }
     }
     let (actions, changed, dropped, unchanged) = (counts[0], counts[1], counts[2], counts[3]);
-    print_line(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {unchanged} kept"));
+    let required = format_count(actions as u64, "action");
+    print_line(&format!("{required} required, {changed} changed, {dropped} dropped, {unchanged} kept"));
     actions
 }
 

@@ -28,7 +28,7 @@ impl Rekey {
         service.show(&came, || {
             say(&format!("{rewritten} tokens were moved to the key {}", came.key_id));
             if came.done {
-                say("all are under it: the other lines of the key file may go, on every server");
+                say("all are under it: other lines of the key file, if there are any, may go, on every server");
             }
         });
         if came.done {

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{files, read, read_key};
 use crate::audit::{Checkpoint, Place, Verifier, VerifyReport};
 use crate::cli::{Exit, Format, output, say, say_error, say_warning};
+use crate::count_format::format_count;
 
 /// Verify the records of an audit.
 #[derive(Debug, Args)]
@@ -78,9 +79,12 @@ fn print(report: &VerifyReport, key_file: &Path) {
         }
         None => String::new(),
     };
-    let checkpoints =
-        if report.checkpoints > 0 { format!(", {} checkpoints found", report.checkpoints) } else { String::new() };
-    say(&format!("{} lines, {} records verified{checkpoints}{end}", report.lines, report.verified));
+    let checkpoints = match report.checkpoints {
+        0 => String::new(),
+        found => format!(", {} found", format_count(found, "checkpoint")),
+    };
+    let (lines, records) = (format_count(report.lines, "line"), format_count(report.verified, "record"));
+    say(&format!("{lines}, {records} verified{checkpoints}{end}"));
 }
 
 fn to_json(report: &VerifyReport) -> serde_json::Value {

@@ -138,7 +138,7 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     };
     let (code, out, error) = rekey(&["--generate"]);
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
-    assert!(out.starts_with("2 tokens were moved to the key ") && out.contains("the other lines"), "{out}");
+    assert!(out.starts_with("2 tokens were moved to the key ") && out.contains("other lines"), "{out}");
     let (code, out, _) = rekey(&["--format", "json"]);
     let response: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &response["Rewritten"], &response["Done"]), (0, &0.into(), &true.into()), "{out}");

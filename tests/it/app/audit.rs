@@ -121,7 +121,7 @@ fn t37_each_request_has_its_record_without_a_secret_and_a_changed_or_cut_audit_i
         assert!(code == 0 && out.lines().count() >= 3 && out.contains("GET /agent/v1/token"), "{out}{error}");
         let checkpoint = agent.path("checkpoint").display().to_string();
         let (code, told) = verify(&agent, &["--checkpoint", &checkpoint]);
-        assert!(code == 0 && told.contains("1 checkpoints found") && told.contains("an orderly stop"), "{told}");
+        assert!(code == 0 && told.contains("1 checkpoint found") && told.contains("an orderly stop"), "{told}");
 
         // A record edited, and the tail cut.
         std::fs::write(&file, bytes.replacen("\"uid\":", "\"uid\":1", 1)).unwrap();

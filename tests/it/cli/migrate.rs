@@ -200,7 +200,7 @@ fn migrate_writes_the_configuration_to_standard_output_and_the_report_to_standar
     let kept = at("\nkept:\n  ");
     assert!(action < persist && persist < changed && changed < address && address < kept, "{report}");
     assert!(at("kubernetes.json:3:13: vault: [server.main]") > kept, "{report}");
-    assert!(report.contains("\n1 actions required, "), "{report}");
+    assert!(report.contains("\n1 action required, "), "{report}");
 
     let written = keyward(&[&theirs, "--out", &out, "--openbao", "--accept"]);
     assert_eq!((written.status.code(), written.stdout.len()), (Some(0), 0));
