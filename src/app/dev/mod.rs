@@ -34,6 +34,7 @@ use crate::tasks::TaskGroup;
 
 pub(crate) use attach::attached;
 use ports::Ports;
+pub(crate) use ports::check_first_port;
 pub(crate) use tour::take as take_the_tour;
 
 /// Folder for keys, secrets and state, in which no other `keyward dev` runs.

@@ -21,10 +21,7 @@ impl Ports {
             let reserved: std::io::Result<Vec<_>> = (0..Self::COUNT).map(|_| reserve(0)).collect();
             return Ok(Self(reserved.context("cannot find free ports on loopback")?));
         };
-        anyhow::ensure!(
-            first.checked_add(Self::COUNT - 1).is_some(),
-            "--first-port {first}: twelve ports in a row do not fit below 65536"
-        );
+        check_first_port(first)?;
         let taken = |port| move || format!("--first-port {first}: cannot bind 127.0.0.1:{port}");
         let reserve = |port| reserve(port).with_context(taken(port));
         Ok(Self((first..first + Self::COUNT).map(reserve).collect::<anyhow::Result<_>>()?))
@@ -33,6 +30,18 @@ impl Ports {
     pub(super) fn get(&self, index: usize) -> SocketAddr {
         self.0.get(index).map_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |(address, _)| *address)
     }
+}
+
+/// Checks that as many ports as are needed follow.
+///
+/// # Errors
+/// They do not fit.
+pub(crate) fn check_first_port(first: u16) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        first.checked_add(Ports::COUNT - 1).is_some(),
+        "--first-port {first}: twelve ports in a row do not fit below 65536"
+    );
+    Ok(())
 }
 
 fn reserve(port: u16) -> std::io::Result<(SocketAddr, TcpSocket)> {

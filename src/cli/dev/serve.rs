@@ -31,6 +31,10 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn run(self, dir: &Path, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
+        if let Some(first) = self.first_port {
+            // Before the folder is made.
+            dev::check_first_port(first)?;
+        }
         let folder = dev::Folder::claim(dir)?;
         let _logging = if self.once {
             // The tour says what each fault does; warnings about it would only repeat that.

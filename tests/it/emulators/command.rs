@@ -221,12 +221,15 @@ fn unusable_arguments_are_reported() {
         assert!(error.contains(told), "{told} in {error}");
     };
     check(&["dev", "--once"], &[], "say --dir FOLDER");
+    let unused = folder.path().join("unused");
+    let arguments = ["dev", "--once", "--dir", unused.to_str().unwrap(), "--first-port", "65530"];
+    check(&arguments, &[], "do not fit below 65536");
+    assert!(!unused.exists(), "no folder is left behind");
     std::fs::create_dir(&dir).unwrap();
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
     let dir_text = dir.to_str().unwrap();
     check(&["dev", "--once", "--dir", dir_text], &[], "is accessible to other users (mode 0755)");
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
-    check(&["dev", "--once", "--dir", dir_text, "--first-port", "65530"], &[], "do not fit below 65536");
     let taken = ports::reserve();
     let held = std::net::TcpListener::bind(taken).unwrap();
     let port = taken.port().to_string();
