@@ -49,7 +49,7 @@ fn errors_come_with_advice() {
     );
     check(
         "[listener.a]\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\nmax_age = \"1m\"\n",
-        &["a.toml:3:11: listener.a.cache: only allowed on a listener of kind = \"api_proxy\"; leave it out"],
+        &["a.toml:3:13: listener.a.cache: only allowed on a listener of kind = \"api_proxy\"; leave it out"],
     );
     check(
         "[session.wrapped]\nwrap_ttl = \"5m\"\n[session.wrapped.cloud]\nrole = \"a\"\nresource = \"b\"\n\
