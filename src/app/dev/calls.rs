@@ -25,7 +25,7 @@ pub(super) async fn read_json(
 /// Reads the JSON of a successful response.
 ///
 /// # Errors
-/// As [`ask`].
+/// As [`read_json`].
 pub(super) async fn read(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
     let response = client.send(request).await?;
     let text = String::from_utf8_lossy(&response.body);
