@@ -118,7 +118,10 @@ impl FileSink {
                     }
                     () = self.clock.sleep_until_some(retry_at) => break false,
                     () = wait_for_change(self.watched.as_ref()), if check_at.is_none() => {
-                        check_at = Some(self.restore_backoff.check_at(&self.clock));
+                        let soon = self.restore_backoff.check_at(&self.clock);
+                        // A write that fails may change the folder itself: it must not repeat itself at once.
+                        let earliest = retry_at.map(|_| self.clock.now() + RETRY_BASE);
+                        check_at = Some(earliest.map_or(soon, |earliest| soon.later(earliest)));
                     }
                     // A change while a write is to be repeated may be the remedy: it is tried again, not only checked.
                     () = self.clock.sleep_until_some(check_at) => break retry_at.is_none(),
