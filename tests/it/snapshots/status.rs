@@ -30,7 +30,14 @@ fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&st
     let (json, _) = settled("json", &|output| {
         let status: Value = serde_json::from_str(output).unwrap();
         let components = status["components"].as_object().unwrap().iter();
-        output.contains("\"activity\"") == is_calling
+        // A sink learns the reason of its session a moment later.
+        let waits =
+            |component: &Value| component["reason"].as_str()?.strip_prefix("waiting for a token: ").map(str::to_owned);
+        let reason = status["components"]["session/web"]["reason"].as_str();
+        let are_told =
+            components.clone().all(|(_, component)| waits(component).is_none_or(|its| Some(its.as_str()) == reason));
+        are_told
+            && output.contains("\"activity\"") == is_calling
             && components
                 .filter(|(_, component)| component["ready"] == false)
                 .map(|(name, _)| name.as_str())
