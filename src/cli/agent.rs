@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::{Exit, Format, say, say_code, say_error};
+use crate::agent::local_api::SESSION_NEEDED;
 use crate::error_code::ErrorCode;
 use crate::http::client::TransportError;
 use crate::time_format::format_duration;
@@ -126,7 +127,7 @@ impl Retry {
 /// Returns the names of the agent's sessions, if the request names none of them and there are several.
 fn sessions_to_choose(response: &Result<(StatusCode, Value), TransportError>) -> Option<&str> {
     let Ok((StatusCode::BAD_REQUEST, body)) = response else { return None };
-    let (_, names) = body["errors"][0].as_str()?.split_once("name a session, ?session=NAME; this listener serves ")?;
+    let (_, names) = body["errors"][0].as_str()?.split_once(SESSION_NEEDED)?;
     Some(names)
 }
 

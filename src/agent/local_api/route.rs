@@ -275,7 +275,7 @@ impl Api {
             (None, Some((name, served)), None) => Ok((name, served)),
             (None, None, _) => Err(ApiError::new(StatusCode::NOT_FOUND, "this listener serves no session")),
             (None, Some(_), Some(_)) => {
-                let message = format!("name a session, ?session=NAME; this listener serves {}", listed());
+                let message = format!("{SESSION_NEEDED}{}", listed());
                 Err(ApiError { status: StatusCode::BAD_REQUEST, message, retry_after: None })
             }
         }
@@ -373,5 +373,8 @@ fn counter(deps: &LocalApiDeps, listener: &str, status: StatusCode) -> Counter {
     let label = ResponseLabels { listener: listener.to_owned(), code: status.as_u16() };
     deps.metrics.get::<HttpMetrics>().requests.get_or_create(&label).clone()
 }
+
+/// Error of a request that names none of several sessions; their names follow. `keyward token` and `retry` name their flag for it.
+pub(crate) const SESSION_NEEDED: &str = "name a session, ?session=NAME; this listener serves ";
 
 const READ: &str = "GET, HEAD";

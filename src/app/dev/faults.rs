@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_has_a_story_whose_end_heals_it() {
+    fn every_fault_has_a_guide_whose_end_heals_it() {
         for fault in Fault::ALL {
             let guide = fault.guide();
             assert!(!fault.breaking().is_empty() && !guide.look.is_empty(), "{fault:?}");

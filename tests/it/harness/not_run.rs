@@ -6,7 +6,7 @@ use std::io::Write as _;
 pub(crate) fn not_run(why: &str) {
     // The test runner names the thread of each test after it.
     let thread = std::thread::current();
-    tell(&format!("not run: {}: {why}\n", thread.name().unwrap_or("a test")));
+    write_line(&format!("not run: {}: {why}\n", thread.name().unwrap_or("a test")));
 }
 
 /// Returns true for root; says otherwise that the test was not run.
@@ -18,14 +18,14 @@ pub(crate) fn is_root() -> bool {
     is_root
 }
 
-/// Repeats what the output of a test in a process of its own says of that.
+/// Repeats the lines by which a test in a process of its own says so; `output` is its output.
 pub(crate) fn repeat(output: &str) {
-    for said in output.lines().filter_map(|line| line.find("not run: ").and_then(|start| line.get(start..))) {
-        tell(&format!("{said}\n"));
+    for line in output.lines().filter_map(|line| line.find("not run: ").and_then(|start| line.get(start..))) {
+        write_line(&format!("{line}\n"));
     }
 }
 
-/// A whole line at once: other tests write to the same place.
-fn tell(line: &str) {
+/// Writes a whole line at once: other tests write to the same place.
+fn write_line(line: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }

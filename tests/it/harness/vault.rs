@@ -389,6 +389,16 @@ impl FetchedResponse {
     }
 }
 
+/// Waits until a condition holds.
+pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("in time");
+}
+
 /// Sends a request and reads the response.
 pub(crate) async fn fetch(request: reqwest::RequestBuilder) -> FetchedResponse {
     let answer = request.send().await.unwrap();

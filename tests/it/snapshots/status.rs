@@ -34,9 +34,9 @@ fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&st
         let waits =
             |component: &Value| component["reason"].as_str()?.strip_prefix("waiting for a token: ").map(str::to_owned);
         let reason = status["components"]["session/web"]["reason"].as_str();
-        let are_told =
+        let are_current =
             components.clone().all(|(_, component)| waits(component).is_none_or(|its| Some(its.as_str()) == reason));
-        are_told
+        are_current
             && output.contains("\"activity\"") == is_calling
             && components
                 .filter(|(_, component)| component["ready"] == false)

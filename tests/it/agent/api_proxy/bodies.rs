@@ -1,25 +1,13 @@
 //! Bodies through the API proxy, in both directions: large ones, slow and early ends, and other features of HTTP/1.
 
-use std::time::Duration;
-
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::harness::raw::Raw;
-use crate::harness::vault::{Proxied, fetch};
+use crate::harness::vault::{Proxied, fetch, until};
 
 const HEAD: &str = "Host: localhost\r\nX-Vault-Request: true\r\n";
-
-async fn settle(mut done: impl FnMut() -> bool) {
-    tokio::time::timeout(Duration::from_secs(30), async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("in time");
-}
 
 #[tokio::test]
 async fn bodies_of_ten_mebibytes_pass_both_ways() {
@@ -52,7 +40,7 @@ async fn a_reader_that_is_slow_holds_the_server_back_and_not_the_other_callers()
     let sent = proxied.vault.sent();
     assert!(sent < 64 << 20, "{sent} bytes of 256 MiB were taken for a reader that reads nothing");
     drop(slow);
-    settle(|| proxied.vault.open() == 0).await;
+    until(|| proxied.vault.open() == 0).await;
 }
 
 #[tokio::test]
@@ -61,9 +49,9 @@ async fn a_caller_that_hangs_up_ends_its_call_at_the_server() {
     for path in ["never", "half"] {
         let mut caller = TcpStream::connect(proxied.address).await.unwrap();
         caller.write_all(format!("GET /v1/{path} HTTP/1.1\r\n{HEAD}\r\n").as_bytes()).await.unwrap();
-        settle(|| proxied.vault.open() > 0).await;
+        until(|| proxied.vault.open() > 0).await;
         drop(caller);
-        settle(|| proxied.vault.open() == 0).await;
+        until(|| proxied.vault.open() == 0).await;
     }
     assert_eq!(proxied.get("a").await.status, 200);
 }
@@ -74,9 +62,9 @@ async fn a_body_that_breaks_off_is_no_whole_request_for_the_server() {
     let mut caller = TcpStream::connect(proxied.address).await.unwrap();
     let head = format!("POST /v1/a HTTP/1.1\r\n{HEAD}Content-Length: 1000\r\n\r\nonly this");
     caller.write_all(head.as_bytes()).await.unwrap();
-    settle(|| proxied.vault.open() > 0).await;
+    until(|| proxied.vault.open() > 0).await;
     drop(caller);
-    settle(|| proxied.vault.open() == 0).await;
+    until(|| proxied.vault.open() == 0).await;
     let seen = proxied.vault.seen();
     assert!(seen.iter().all(|seen| seen.body.len() < 1000 && seen.header("content-length") == "1000"), "{seen:?}");
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
-use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
+use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options, until};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -189,9 +189,7 @@ async fn responses_under_way_during_a_write_or_a_revocation_are_not_cached() {
         proxied.vault.holds(Arc::clone(&gate));
         let first = proxied.get(path);
         let then = async {
-            while proxied.vault.open() < 1 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            until(|| proxied.vault.open() > 0).await;
             // Only the read is held from here on.
             proxied.vault.holds(Arc::new(Semaphore::new(100)));
             assert!(fetch(proxied.request(method, change).body("{}")).await.status < 300);
@@ -230,15 +228,4 @@ async fn a_write_or_a_revocation_whose_caller_has_gone_is_seen_too() {
         proxied.vault.holds(Arc::new(Semaphore::new(100)));
         assert_eq!(proxied.get(path).await.cache(), "MISS", "{method} {change}");
     }
-}
-
-/// Waits until a condition holds.
-async fn until(mut done: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("it does not come about");
 }
