@@ -44,6 +44,7 @@ impl BuiltAclServer {
         let mut sockets = Vec::new();
         for endpoint in &options.endpoints {
             let socket = Listener::open(endpoint, inherited);
+            let socket = if tls.is_some() { socket } else { socket.and_then(Listener::require_loopback) };
             sockets.push(socket.map_err(|error| ListenError::new("the ACL server", endpoint, error))?);
         }
         #[cfg(feature = "ui")]

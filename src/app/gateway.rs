@@ -206,6 +206,7 @@ fn bind(
         });
         running_socket
             .map_or_else(|| Listener::open(endpoint, inherited), Listener::try_clone)
+            .and_then(Listener::require_loopback)
             .map_err(|error| ListenError::new("the gateway", endpoint, error))
     };
     endpoints.iter().map(open).collect()

@@ -163,6 +163,8 @@ impl BoundListener {
             Some(socket) => socket.clone_for_successor(),
             None => Listener::open(&options.endpoint, inherited),
         };
+        let is_open = options.serves.allows_other_machines();
+        let socket = if is_open { socket } else { socket.and_then(Listener::require_loopback) };
         let listener = || format!("listener {}", options.name);
         let socket = socket.map_err(|error| ListenError::new(listener(), &options.endpoint, error))?;
         let ListenerInputs { sources, sessions, credentials, caller_tokens } = inputs;

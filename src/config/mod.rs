@@ -219,6 +219,16 @@ impl Serves {
     pub(crate) const fn uses_tokens(&self) -> bool {
         matches!(self, Self::LocalApi | Self::ApiProxy(_) | Self::SystemdCredentials(_))
     }
+
+    /// Returns true if callers of other machines may be served.
+    pub(crate) const fn allows_other_machines(&self) -> bool {
+        match self {
+            Self::Health => true,
+            #[cfg(feature = "ui")]
+            Self::Ui(certificate) => certificate.is_some(),
+            Self::LocalApi | Self::ApiProxy(_) | Self::SystemdCredentials(_) => false,
+        }
+    }
 }
 
 /// Levels and format of the log.

@@ -165,7 +165,7 @@ impl From<&Peer> for AuditCaller {
             Peer::Unix { uid, gid, pid, .. } => {
                 Self { uid: Some(uid), gid: Some(gid), pid: Some(pid), ..Self::default() }
             }
-            Peer::Tcp(address) => Self { address: Some(address), ..Self::default() },
+            Peer::Tcp { address, .. } => Self { address: Some(address), ..Self::default() },
         }
     }
 }

@@ -56,7 +56,7 @@ impl PageGuard {
     /// The request is rejected.
     pub(super) fn check<B>(&self, peer: &Peer, request: &Request<B>) -> Result<(), PageRejection> {
         let headers = request.headers();
-        if self.loopback_only && matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
+        if self.loopback_only && matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {
             return reject(StatusCode::FORBIDDEN, "peer", "only this machine may open these pages");
         }
         if request.version() != Version::HTTP_11 {
@@ -171,7 +171,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let peer = Peer::Tcp(peer.parse().unwrap());
+        let peer = Peer::Tcp { address: peer.parse().unwrap(), local: ([127, 0, 0, 1], 8310).into() };
         guard.check(&peer, &request.body(()).unwrap()).map_err(|rejection| rejection.reason)
     }
 

@@ -38,7 +38,7 @@ impl LoginSource {
     fn from_peer(peer: &Peer) -> Self {
         match peer {
             Peer::Unix { uid, .. } => Self::User(*uid),
-            Peer::Tcp(address) => Self::Address(match address.ip().to_canonical() {
+            Peer::Tcp { address, .. } => Self::Address(match address.ip().to_canonical() {
                 IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
                 address @ IpAddr::V4(_) => address,
             }),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn tcp(address: &str) -> Peer {
-        Peer::Tcp(address.parse().unwrap())
+        Peer::Tcp { address: address.parse().unwrap(), local: ([127, 0, 0, 1], 8500).into() }
     }
 
     fn user(uid: u32) -> Peer {

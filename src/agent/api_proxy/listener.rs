@@ -1,6 +1,4 @@
-//! One listener of the API proxy: its guard, its address and its metrics.
-
-use std::net::SocketAddr;
+//! One listener of the API proxy: its guard and its metrics.
 
 use http::Response;
 use prometheus_client::metrics::counter::Counter;
@@ -13,8 +11,6 @@ use crate::http::server::{ListenerLabel, ListenerMetrics, ResponseCounter};
 /// State of one listener. Each metric is looked up once.
 pub(super) struct ProxyListener {
     pub(super) guard: Guard,
-    /// The address that it is bound to, over TCP.
-    pub(super) local: Option<SocketAddr>,
     pub(super) responses: ResponseCounter,
     pub(super) replays: Counter,
     pub(super) hits: Counter,
@@ -23,7 +19,7 @@ pub(super) struct ProxyListener {
 }
 
 impl ProxyListener {
-    pub(super) fn new(guard: Guard, local: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> Self {
+    pub(super) fn new(guard: Guard, listener_metrics: ListenerMetrics) -> Self {
         let label = ListenerLabel { listener: listener_metrics.listener.clone() };
         let replays = listener_metrics.metrics.get::<ProxyMetrics>().replays.get_or_create(&label).clone();
         let cache_counter = |outcome| {
@@ -31,7 +27,7 @@ impl ProxyListener {
             listener_metrics.metrics.get::<CacheMetrics>().requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cache_counter("hit"), cache_counter("miss"), cache_counter("stale"));
-        Self { guard, local, responses: ResponseCounter::new(listener_metrics), replays, hits, misses, stale }
+        Self { guard, responses: ResponseCounter::new(listener_metrics), replays, hits, misses, stale }
     }
 
     /// Counts a response and returns it.

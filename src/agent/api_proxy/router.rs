@@ -72,7 +72,7 @@ impl ProxyRouter {
     ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         let guard = Guard::new(access, address, Some(listener_metrics.clone())).with_bodies(u64::MAX);
         let guard = if self.options.request_header { guard } else { guard.without_request_header() };
-        let listener = Arc::new(ProxyListener::new(guard, address, listener_metrics));
+        let listener = Arc::new(ProxyListener::new(guard, listener_metrics));
         move |peer, request| self.respond(&listener, &peer, request)
     }
 
@@ -192,7 +192,7 @@ impl ProxyRouter {
             let token = tokens.current_token().ok();
             audited.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
         }
-        let caller = Caller::new(*peer, listener.local);
+        let caller = Caller::new(*peer);
         let path_class = PathClass::from_path(path.without_trailing_slash());
         let options = ForwardOptions { caller, with_session, tokens, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };

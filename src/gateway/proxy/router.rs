@@ -54,12 +54,11 @@ pub(super) struct GatewayRouter {
 pub(super) struct GatewayListener {
     guard: Guard,
     responses: ResponseCounter,
-    /// Address it is bound to; `None` for a unix socket.
-    address: Option<SocketAddr>,
 }
 
 impl GatewayListener {
-    /// Callers are authorised by the local token, and on a unix socket by its mode too.
+    /// Creates a listener bound to `address` (`None` for a unix socket). Callers are authorised by the local token, and on a
+    /// unix socket by its mode too.
     pub(super) fn new(
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
@@ -68,7 +67,7 @@ impl GatewayListener {
         let admit = if address.is_some() { AccessMode::AnyLocalUser } else { AccessMode::SocketPeers };
         let responses = ResponseCounter::new(listener_metrics.clone());
         let guard = Guard::new(GuardOptions { allowed_hosts, admit }, address, Some(listener_metrics));
-        Self { guard: guard.with_bodies(u64::MAX).without_request_header(), responses, address }
+        Self { guard: guard.with_bodies(u64::MAX).without_request_header(), responses }
     }
 }
 
@@ -96,7 +95,7 @@ impl GatewayRouter {
         let (parts, body) = request.into_parts();
         let (origin, merge_pages) =
             (gateway_origin(&parts.headers), self.forwarder.merges_pages(&parts.method, &target, &parts.headers));
-        let mut call = UpstreamCall::new(Caller::new(*peer, listener.address), parts.method, target, parts.headers);
+        let mut call = UpstreamCall::new(Caller::new(*peer), parts.method, target, parts.headers);
         call.audited = AuditedRequest::from_extensions(&parts.extensions).cloned();
         let (forwarder, listener) = (Arc::clone(&self.forwarder), Arc::clone(listener));
         ResponseFuture::waiting(async move {

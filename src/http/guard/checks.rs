@@ -185,7 +185,7 @@ impl<'a> GuardHeaders<'a> {
 
 impl AccessMode {
     fn admit(&self, peer: &Peer, own_uid: u32, found: &GuardHeaders<'_>) -> Result<(), GuardRejection> {
-        if matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
+        if matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {
             return reject(StatusCode::FORBIDDEN, "peer", "only local callers are allowed");
         }
         match (self, peer) {
@@ -197,7 +197,7 @@ impl AccessMode {
                 let text = "this user is neither the agent's, nor root, nor a member of the socket's group";
                 reject(StatusCode::FORBIDDEN, "peer", text)
             }
-            (Self::SocketPeers, Peer::Tcp(_)) => {
+            (Self::SocketPeers, Peer::Tcp { .. }) => {
                 reject(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
             }
             (Self::Key(key), _) => check_key(key, found.key.or(found.token)),

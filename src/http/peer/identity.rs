@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::executable::FileId;
@@ -89,13 +90,17 @@ impl PeerIdentity {
         Self { is_unix: true, ..Self::new(reader, facts, process) }
     }
 
-    /// Reads the identity of a TCP peer that is connected to `local`, as the socket diagnostics have it.
-    pub(crate) fn from_tcp(reader: &Arc<PeerReader>, peer: SocketAddr, local: Option<SocketAddr>) -> Self {
-        let local = local.map(|local| {
-            let ip = local.ip().to_canonical();
-            SocketAddr::new(if ip.is_unspecified() { peer.ip() } else { ip }, local.port())
-        });
-        let owner = local.filter(|_| peer.ip().is_loopback()).and_then(|local| sock_diag::owner(peer, local));
+    /// Reads the identity of the peer of an accepted TCP connection, as the socket diagnostics have it; `peer` and `local` are
+    /// the addresses of its two ends.
+    pub(crate) fn from_tcp(
+        reader: &Arc<PeerReader>,
+        stream: &TcpStream,
+        (peer, local): (SocketAddr, SocketAddr),
+    ) -> Self {
+        let found = peer.ip().is_loopback().then(|| sock_diag::owner(peer, local)).flatten();
+        // A peer that has reset the connection leaves its address to others, one of whom was found then. While this end is
+        // connected, nobody else can have the pair of addresses.
+        let owner = found.filter(|_| stream.peer_addr().is_ok());
         let state = ProcessState {
             uid: owner.and_then(|owner| reader.support().known_user(owner.uid)),
             cgroup: owner.and_then(|owner| owner.cgroup_id).map_or(CgroupRef::Unknown, CgroupRef::Id),
@@ -179,45 +184,4 @@ impl Drop for ConnectionHold {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-    use std::process::{Command, Stdio};
-
-    use super::*;
-    use crate::http::peer::executable::WantedExecutable;
-    use crate::http::peer::reader::PeerKernel;
-    use crate::http::peer::support::KernelSupport;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_next_look() {
-        let shell = std::fs::canonicalize("/bin/sh").unwrap();
-        let wanted = vec![WantedExecutable { path: shell, digest: false }];
-        let kernel = Arc::new(PeerKernel::new(KernelSupport::probe()));
-        let reader = Arc::new(PeerReader::new(kernel, wanted));
-        let mut child =
-            Command::new("/bin/sh").args(["-c", "read line; exec cat"]).stdin(Stdio::piped()).spawn().unwrap();
-        let process = PinnedProcess::from_pid(child.id(), reader.support()).unwrap();
-        let reading = reader.read(&process, reader.executable_of(&process)).unwrap();
-        let facts = reader.facts(&PeerFacts::unknown(FactSource::Procfs), Some(&process), &reading);
-        let identity = PeerIdentity::new(&reader, facts, Some((Arc::new(process), reading)));
-        let wait = |millis| tokio::time::advance(Duration::from_millis(millis));
-        assert_eq!(identity.compare(ExecutableAge::Present), PeerChange::Same);
-
-        let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(b"go\n").unwrap();
-        let executable = format!("/proc/{}/exe", child.id());
-        while !std::fs::read_link(&executable).unwrap().ends_with("cat") {
-            std::thread::yield_now();
-        }
-        wait(99).await;
-        assert_eq!(identity.compare(ExecutableAge::Recent), PeerChange::Same, "the last look is recent");
-        let is_changed = |age| matches!(identity.compare(age), PeerChange::Changed(now) if now.executable.is_none());
-        assert!(is_changed(ExecutableAge::Present));
-        assert!(is_changed(ExecutableAge::Recent), "the look of another request counts");
-        wait(100).await;
-        assert!(is_changed(ExecutableAge::Recent), "it is looked at again");
-        drop(stdin);
-        child.wait().unwrap();
-        assert_eq!(identity.compare(ExecutableAge::Recent), PeerChange::Ended);
-    }
-}
+mod tests;

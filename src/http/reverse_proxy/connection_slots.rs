@@ -193,7 +193,7 @@ mod tests {
     use crate::http::server::Peer;
 
     fn user(uid: u32) -> Caller {
-        Caller::new(Peer::Unix { uid, gid: 0, pid: 0, in_group: false }, None)
+        Caller::new(Peer::Unix { uid, gid: 0, pid: 0, in_group: false })
     }
 
     const WITHIN: Duration = Duration::from_secs(5);

@@ -1,7 +1,6 @@
 //! Accepts connections and serves them.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,8 +96,6 @@ struct ConnectionSet<S> {
     tasks: JoinSet<()>,
     /// The listener is bound to loopback, so peers from elsewhere are refused.
     loopback: bool,
-    /// Address of a TCP listener.
-    local: Option<SocketAddr>,
     next_id: u64,
     /// Time of the next sweep for expired connections.
     sweep: Option<Instant>,
@@ -116,12 +113,11 @@ impl<S> ConnectionSet<S> {
             service,
             http,
             tls: limits.tls.clone(),
-            table: Arc::new(ConnectionTable::new(limits.clone(), listener.tcp_address(), counters.connections())),
+            table: Arc::new(ConnectionTable::new(limits.clone(), counters.connections())),
             limits,
             counters,
             tasks: JoinSet::new(),
             loopback: listener.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback()),
-            local: listener.tcp_address(),
             next_id: 0,
             sweep: None,
         }
@@ -134,7 +130,7 @@ impl<S> ConnectionSet<S> {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if self.loopback && matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
+        if self.loopback && matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {
             return self.counters.refuse("peer", &peer);
         }
         if !self.table.make_room(&peer) {
@@ -177,8 +173,10 @@ impl<S> ConnectionSet<S> {
             (Stream::Right(socket), Peer::Unix { uid, gid, pid, .. }) => {
                 PeerIdentity::from_unix(reader, socket, (pid, uid, gid))
             }
-            (_, Peer::Tcp(address)) => PeerIdentity::from_tcp(reader, address, self.local),
-            (Stream::Left(_), Peer::Unix { .. }) => return None,
+            (Stream::Left(stream), Peer::Tcp { address, local }) => {
+                PeerIdentity::from_tcp(reader, stream, (address, local))
+            }
+            (Stream::Left(_), Peer::Unix { .. }) | (Stream::Right(_), Peer::Tcp { .. }) => return None,
         }))
     }
 

@@ -1,7 +1,6 @@
 //! Table of a listener's open connections.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,8 +21,6 @@ pub(super) struct ConnectionTable {
     epoch: Instant,
     turns: Arc<AtomicU64>,
     limits: ListenerLimits,
-    /// Address of a TCP listener.
-    local: Option<SocketAddr>,
     open: Mutex<HashMap<u64, Entry>>,
     gauge: Option<Gauge>,
     /// Notified when a connection enters a phase that ends before the next sweep.
@@ -42,12 +39,11 @@ struct Entry {
 }
 
 impl ConnectionTable {
-    pub(super) fn new(limits: ListenerLimits, local: Option<SocketAddr>, gauge: Option<Gauge>) -> Self {
+    pub(super) fn new(limits: ListenerLimits, gauge: Option<Gauge>) -> Self {
         Self {
             epoch: Instant::now(),
             turns: Arc::default(),
             limits,
-            local,
             open: Mutex::default(),
             gauge,
             sweep_requested: Notify::new(),
@@ -67,7 +63,7 @@ impl ConnectionTable {
         if open.len() < few {
             return true;
         }
-        let group = Caller::new(*peer, self.local).group();
+        let group = Caller::new(*peer).group();
         let trusted = group.is_trusted();
         let new = NewCaller { group, trusted, capped: capped && !trusted };
         match decide(&candidates(&mut open), new, &self.limits) {
@@ -104,7 +100,7 @@ impl ConnectionTable {
             gauge.inc();
         }
         let abort = start(Arc::clone(&connection), ConnectionGuard { id, table: Arc::clone(self) });
-        let caller = Caller::new(*peer, self.local);
+        let caller = Caller::new(*peer);
         open.insert(id, Entry { connection, caller, group: None, abort, seen: (Phase::Fresh, 0, 0) });
     }
 

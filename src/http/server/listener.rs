@@ -145,12 +145,30 @@ impl Listener {
         }
     }
 
+    /// Returns the listener if only callers of this machine can reach it.
+    ///
+    /// # Errors
+    /// It is a TCP socket beyond loopback. The configuration's own addresses were checked before; a passed socket shows its
+    /// address only now.
+    pub(crate) fn require_loopback(self) -> io::Result<Self> {
+        match self.tcp_address() {
+            Some(address) if !address.ip().to_canonical().is_loopback() => {
+                let text = format!(
+                    "the passed socket listens on {address}, which is not loopback; set ListenStream=127.0.0.1:{} in its unit",
+                    address.port()
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+            _ => Ok(self),
+        }
+    }
+
     pub(super) async fn accept(&self) -> io::Result<(Stream, Peer)> {
         match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-                Ok((Either::Left(stream), Peer::Tcp(address)))
+                let (address, local) = (canonical(address), canonical(stream.local_addr()?));
+                Ok((Either::Left(stream), Peer::Tcp { address, local }))
             }
             Socket::Unix(listener, group) => {
                 let (stream, _) = listener.accept().await?;
@@ -165,6 +183,11 @@ impl Listener {
             }
         }
     }
+}
+
+/// Returns an address with an IPv4 address in place of one that IPv6 maps.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Returns the group of a passed unix socket's file.
@@ -183,7 +206,7 @@ mod tests {
             let listener = Listener::bind(&Endpoint::Tcp(address.parse().unwrap())).unwrap();
             let address = listener.tcp_address().unwrap();
             let (_caller, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-            let (Either::Left(stream), Peer::Tcp(_)) = accepted.unwrap() else { panic!("a TCP stream") };
+            let (Either::Left(stream), Peer::Tcp { .. }) = accepted.unwrap() else { panic!("a TCP stream") };
             assert!(stream.nodelay().unwrap());
             let hops = match address {
                 SocketAddr::V4(_) => rustix::net::sockopt::ip_ttl(&stream).unwrap(),

@@ -147,7 +147,12 @@ pub enum Peer {
         in_group: bool,
     },
     /// A TCP peer.
-    Tcp(SocketAddr),
+    Tcp {
+        /// Its address.
+        address: SocketAddr,
+        /// Address at which the connection arrived; of the connection, as a listener may have several.
+        local: SocketAddr,
+    },
 }
 
 impl Peer {
@@ -155,7 +160,7 @@ impl Peer {
     pub(crate) const fn uid(&self) -> Option<u32> {
         match self {
             Self::Unix { uid, .. } => Some(*uid),
-            Self::Tcp(_) => None,
+            Self::Tcp { .. } => None,
         }
     }
 
@@ -163,7 +168,7 @@ impl Peer {
     pub(crate) const fn pid(&self) -> Option<u32> {
         match self {
             Self::Unix { pid, .. } => Some(*pid),
-            Self::Tcp(_) => None,
+            Self::Tcp { .. } => None,
         }
     }
 }

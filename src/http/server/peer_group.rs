@@ -1,17 +1,13 @@
 //! Groups callers whose connections are counted together: a user of this machine, or an address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Peer;
 use crate::http::peer::sock_diag;
 
-/// Peer and local address of a connection. Its user is looked up only by [`Caller::group`].
+/// Peer of a connection, or this process. Its user is looked up only by [`Caller::group`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
-    peer: Option<Peer>,
-    /// Address of a TCP listener.
-    local: Option<SocketAddr>,
-}
+pub struct Caller(Option<Peer>);
 
 /// Group of callers whose connections are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,30 +19,26 @@ pub enum CallerGroup {
 }
 
 impl Caller {
-    /// Creates a caller of a listener bound to `local` (`None` for a unix socket).
-    pub const fn new(peer: Peer, local: Option<SocketAddr>) -> Self {
-        Self { peer: Some(peer), local }
+    /// Creates the caller at the other end of a connection.
+    pub const fn new(peer: Peer) -> Self {
+        Self(Some(peer))
     }
 
     /// Returns this process as the caller.
     pub(crate) const fn own_process() -> Self {
-        Self { peer: None, local: None }
+        Self(None)
     }
 
     /// Looks up the caller's user; falls back to its address.
     pub(crate) fn group(&self) -> CallerGroup {
-        let address = match self.peer {
+        let (address, local) = match self.0 {
             None => return CallerGroup::User(rustix::process::geteuid().as_raw()),
             Some(Peer::Unix { uid, .. }) => return CallerGroup::User(uid),
-            Some(Peer::Tcp(address)) => address,
+            Some(Peer::Tcp { address, local }) => (address, local),
         };
-        let local = self.local.map(|local| match local.ip().to_canonical() {
-            ip if ip.is_unspecified() => SocketAddr::new(address.ip(), local.port()),
-            ip => SocketAddr::new(ip, local.port()),
-        });
         // Users of other machines are unknown here.
-        let here = |local: &SocketAddr| address.ip().is_loopback() || address.ip() == local.ip();
-        let owner = local.filter(here).and_then(|local| sock_diag::owner(address, local));
+        let is_local = address.ip().is_loopback() || address.ip() == local.ip();
+        let owner = is_local.then(|| sock_diag::owner(address, local)).flatten();
         owner.map_or(CallerGroup::Address(address.ip()), |owner| CallerGroup::User(owner.uid))
     }
 }
@@ -91,7 +83,7 @@ mod tests {
             let to = if local.ip().is_unspecified() { ([127, 0, 0, 1], local.port()).into() } else { local };
             let stream = tokio::net::TcpStream::connect(to).await.unwrap();
             let (accepted, peer) = listener.accept().await.unwrap();
-            let caller = Caller::new(Peer::Tcp(peer), Some(local));
+            let caller = Caller::new(Peer::Tcp { address: peer, local: accepted.local_addr().unwrap() });
             let own = rustix::process::geteuid().as_raw();
             assert_eq!(caller.group(), CallerGroup::User(own), "{bound}");
             drop(stream);

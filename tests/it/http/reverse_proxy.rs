@@ -86,7 +86,7 @@ impl Scene {
                 let target = parts.uri.path_and_query().unwrap();
                 let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
                 let head = RequestHead::new(line, &parts.headers, |_| true, &body);
-                match forwarder.send(Caller::new(peer, None), &head, body, limit).await {
+                match forwarder.send(Caller::new(peer), &head, body, limit).await {
                     Ok(answer) => answer.map(Either::Left),
                     Err(error) => told(&error),
                 }

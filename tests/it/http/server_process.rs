@@ -1,6 +1,7 @@
 //! The accept loop of the real binary: a socket that was passed to it, and descriptors that are used up.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -86,6 +87,20 @@ fn a_socket_that_the_service_manager_passed_is_served_and_left_in_place() {
     agent.answers(&path);
     assert_eq!(agent.stop(), Some(0), "{}", agent.log());
     assert!(path.exists(), "it is the service manager's");
+}
+
+#[test]
+fn a_passed_socket_beyond_loopback_is_refused_with_what_to_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=api exec \"$@\"";
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let socket = TcpListener::bind(address).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let mut agent = Agent::start(folder.path(), "systemd:api", shell, OwnedFd::from(socket).into());
+        assert_ne!(agent.child.wait().unwrap().code(), Some(0));
+        let wanted = format!("which is not loopback; set ListenStream=127.0.0.1:{port} in its unit");
+        assert!(agent.log().contains(&wanted), "{}", agent.log());
+    }
 }
 
 #[test]

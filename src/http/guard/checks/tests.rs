@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use super::*;
 use crate::http::guard::GuardOptions;
@@ -26,7 +25,7 @@ const fn unix(uid: u32, in_group: bool) -> Peer {
 }
 
 fn tcp(address: &str) -> Peer {
-    Peer::Tcp(address.parse().unwrap())
+    Peer::Tcp { address: address.parse().unwrap(), local: ([127, 0, 0, 1], 8200).into() }
 }
 
 fn outcome(guard: &Guard, peer: Peer, request: &Request<()>) -> Result<(), (u16, &'static str)> {
@@ -251,7 +250,7 @@ fn probes_need_no_host_and_come_from_anywhere_but_browsers() {
 #[test]
 fn a_refusal_repeats_nothing_that_the_caller_sent() {
     let guard = guard(AccessMode::Key(KEY.into()), Some("127.0.0.1:8200"));
-    let peer = Peer::Tcp(SocketAddr::from(([127, 0, 0, 1], 9)));
+    let peer = tcp("127.0.0.1:9");
     for headers in [
         &[("host", "canary")][..],
         &[("host", "localhost"), ("x-vault-request", "canary")],
