@@ -129,6 +129,7 @@ impl<I> TrackedIo<I> {
     fn received(&mut self, bytes: &[u8]) {
         match self.connection.record_bytes() {
             ReceivedPart::Begin => self.scan = FramingScan::default(),
+            ReceivedPart::BegunHead => self.scan = FramingScan::of_unseen_head(),
             ReceivedPart::Head => {}
             ReceivedPart::Body => return self.connection.record_body(bytes),
         }

@@ -57,6 +57,8 @@ pub(super) struct ConnectionState {
 pub(super) enum ReceivedPart {
     /// The beginning of a head.
     Begin,
+    /// A head that may have begun in one read with the request before it.
+    BegunHead,
     /// The rest of a head.
     Head,
     /// A body, or a pipelined request.
@@ -98,12 +100,26 @@ impl ConnectionState {
         let word = self.word.load(Ordering::Relaxed);
         match decode(word).0 {
             // Keeps the stamp: the time for the head includes the wait for its first byte.
-            Phase::Fresh => self.word.store(word | Phase::Head as u64, Ordering::Relaxed),
-            Phase::Idle => self.word.store(Phase::Head as u64, Ordering::Relaxed),
-            Phase::Head => return ReceivedPart::Head,
-            Phase::Busy => return ReceivedPart::Body,
+            Phase::Fresh => {
+                self.word.store(word | Phase::Head as u64, Ordering::Relaxed);
+                ReceivedPart::Begin
+            }
+            Phase::Idle => {
+                self.word.store(Phase::Head as u64, Ordering::Relaxed);
+                if self.ends_with_body() { ReceivedPart::Begin } else { ReceivedPart::BegunHead }
+            }
+            Phase::Head => ReceivedPart::Head,
+            Phase::Busy => ReceivedPart::Body,
         }
-        ReceivedPart::Begin
+    }
+
+    /// Returns true if the received bytes end with the body of the last request.
+    fn ends_with_body(&self) -> bool {
+        let ends = match self.body_length.load(Ordering::Relaxed) {
+            CHUNKED => self.body_tail.load(Ordering::Relaxed) == END_OF_CHUNKS,
+            length => self.body_received.load(Ordering::Relaxed) == length,
+        };
+        ends && self.body_counted.load(Ordering::Relaxed)
     }
 
     /// Records the framing of a scanned head, and the bytes that were received with its end.

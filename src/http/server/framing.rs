@@ -30,6 +30,11 @@ pub(super) enum Framing {
 const NAMES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
 
 impl FramingScan {
+    /// Creates a scanner of a head whose beginning was not seen: it has no result.
+    pub(super) fn of_unseen_head() -> Self {
+        Self { over: true, ..Self::default() }
+    }
+
     /// Scans the next bytes. Returns the result with the last byte of the head, and the bytes after it.
     pub(super) fn feed<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         if self.over {

@@ -58,3 +58,26 @@ async fn a_body_has_come_once_its_length_or_its_last_chunk_was_received() {
     connection.begin_request(Some(4), false);
     assert!(connection.has_body(), "nothing is known of a request whose head was not scanned");
 }
+
+#[tokio::test]
+async fn a_head_that_may_have_begun_with_the_request_before_it_is_not_scanned() {
+    let next = |length: Option<u64>, received: &[u8], counted: bool| {
+        let connection = ConnectionState::new(Instant::now(), Arc::default());
+        assert_eq!(connection.record_bytes(), ReceivedPart::Begin);
+        connection.record_framing(Framing::Plain, received);
+        connection.begin_request(length, counted);
+        connection.finish_response();
+        connection.record_bytes()
+    };
+    for (length, received) in [(Some(0), b"".as_slice()), (Some(2), b"ab"), (None, b"0\r\n\r\n")] {
+        assert_eq!(next(length, received, true), ReceivedPart::Begin, "{received:?}");
+    }
+    for (length, received) in [(Some(0), b"POST".as_slice()), (Some(2), b"abPOST"), (None, b"0\r\n\r\nPOST")] {
+        assert_eq!(next(length, received, true), ReceivedPart::BegunHead, "{received:?}");
+    }
+    assert_eq!(
+        next(Some(0), b"", false),
+        ReceivedPart::BegunHead,
+        "more than one request may have come with the first"
+    );
+}
