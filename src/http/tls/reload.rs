@@ -12,21 +12,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::config::client_config;
 use super::pem::certificate_files;
 use super::{CertificateError, ServerCertificate, TlsOptions};
-use crate::error_chain::format_chain;
+use crate::error_chain::{causes, format_chain};
 
 /// A value that is built from files, and built again once they have changed. Clones share it.
 pub(crate) struct FollowedFiles<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     paths: Vec<PathBuf>,
-    /// The error is text: it is logged, and no caller distinguishes.
-    build: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
+    build: Box<dyn Fn() -> Result<T, BuildFailure> + Send + Sync>,
     held: Mutex<LoadedValue<T>>,
 }
 
 struct LoadedValue<T> {
     value: T,
     stamps: Vec<Stamp>,
+}
+
+/// Reason for which files cannot be used.
+struct BuildFailure {
+    error: String,
+    /// The files could not be read, which another attempt may do.
+    is_transient: bool,
 }
 
 /// Identifies the content of a file without reading it: device, inode, change time in seconds and nanoseconds,
@@ -46,7 +52,9 @@ impl<T: Clone> FollowedFiles<T> {
         // Before the files are read: one that changes meanwhile is read again.
         let stamps = stamps(&paths);
         let held = Mutex::new(LoadedValue { value: build()?, stamps });
-        let build = Box::new(move || build().map_err(|error| format_chain(&error)));
+        let build = Box::new(move || {
+            build().map_err(|error| BuildFailure { is_transient: is_read_failure(&error), error: format_chain(&error) })
+        });
         Ok(Self(Arc::new(Inner { paths, build, held })))
     }
 
@@ -59,14 +67,17 @@ impl<T: Clone> FollowedFiles<T> {
         }
         let now = stamps(paths);
         if now != held.stamps {
-            held.stamps = now;
             // A running agent also watches these files, and reports to operators: see `app/certificates.rs`.
             match build() {
                 Ok(value) => {
-                    held.value = value;
+                    (held.value, held.stamps) = (value, now);
                     tracing::debug!(event = "tls.files.loaded", paths = join_paths(paths), "TLS uses the new files");
                 }
-                Err(error) => {
+                Err(BuildFailure { error, is_transient }) => {
+                    // Files that could not be read, as without a free descriptor, are read again at the next connection.
+                    if !is_transient {
+                        held.stamps = now;
+                    }
                     tracing::debug!(
                         event = "tls.files.rejected",
                         paths = join_paths(paths),
@@ -78,6 +89,15 @@ impl<T: Clone> FollowedFiles<T> {
         }
         held.value.clone()
     }
+}
+
+/// Returns true if a file that exists could not be read.
+fn is_read_failure(error: &(dyn std::error::Error + 'static)) -> bool {
+    let failed = |cause: &(dyn std::error::Error + 'static)| {
+        let os_error = cause.downcast_ref::<std::io::Error>().filter(|error| error.raw_os_error().is_some());
+        os_error.is_some_and(|error| error.kind() != std::io::ErrorKind::NotFound)
+    };
+    causes(error).any(failed)
 }
 
 impl<T> Clone for FollowedFiles<T> {
@@ -175,6 +195,8 @@ impl TlsOptions {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -201,5 +223,25 @@ mod tests {
         assert_eq!(followed.current(), 22, "gone");
         put("3");
         assert_eq!(followed.current(), 3);
+    }
+
+    #[test]
+    fn files_that_could_not_be_read_are_read_again_although_they_have_not_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "1").unwrap();
+        let is_readable = Arc::new(AtomicBool::new(true));
+        let (its, readable) = (path.clone(), Arc::clone(&is_readable));
+        let followed = FollowedFiles::new(vec![path.clone()], move || {
+            // As where no descriptor is left.
+            let read = if readable.load(Ordering::Relaxed) { Ok(()) } else { Err(rustix::io::Errno::MFILE.into()) };
+            read.and_then(|()| std::fs::read_to_string(&its))
+        })
+        .unwrap();
+        is_readable.store(false, Ordering::Relaxed);
+        std::fs::write(&path, "22").unwrap();
+        assert_eq!(followed.current(), "1");
+        is_readable.store(true, Ordering::Relaxed);
+        assert_eq!(followed.current(), "22");
     }
 }
