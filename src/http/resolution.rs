@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::lookup_host;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::clock::{Clock, ClockReading};
@@ -21,6 +21,13 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// Addresses of the names that this process connects to. Clients are rebuilt by a reload; what they resolved stays.
 static NAMES: Mutex<BTreeMap<String, ResolvedName>> = Mutex::new(BTreeMap::new());
+
+/// Lookups that run, by name. A name has one at most: each occupies a thread, for half a minute without an answer, and a caller
+/// that gives up does not end it.
+static LOOKUPS: Mutex<BTreeMap<String, LookupResult>> = Mutex::new(BTreeMap::new());
+
+/// Result of a lookup: addresses or an error; `None` until it has ended.
+type LookupResult = watch::Receiver<Option<Result<Vec<IpAddr>, String>>>;
 
 #[derive(Debug)]
 struct ResolvedName {
@@ -42,25 +49,52 @@ pub(crate) async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
     }
     let clock = Clock::System;
     let known = known(host, clock.now());
-    let lookup =
-        async { lookup_host((host, 0)).await.map(|found| found.map(|address| address.ip()).collect::<Vec<_>>()) };
+    let lookup = wait_for_lookup(host);
     let found = if known.is_some() {
-        timeout(LIMIT, lookup).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        timeout(LIMIT, lookup).await.unwrap_or_else(|_| Err("timed out".to_owned()))
     } else {
         lookup.await
     };
     match (found, known) {
-        (Ok(addresses), _) if !addresses.is_empty() => {
-            remember(host, &addresses, clock.now());
-            Ok(addresses)
-        }
+        (Ok(addresses), _) if !addresses.is_empty() => Ok(addresses),
         (found, Some(known)) => {
-            let error = found.err().map_or_else(|| "the name has no address".to_owned(), |error| format_chain(&error));
+            let error = found.err().unwrap_or_else(|| "the name has no address".to_owned());
             report(host, &error, clock.now());
             Ok(known)
         }
-        (found, None) => found,
+        (found, None) => found.map_err(io::Error::other),
     }
+}
+
+/// Waits for the lookup of a name that runs already, or for a new one.
+async fn wait_for_lookup(host: &str) -> Result<Vec<IpAddr>, String> {
+    let mut result = join_lookup(host);
+    let found = result.wait_for(Option::is_some).await;
+    found.ok().and_then(|found| found.clone()).unwrap_or_else(|| Err("the lookup was cancelled".to_owned()))
+}
+
+/// Returns the result of the lookup of a name that runs already, or starts one.
+fn join_lookup(host: &str) -> LookupResult {
+    let mut lookups = lookups();
+    if let Some(running) = lookups.get(host) {
+        return running.clone();
+    }
+    let (sender, result) = watch::channel(None);
+    let host = host.to_owned();
+    lookups.insert(host.clone(), result.clone());
+    drop(lookups);
+    // Also if the lookup is never begun, as at the end of the runtime.
+    let running = scopeguard::guard(host, |host| drop(self::lookups().remove(&host)));
+    tokio::task::spawn_blocking(move || {
+        let found = (running.as_str(), 0).to_socket_addrs().map_err(|error| format_chain(&error));
+        let found = found.map(|addresses| addresses.map(|address| address.ip()).collect::<Vec<_>>());
+        if let Ok(addresses @ [_, ..]) = found.as_deref() {
+            remember(&running, addresses, Clock::System.now());
+        }
+        drop(running);
+        sender.send_replace(Some(found));
+    });
+    result
 }
 
 /// Returns the addresses of a name that was resolved within the last hour.
@@ -103,6 +137,10 @@ fn names() -> MutexGuard<'static, BTreeMap<String, ResolvedName>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn lookups() -> MutexGuard<'static, BTreeMap<String, LookupResult>> {
+    LOOKUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +153,21 @@ mod tests {
         remember(host, &[address], now);
         assert_eq!(resolve(host).await.unwrap(), [address]);
         assert_eq!(known(host, now + USABLE), None);
+    }
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_once_at_a_time() {
+        let (sender, result) = watch::channel(None);
+        lookups().insert("slow.invalid".to_owned(), result);
+        let (first, second) = (resolve("slow.invalid"), resolve("slow.invalid"));
+        let end = async { sender.send_replace(Some(Ok(vec![IpAddr::from([127, 0, 0, 8])]))) };
+        let (first, second, _) = tokio::join!(first, second, end);
+        assert_eq!(first.unwrap(), [IpAddr::from([127, 0, 0, 8])]);
+        assert_eq!(second.unwrap(), [IpAddr::from([127, 0, 0, 8])]);
+        lookups().remove("slow.invalid");
+
+        assert!(resolve("other.invalid").await.is_err());
+        assert!(!lookups().contains_key("other.invalid"), "a lookup that has ended does not count");
     }
 
     #[tokio::test]
