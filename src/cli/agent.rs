@@ -1,4 +1,4 @@
-//! Commands that query the running agent through its local API.
+//! `keyward token` and `keyward retry`: the running agent's token, through its local API.
 
 use std::time::Duration;
 
@@ -6,14 +6,13 @@ use anyhow::Context as _;
 use clap::Args;
 use http::StatusCode;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
+use super::deadline::Deadline;
 use super::{Exit, Format, say, say_code, say_error};
 use crate::agent::local_api::SESSION_NEEDED;
 use crate::error_code::ErrorCode;
 use crate::http::client::TransportError;
-use crate::time_format::format_duration;
 
 /// Print the token that the running agent serves.
 #[derive(Debug, Args)]
@@ -38,26 +37,6 @@ pub(super) struct Retry {
     session: Option<String>,
     #[command(flatten)]
     at: AgentAddress,
-}
-
-/// Wait until the running agent is ready.
-#[derive(Debug, Args)]
-pub(super) struct Wait {
-    #[command(flatten)]
-    at: AgentAddress,
-    /// Maximum time to wait, such as 30s
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
-    timeout: Duration,
-}
-
-/// Exit with 0 if the running agent is ready.
-#[derive(Debug, Args)]
-pub(super) struct Healthcheck {
-    #[command(flatten)]
-    at: AgentAddress,
-    /// Check liveness instead of readiness
-    #[arg(long)]
-    live: bool,
 }
 
 impl Token {
@@ -134,100 +113,7 @@ fn sessions_to_choose(response: &Result<(StatusCode, Value), TransportError>) ->
 /// More than the agent waits for a login.
 const RETRY_TIME: Duration = Duration::from_secs(35);
 
-impl Wait {
-    pub(super) fn run(self) -> Exit {
-        let agent = match AgentClient::connect(&self.at, RequiredListener::Health) {
-            Ok(agent) => agent,
-            Err(exit) => return exit,
-        };
-        let deadline = Deadline::after(self.timeout);
-        loop {
-            let last = match agent.get("readyz", &[], deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
-                Ok((StatusCode::OK, _)) => return Exit::Ok,
-                Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => waiting(&body),
-                Ok(other) => match agent.expect(Ok(other)) {
-                    Err(denied @ Exit::Denied) => return denied,
-                    _ => "another program answers there, not an agent".to_owned(),
-                },
-                Err(error) => {
-                    if let Some(refusal) = agent.refusal() {
-                        say_code(ErrorCode::AgentSocketDenied, &refusal);
-                        return Exit::Denied;
-                    }
-                    error.to_string()
-                }
-            };
-            if deadline.is_over() {
-                let line = format!("not ready after {}: {last}", format_duration(self.timeout));
-                say_not_ready(&line);
-                return Exit::TimedOut;
-            }
-            std::thread::sleep(deadline.at_most(Duration::from_millis(100)));
-        }
-    }
-}
-
-impl Healthcheck {
-    pub(super) fn run(self) -> Exit {
-        let agent = match AgentClient::connect(&self.at, RequiredListener::Health) {
-            Ok(agent) => agent,
-            Err(exit) => return exit,
-        };
-        let path = if self.live { "livez" } else { "readyz" };
-        match agent.get(path, &[], REQUEST_TIMEOUT) {
-            Ok((StatusCode::OK, _)) => Exit::Ok,
-            Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
-                say_not_ready(&waiting(&body));
-                Exit::NotReady
-            }
-            response => agent.expect(response).map_or_else(|exit| exit, |_| Exit::NotReady),
-        }
-    }
-}
-
-/// End of a time-out from the command line; a time-out that no clock can hold never ends.
-struct Deadline(Option<Instant>);
-
-impl Deadline {
-    fn after(time: Duration) -> Self {
-        Self(Instant::now().checked_add(time))
-    }
-
-    fn at_most(&self, most: Duration) -> Duration {
-        self.0.map_or(most, |end| most.min(end.saturating_duration_since(Instant::now())))
-    }
-
-    fn is_over(&self) -> bool {
-        self.at_most(Duration::from_nanos(1)).is_zero()
-    }
-}
-
 /// As long as the agent lets a caller wait in one request.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Pause between requests for a token that does not exist yet.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The least time that a request gets: a running agent answers within it.
-const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// Prints why the agent is not ready. The codes of components are more specific than that of the whole.
-fn say_not_ready(line: &str) {
-    let code = (!line.contains("[KW-")).then_some(ErrorCode::AgentNotReady);
-    say_error(&ErrorCode::tag(code, line));
-}
-
-/// Formats the components that `/readyz` reports as missing, in one line.
-fn waiting(body: &Value) -> String {
-    let Some(components) = body["components"].as_object() else { return "it is not ready".to_owned() };
-    let missing: Vec<String> = components
-        .iter()
-        .filter(|(_, component)| component["ready"] == false && component["required"] == true)
-        .map(|(name, component)| format!("{name}: {}", describe_component(component)))
-        .collect();
-    missing.join("; ")
-}
-
-/// Formats why a component is not ready, with the code of the error.
-fn describe_component(component: &Value) -> String {
-    let reason = component["reason"].as_str().unwrap_or("not ready");
-    component["code"].as_str().map_or_else(|| reason.to_owned(), |code| format!("{reason} [{code}]"))
-}

@@ -34,14 +34,14 @@ pub(super) struct AgentAddress {
 
 #[cfg(feature = "gateway")]
 impl AgentAddress {
-    /// Returns the configuration files if they have a gateway but no listener with the status, and no address is given.
-    pub(super) fn without_listener(&self) -> Option<&ConfigFiles> {
+    /// Returns the configuration files if they have a gateway but no such listener, and no address is given.
+    pub(super) fn without_listener(&self, required: RequiredListener) -> Option<&ConfigFiles> {
         let environment = Environment::current();
         if self.address.is_some() || environment.variables.get(ADDRESS_VARIABLE).is_some_and(|text| !text.is_empty()) {
             return None;
         }
         let config = config::load(&self.files.config, &environment, Purpose::Check).config?;
-        let alone = config.gateway.is_some() && best_listener(&config.listeners, RequiredListener::LocalApi).is_none();
+        let alone = config.gateway.is_some() && best_listener(&config.listeners, required).is_none();
         alone.then_some(&self.files)
     }
 }
@@ -171,8 +171,7 @@ impl AgentClient {
                     let line = ErrorCode::tag(Some(ErrorCode::AgentSocketDenied), &refusal);
                     return Err(Unanswered { exit: Exit::Denied, line });
                 }
-                let line = format!("no agent answers at {}: {error}", self.client.server());
-                let line = ErrorCode::tag(Some(ErrorCode::AgentNotRunning), &line);
+                let line = ErrorCode::tag(Some(ErrorCode::AgentNotRunning), &format!("no agent answers: {error}"));
                 Err(Unanswered { exit: Exit::NotRunning, line })
             }
         }

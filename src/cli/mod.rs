@@ -5,6 +5,7 @@ mod exit;
 mod help;
 
 // 1: shared by commands
+mod deadline;
 mod agent_client;
 mod output;
 mod setup_files;
@@ -30,6 +31,7 @@ mod changes;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod agent;
+mod readiness;
 mod status;
 mod audit;
 mod exec;
@@ -111,12 +113,12 @@ enum Command {
     /// Make the running agent log in now, without waiting
     #[command(after_help = "Example:\n  keyward retry web -c /etc/keyward/keyward.toml")]
     Retry(agent::Retry),
-    /// Wait until the running agent is ready
+    /// Wait until the running agent or gateway is ready
     #[command(after_help = "Example:\n  keyward wait -c /etc/keyward/keyward.toml --timeout 60s")]
-    Wait(agent::Wait),
-    /// Exit with 0 if the running agent is ready, for probes
+    Wait(readiness::Wait),
+    /// Exit with 0 if the running agent or gateway is ready, for probes
     #[command(after_help = "Example:\n  keyward healthcheck -c /etc/keyward/keyward.toml --live")]
-    Healthcheck(agent::Healthcheck),
+    Healthcheck(readiness::Healthcheck),
     /// Verify and show audits: who asked, and what was decided
     #[command(subcommand)]
     Audit(audit::Audit),

@@ -125,19 +125,29 @@ impl GatewayTarget {
         path: &str,
         query: &[(&str, &str)],
     ) -> anyhow::Result<Result<Value, Unanswered>> {
+        self.fetch_within(path, query, Duration::from_secs(30))
+    }
+
+    /// Does as [`GatewayTarget::fetch`], within `time`.
+    pub(in crate::cli) fn fetch_within(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> anyhow::Result<Result<Value, Unanswered>> {
         let token = self.token()?;
         let options = client::ClientOptions {
             address: self.address.clone(),
             tls: TlsOptions::default(),
             proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(2),
-            response_timeout: Duration::from_secs(30),
+            response_timeout: time,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let response = runtime.block_on(async {
             let client = options.build()?;
             let request = client.request(Method::GET, path).query(query).bearer_auth(token.expose_secret());
-            anyhow::Ok(client.send_within(request, Duration::from_secs(30)).await)
+            anyhow::Ok(client.send_within(request, time).await)
         })?;
         Ok(match response {
             Ok(response) if response.status.is_success() => {

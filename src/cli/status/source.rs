@@ -18,7 +18,7 @@ impl StatusSource {
     /// Finds the process; prints the error if that fails.
     pub(super) fn find(at: &AgentAddress) -> Result<Self, Exit> {
         #[cfg(feature = "gateway")]
-        if let Some(files) = at.without_listener() {
+        if let Some(files) = at.without_listener(RequiredListener::LocalApi) {
             return crate::cli::gateway::find(files).map(Self::Gateway);
         }
         AgentClient::connect(at, RequiredListener::LocalApi).map(Self::Agent)

@@ -123,7 +123,7 @@ impl Client {
             let is_tls = causes(&error).any(<dyn std::error::Error>::is::<rustls::Error>);
             let addresses = if is_tls { Vec::new() } else { self.route.addresses() };
             let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-            let mut cause = format_chain(&error.without_url());
+            let mut cause = format_causes(&error.without_url());
             if addresses.iter().any(|address| !self.name.contains(address)) {
                 cause = format!("{}: {cause}", addresses.join(", "));
             }
@@ -134,8 +134,16 @@ impl Client {
     }
 
     fn broken(&self, error: reqwest::Error) -> TransportError {
-        TransportError::Broken { server: self.name.clone(), cause: format_chain(&error.without_url()) }
+        TransportError::Broken { server: self.name.clone(), cause: format_causes(&error.without_url()) }
     }
+}
+
+/// Formats why a call failed, without the layers of the HTTP libraries that only say that it did.
+fn format_causes(error: &reqwest::Error) -> String {
+    let is_layer = |error: &(dyn std::error::Error + 'static)| {
+        error.is::<reqwest::Error>() || error.is::<hyper_util::client::legacy::Error>()
+    };
+    causes(error).find(|error| !is_layer(*error)).map_or_else(|| format_chain(error), format_chain)
 }
 
 /// Appends a path to a URL. Segments are escaped; `..` is dropped.

@@ -137,7 +137,7 @@ fn commands_report_that_no_agent_runs() {
     for command in ["status", "token", "healthcheck"] {
         let (code, output, error) = run(&[command, "--config", &file], &[]);
         assert_eq!((code, output.as_str()), (7, ""), "{command}: {error}");
-        assert!(error.contains("no agent answers at ") && error.contains(&socket), "{error}");
+        assert!(error.contains("no agent answers: ") && error.contains(&socket), "{error}");
     }
     let (code, _, error) = run(&["wait", "--timeout", "300ms", "--config", &file], &[]);
     assert_eq!(code, 5, "{error}");

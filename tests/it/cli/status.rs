@@ -162,7 +162,7 @@ fn a_watch_on_a_pipe_prints_each_change_once_and_ends_at_an_interrupt() {
     agent.set(Some(sink(false, true)));
     sees("DOWN     sink/token  the disk is full");
     agent.set(None);
-    sees("no agent answers at ");
+    sees("no agent answers: ");
     agent.set(Some(sink(true, true)));
     sees("it answers again after ");
     watch.signal(Signal::INT);
@@ -262,7 +262,7 @@ fn a_watch_on_a_terminal_redraws_in_place_and_leaves_the_terminal_as_it_was() {
     agent.set(Some(sink(false, true)));
     terminal.sees("\x1b[1;31mDOWN     \x1b[0msink/token  the disk is full");
     agent.set(None);
-    terminal.sees("no agent answers at ");
+    terminal.sees("no agent answers: ");
     agent.set(Some(sink(true, true)));
     terminal.sees("it answers again after ");
     assert_eq!(terminal.interrupt(), Some(0));

@@ -32,6 +32,39 @@ async fn status_shows_a_gateway_without_any_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_and_healthcheck_report_a_gateway_without_any_listener() {
+    let it = platform();
+    let gateway = GatewayProcess::start(&it, "warn");
+    let config = gateway.config();
+    let check = |args: &[&str], wanted: i32, says: &str| {
+        let (code, told, error) = run(&[args, &["--config", &config]].concat(), &[]);
+        assert!(code == wanted && told.is_empty() && error.contains(says), "{args:?}: {code} {told}{error}");
+    };
+    check(&["wait", "--timeout", "30s"], 0, "");
+    check(&["healthcheck"], 0, "");
+    check(&["healthcheck", "--live"], 0, "");
+    gateway.put("a-token-of-nobody");
+    let account = format!("{}/api/v2/account/details", gateway.url);
+    let mut state = String::new();
+    for _ in 0..1000 {
+        // The gateway learns from a call that the platform refuses the new token.
+        let _ = reqwest::Client::new().get(&account).bearer_auth(gateway.local()).send().await;
+        let (code, _, error) = run(&["healthcheck", "--config", &config], &[]);
+        state = format!("{code} {error}");
+        if code == 4 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(state.starts_with("4 error: gateway/") && state.contains("[KW-1701]"), "{state}");
+    check(&["wait", "--timeout", "200ms"], 5, "the platform rejects the token");
+    check(&["healthcheck", "--live"], 0, "");
+    drop(gateway);
+    check(&["healthcheck", "--live"], 7, "no gateway answers");
+    check(&["wait", "--timeout", "200ms"], 5, "not ready after 200ms: ");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_online_reports_product_and_token_owner() {
     let it = platform();
     let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,180 @@
+//! `keyward wait` and `keyward healthcheck`: the readiness of the running agent, or of a gateway without a listener of the
+//! agent's.
+
+use std::time::Duration;
+
+use clap::Args;
+use http::StatusCode;
+use serde_json::Value;
+
+use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener, Unanswered};
+use super::deadline::Deadline;
+#[cfg(feature = "gateway")]
+use super::gateway::{self, GatewayTarget};
+use super::{Exit, say_error};
+use crate::error_code::ErrorCode;
+use crate::time_format::format_duration;
+
+/// Wait until the running agent or gateway is ready.
+#[derive(Debug, Args)]
+pub(super) struct Wait {
+    #[command(flatten)]
+    at: AgentAddress,
+    /// Maximum time to wait, such as 30s
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+/// Exit with 0 if the running agent or gateway is ready.
+#[derive(Debug, Args)]
+pub(super) struct Healthcheck {
+    #[command(flatten)]
+    at: AgentAddress,
+    /// Check liveness instead of readiness
+    #[arg(long)]
+    live: bool,
+}
+
+impl Wait {
+    pub(super) fn run(self) -> Exit {
+        let source = match ReadinessSource::find(&self.at) {
+            Ok(source) => source,
+            Err(exit) => return exit,
+        };
+        let deadline = Deadline::after(self.timeout);
+        loop {
+            let last = match source.fetch(deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
+                Readiness::Ready => return Exit::Ok,
+                Readiness::NotReady(reason) => reason,
+                Readiness::Unknown(Unanswered { exit: Exit::Denied, line }) => {
+                    say_error(&line);
+                    return Exit::Denied;
+                }
+                Readiness::Unknown(unanswered) => unanswered.line,
+            };
+            if deadline.is_over() {
+                say_not_ready(&format!("not ready after {}: {last}", format_duration(self.timeout)));
+                return Exit::TimedOut;
+            }
+            std::thread::sleep(deadline.at_most(PAUSE));
+        }
+    }
+}
+
+impl Healthcheck {
+    pub(super) fn run(self) -> Exit {
+        let source = match ReadinessSource::find(&self.at) {
+            Ok(source) => source,
+            Err(exit) => return exit,
+        };
+        let readiness = if self.live { source.fetch_liveness() } else { source.fetch(REQUEST_TIMEOUT) };
+        match readiness {
+            Readiness::Ready => Exit::Ok,
+            Readiness::NotReady(reason) => {
+                say_not_ready(&reason);
+                Exit::NotReady
+            }
+            Readiness::Unknown(unanswered) => {
+                say_error(&unanswered.line);
+                unanswered.exit
+            }
+        }
+    }
+}
+
+/// A running process whose readiness can be asked for.
+enum ReadinessSource {
+    Agent(AgentClient),
+    #[cfg(feature = "gateway")]
+    Gateway(GatewayTarget),
+}
+
+/// Readiness, or liveness, of a running process.
+enum Readiness {
+    Ready,
+    /// Reasons of its components, with their error codes.
+    NotReady(String),
+    Unknown(Unanswered),
+}
+
+impl ReadinessSource {
+    /// Finds the process; prints the error if that fails.
+    fn find(at: &AgentAddress) -> Result<Self, Exit> {
+        #[cfg(feature = "gateway")]
+        if let Some(files) = at.without_listener(RequiredListener::Health) {
+            return gateway::find(files).map(Self::Gateway);
+        }
+        AgentClient::connect(at, RequiredListener::Health).map(Self::Agent)
+    }
+
+    /// Fetches the readiness within `time`.
+    fn fetch(&self, time: Duration) -> Readiness {
+        match self {
+            Self::Agent(agent) => fetch_probe(agent, "readyz", time),
+            #[cfg(feature = "gateway")]
+            Self::Gateway(gateway) => match fetch_gateway_status(gateway, time) {
+                Ok(status) if status["ready"] == true => Readiness::Ready,
+                Ok(status) => Readiness::NotReady(describe_missing(&status)),
+                Err(unanswered) => Readiness::Unknown(unanswered),
+            },
+        }
+    }
+
+    /// Fetches the liveness: a process that answers is alive.
+    fn fetch_liveness(&self) -> Readiness {
+        match self {
+            Self::Agent(agent) => fetch_probe(agent, "livez", REQUEST_TIMEOUT),
+            #[cfg(feature = "gateway")]
+            Self::Gateway(gateway) => {
+                fetch_gateway_status(gateway, REQUEST_TIMEOUT).map_or_else(Readiness::Unknown, |_| Readiness::Ready)
+            }
+        }
+    }
+}
+
+fn fetch_probe(agent: &AgentClient, path: &str, time: Duration) -> Readiness {
+    match agent.get(path, &[], time) {
+        Ok((StatusCode::OK, _)) => Readiness::Ready,
+        Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => Readiness::NotReady(describe_missing(&body)),
+        response => match agent.explain(response) {
+            Ok(_) => Readiness::NotReady("another program answers there, not an agent".to_owned()),
+            Err(unanswered) => Readiness::Unknown(unanswered),
+        },
+    }
+}
+
+#[cfg(feature = "gateway")]
+fn fetch_gateway_status(gateway: &GatewayTarget, time: Duration) -> Result<Value, Unanswered> {
+    // A gateway that is starting has no local token yet.
+    let failed = |error: anyhow::Error| Unanswered { exit: Exit::Failed, line: format!("{error:#}") };
+    gateway.fetch_within("/v1/platform/status", &[], time).unwrap_or_else(|error| Err(failed(error)))
+}
+
+/// Pause between two requests for the readiness.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The least time that a request gets: a running agent answers within it.
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Prints why the agent is not ready. The codes of components are more specific than that of the whole.
+fn say_not_ready(line: &str) {
+    let code = (!line.contains("[KW-")).then_some(ErrorCode::AgentNotReady);
+    say_error(&ErrorCode::tag(code, line));
+}
+
+/// Describes the required components of a readiness or status document that are not ready, in one line.
+fn describe_missing(document: &Value) -> String {
+    let components = document["components"].as_object();
+    let missing: Vec<String> = components
+        .into_iter()
+        .flatten()
+        .filter(|(_, component)| component["ready"] == false && component["required"] == true)
+        .map(|(name, component)| format!("{name}: {}", describe_component(component)))
+        .collect();
+    if missing.is_empty() { "it is not ready".to_owned() } else { missing.join("; ") }
+}
+
+/// Formats why a component is not ready, with the code of the error.
+fn describe_component(component: &Value) -> String {
+    let reason = component["reason"].as_str().unwrap_or("not ready");
+    component["code"].as_str().map_or_else(|| reason.to_owned(), |code| format!("{reason} [{code}]"))
+}
