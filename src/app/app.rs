@@ -28,6 +28,7 @@ use crate::health::Health;
 use crate::http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use crate::http::server::Endpoint;
+use crate::status::ReloadFailure;
 use crate::tasks::TaskGroup;
 
 /// Everything that the configuration asks for, running or about to.
@@ -62,14 +63,35 @@ pub(crate) struct Signals {
     /// Cancelled to stop it.
     pub stop: CancellationToken,
     /// A new configuration, or the errors of one that was rejected.
-    pub reloads: mpsc::Receiver<Result<Config, Vec<String>>>,
+    pub reloads: mpsc::Receiver<Result<Config, ReloadRejected>>,
     /// Signals for the child process.
     pub passed: mpsc::Receiver<Signal>,
 }
 
+/// Reason for which a new configuration is not put in force.
+#[derive(Debug)]
+pub(crate) struct ReloadRejected {
+    /// Its errors, one line each.
+    pub errors: Vec<String>,
+    /// True if the running process can never put it in force, and another one could.
+    pub needs_restart: bool,
+}
+
+impl From<Vec<String>> for ReloadRejected {
+    fn from(errors: Vec<String>) -> Self {
+        Self { errors, needs_restart: false }
+    }
+}
+
+impl From<anyhow::Error> for ReloadRejected {
+    fn from(error: anyhow::Error) -> Self {
+        vec![error_codes::format(&error)].into()
+    }
+}
+
 impl Signals {
     /// Requests for a configuration without a child process: no signal is forwarded.
-    pub(crate) fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, Vec<String>>>) -> Self {
+    pub(crate) fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, ReloadRejected>>) -> Self {
         Self { stop, reloads, passed: mpsc::channel(1).1 }
     }
 }
@@ -245,20 +267,20 @@ struct Reloader {
 
 impl Reloader {
     /// Applies a new configuration as a whole, or keeps the old one and reports the errors.
-    fn reload(&mut self, agent: &mut RunningAgent, new: Result<Config, Vec<String>>) {
+    fn reload(&mut self, agent: &mut RunningAgent, new: Result<Config, ReloadRejected>) {
         self.notifier.reloading();
-        let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![error_codes::format(&error)]))
-        {
+        let outcome = match new.and_then(|new| self.apply(agent, new)) {
             Ok(()) => {
-                self.shared.status_registry.record_reload(None);
+                self.shared.status_registry.record_reload(ReloadFailure::default());
                 tracing::info!(event = "config.reload.ok", "the new configuration is in force");
                 "ok"
             }
-            Err(errors) => {
+            Err(ReloadRejected { errors, needs_restart }) => {
                 for error in &errors {
                     tracing::error!(event = "config.reload.failed", error, "the old configuration stays");
                 }
-                self.shared.status_registry.record_reload(Some(errors.join("; ")));
+                let failure = ReloadFailure { error: Some(errors.join("; ")), needs_restart };
+                self.shared.status_registry.record_reload(failure);
                 "failed"
             }
         };
@@ -266,12 +288,12 @@ impl Reloader {
         self.notifier.reloaded();
     }
 
-    fn take(&mut self, agent: &mut RunningAgent, new: Config) -> anyhow::Result<()> {
-        #[cfg(feature = "acl")]
-        anyhow::ensure!(new.acl == self.config.acl, "changes of [acl] need a restart");
-        anyhow::ensure!(new.log.format == self.config.log.format, "a change of log.format needs a restart");
-        anyhow::ensure!(new.agent.sandbox == self.config.agent.sandbox, "a change of agent.sandbox needs a restart");
-        anyhow::ensure!(new.agent.ready == self.config.agent.ready, "a change of agent.ready needs a restart");
+    fn apply(&mut self, agent: &mut RunningAgent, new: Config) -> Result<(), ReloadRejected> {
+        let fixed = settings_fixed_at_start(&self.config, &new);
+        if !fixed.is_empty() {
+            let errors = vec![format!("changes of {} need a restart", fixed.join(", "))];
+            return Err(ReloadRejected { errors, needs_restart: true });
+        }
         RunningAudit::check(&new.audit)?;
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;
         self.audit.apply(&new.audit, &self.shared)?;
@@ -285,4 +307,16 @@ impl Reloader {
         self.config = new;
         Ok(())
     }
+}
+
+/// Returns the settings that differ, and that a running process cannot change.
+fn settings_fixed_at_start(old: &Config, new: &Config) -> Vec<&'static str> {
+    let settings = [
+        #[cfg(feature = "acl")]
+        ("[acl]", old.acl != new.acl),
+        ("log.format", old.log.format != new.log.format),
+        ("agent.sandbox", old.agent.sandbox != new.agent.sandbox),
+        ("agent.ready", old.agent.ready != new.agent.ready),
+    ];
+    settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
 }

@@ -49,4 +49,4 @@ pub(crate) mod doctor;
 #[cfg(feature = "dev")]
 pub(crate) mod dev;
 
-pub(crate) use app::{App, ProcessSetup, Signals};
+pub(crate) use app::{App, ProcessSetup, ReloadRejected, Signals};

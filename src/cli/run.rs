@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
-use crate::app::{App, ProcessSetup, Signals};
+use crate::app::{App, ProcessSetup, ReloadRejected, Signals};
 use crate::command::{SpawnerConnection, SpawnerProcess};
 use crate::config::{self, Config, Diagnostic, Environment, Purpose, SandboxMode};
 use crate::http::server::ActivatedSockets;
@@ -39,8 +39,8 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     let loaded = load(run, &environment, None);
     let LoadedRun { config, warnings, plan } = match loaded {
         Ok(loaded) => loaded,
-        Err(errors) => {
-            for error in errors {
+        Err(rejected) => {
+            for error in rejected.errors {
                 say_error(&error);
             }
             return Ok(Exit::Config);
@@ -190,7 +190,7 @@ struct LoadedRun {
 ///
 /// # Errors
 /// The errors of the configuration, or the accesses that the running process has given up.
-fn load(run: &Run, environment: &Environment, allowed: Option<&AllowedAccess>) -> Result<LoadedRun, Vec<String>> {
+fn load(run: &Run, environment: &Environment, allowed: Option<&AllowedAccess>) -> Result<LoadedRun, ReloadRejected> {
     let outcome = config::load(&run.files.config, environment, Purpose::Run);
     let plan = SandboxPlan::new(&outcome, &run.files.config, environment);
     let mut errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
@@ -199,7 +199,7 @@ fn load(run: &Run, environment: &Environment, allowed: Option<&AllowedAccess>) -
         let needs = missing.join(", ");
         let advice = "run `systemctl restart keyward`";
         errors.insert(0, format!("the new configuration needs more than the sandbox allows: it {needs}; {advice}"));
-        return Err(errors);
+        return Err(ReloadRejected { errors, needs_restart: true });
     }
     let mut config = outcome.config.ok_or(errors)?;
     if run.exit_after_auth {
@@ -250,7 +250,7 @@ fn listen_for_signals(
             let (run, environment, allowed) = (run.clone(), environment.clone(), allowed.clone());
             let loading = tokio::task::spawn_blocking(move || load(&run, &environment, Some(&allowed)));
             let reloading = async {
-                let loaded = loading.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
+                let loaded = loading.await.unwrap_or_else(|error| Err(vec![error.to_string()].into()));
                 let loaded = loaded.map(|LoadedRun { config, warnings, .. }| {
                     log_warnings(&warnings);
                     config

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{enter_sandbox, inherited, runtime, start_log, stop_signals};
-use super::{Exit, LogChoice, say, say_error};
+use super::{Exit, LogChoice, say, say_error, say_warning};
 use crate::app::sandbox::SandboxPlan;
 use crate::app::{App, ProcessSetup, Signals};
 use crate::config::{self, Config, Diagnostic, Environment, SandboxMode};
@@ -44,7 +44,10 @@ pub(super) fn load(
 ) -> Result<Standalone, Exit> {
     let outcome = config::load_section(section, settings, environment);
     for error in &outcome.errors {
-        say_error(&describe_error(error, section));
+        say_error(&describe_diagnostic(error, section));
+    }
+    for warning in &outcome.warnings {
+        say_warning(&describe_diagnostic(warning, section));
     }
     let plan = SandboxPlan::new(&outcome, &[], environment);
     let mut config = outcome.config.ok_or(Exit::Failed)?;
@@ -60,19 +63,19 @@ const FLAGS: [(&str, &str); 4] = [
     ("local_token_file", "--dir"),
 ];
 
-/// Formats an error with the flags in place of the settings that they became.
-fn describe_error(error: &Diagnostic, section: &str) -> String {
-    let Some(setting) = error.key.strip_prefix(section).and_then(|key| key.strip_prefix('.')) else {
-        return error.to_string();
+/// Formats an error or a warning with the flags in place of the settings that they became.
+fn describe_diagnostic(diagnostic: &Diagnostic, section: &str) -> String {
+    let Some(setting) = diagnostic.key.strip_prefix(section).and_then(|key| key.strip_prefix('.')) else {
+        return diagnostic.to_string();
     };
     let known = FLAGS.iter().find(|(name, _)| *name == setting).map(|(_, flag)| (*flag).to_owned());
     let flag = known.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")));
-    let mut text = format!("{flag}: {}", error.found);
-    if !error.advice.is_empty() {
-        let advice = FLAGS.iter().fold(error.advice.clone(), |advice, (name, flag)| advice.replace(name, flag));
+    let mut text = format!("{flag}: {}", diagnostic.found);
+    if !diagnostic.advice.is_empty() {
+        let advice = FLAGS.iter().fold(diagnostic.advice.clone(), |advice, (name, flag)| advice.replace(name, flag));
         text = format!("{text}; {advice}");
     }
-    ErrorCode::tag(Some(error.code), &text)
+    ErrorCode::tag(Some(diagnostic.code), &text)
 }
 
 /// Enters the sandbox and serves until stopped. The process has no other thread when this is called. Prints `introduction` once the sockets are bound.
@@ -103,7 +106,7 @@ pub(super) fn serve(
         for line in introduction(&app) {
             say(&line);
         }
-        let (_kept, reloads) = mpsc::channel::<Result<Config, Vec<String>>>(1);
+        let (_kept, reloads) = mpsc::channel(1);
         tokio::select! {
             ended = app.run(Signals::new(stop, reloads)) => ended.map(drop),
             twice = signals => twice,

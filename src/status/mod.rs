@@ -10,5 +10,5 @@ pub(crate) use document::{
     CallerEntry, CallersEntry, PlatformEntry, SandboxEntry, SessionEntry, StatusDocument, Timestamp,
 };
 pub(crate) use judge::{ReportItem, StatusReport, StatusState, StepKind, judge};
-pub(crate) use registry::Status;
 pub use registry::StatusRegistry;
+pub(crate) use registry::{ReloadFailure, Status};

@@ -15,9 +15,20 @@ pub struct StatusRegistry(Arc<Mutex<RegistryState>>);
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    reload_error: Option<String>,
+    reload_failure: ReloadFailure,
     /// Status of parts, by its key in the whole.
     sections: BTreeMap<&'static str, Box<RawValue>>,
+}
+
+/// Failure of the last reload of the configuration; empty if it succeeded.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct ReloadFailure {
+    /// Errors of the new configuration, in one line; absent if it is in force.
+    #[serde(rename = "reload_error", skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// True if the running process can never put the new configuration in force, and another one could.
+    #[serde(rename = "reload_needs_restart", skip_serializing_if = "std::ops::Not::not")]
+    pub needs_restart: bool,
 }
 
 /// Status of the process, as `GET /agent/v1/status` returns it.
@@ -36,9 +47,8 @@ pub(crate) struct Status<S> {
     /// Status of other parts, such as the upstream of the gateway.
     #[serde(flatten)]
     sections: BTreeMap<&'static str, Box<RawValue>>,
-    /// Error of the last reload of the configuration; absent if it succeeded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reload_error: Option<String>,
+    #[serde(flatten)]
+    reload_failure: ReloadFailure,
 }
 
 impl<S> Status<S> {
@@ -54,20 +64,20 @@ impl<S> Status<S> {
             sessions,
             components: health.statuses(),
             sections: status_registry.sections(),
-            reload_error: status_registry.reload_error(),
+            reload_failure: status_registry.reload_failure(),
         }
     }
 }
 
 impl StatusRegistry {
-    /// Records the outcome of a reload: its error, or `None`.
-    pub(crate) fn record_reload(&self, error: Option<String>) {
-        self.lock().reload_error = error;
+    /// Records the outcome of a reload.
+    pub(crate) fn record_reload(&self, failure: ReloadFailure) {
+        self.lock().reload_failure = failure;
     }
 
-    /// Returns the error of the last reload, if it failed.
-    pub(crate) fn reload_error(&self) -> Option<String> {
-        self.lock().reload_error.clone()
+    /// Returns the failure of the last reload; empty if it succeeded.
+    pub(crate) fn reload_failure(&self) -> ReloadFailure {
+        self.lock().reload_failure.clone()
     }
 
     /// Sets the status of a part, which has this key in the whole; a status that cannot be serialized removes it.

@@ -153,9 +153,7 @@ pub(crate) fn note(found: Option<&Result<Option<RunningAgent>, Problem>>, steps:
     }
     if let Some(error) = agent.status["reload_error"].as_str() {
         let found = format!("the last reload failed, the configuration before it is in force: {error}");
-        // A process cannot get back the rights that it gave up for its sandbox.
-        let needs_restart = error.contains("systemctl restart");
-        let fix = if needs_restart {
+        let fix = if agent.status["reload_needs_restart"] == true {
             "systemctl restart keyward"
         } else {
             "keyward check --host, then systemctl reload keyward"

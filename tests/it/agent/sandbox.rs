@@ -104,7 +104,9 @@ fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_need
         let refused = |more: &str, wanted: &str| {
             agent.edit(|_| format!("{whole}{more}"));
             agent.reload("failed");
-            let error = agent.get("/agent/v1/status")["reload_error"].as_str().unwrap_or_default().to_owned();
+            let status = agent.get("/agent/v1/status");
+            let error = status["reload_error"].as_str().unwrap_or_default();
+            assert_eq!(status["reload_needs_restart"], true);
             assert!(error.contains("needs more than the sandbox allows") && error.contains(wanted), "{error}");
             assert!(error.contains("systemctl restart keyward"), "{error}");
         };
