@@ -64,7 +64,7 @@ impl FollowedFile {
             if count == 0 {
                 return Ok(());
             }
-            self.lines.push(&bytes[..count], |line| filter.show(line));
+            self.lines.push(&bytes[..count], |line| _ = filter.show(line));
         }
     }
 

@@ -72,9 +72,16 @@ impl Audit {
             Self::Verify(verify) => verify.run(),
             Self::Show { records } => {
                 let filter = records.filter()?;
+                let (mut found, mut others) = (0_u64, 0_u64);
                 for file in files(&records.file) {
-                    read(&file, |line| filter.show(line))?;
+                    read(&file, |line| {
+                        let is_record = filter.show(line);
+                        found += u64::from(is_record);
+                        others += u64::from(!is_record && !line.is_empty());
+                    })?;
                 }
+                let is_audit = found > 0 || others == 0;
+                anyhow::ensure!(is_audit, "{} holds no record of an audit", records.file.display());
                 Ok(Exit::Ok)
             }
             Self::Follow { records } => follow::follow(&records.file, &records.filter()?),
@@ -99,13 +106,13 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    /// Prints a line if it fits.
-    fn show(&self, line: &[u8]) {
+    /// Prints a line if it fits. Returns whether it is a record.
+    fn show(&self, line: &[u8]) -> bool {
         let Some(record) = DisplayedRecord::parse(line) else {
             if !line.is_empty() {
                 say("(a line that is no record)");
             }
-            return;
+            return false;
         };
         let Records { decision, session, route, format, .. } = self.records;
         let fits = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
@@ -119,6 +126,7 @@ impl Filter<'_> {
                 Format::Json => say(&String::from_utf8_lossy(line)),
             }
         }
+        true
     }
 }
 

@@ -123,6 +123,10 @@ fn t37_each_request_has_its_record_without_a_secret_and_a_changed_or_cut_audit_i
         let (code, told) = verify(&agent, &["--checkpoint", &checkpoint]);
         assert!(code == 0 && told.contains("1 checkpoint found") && told.contains("an orderly stop"), "{told}");
 
+        let other = agent.path("audit.key").display().to_string();
+        let (code, _, error) = run(&["audit", "show", &other], &[]);
+        assert!(code == 1 && error.contains("audit.key holds no record of an audit"), "{code} {error}");
+
         // A record edited, and the tail cut.
         std::fs::write(&file, bytes.replacen("\"uid\":", "\"uid\":1", 1)).unwrap();
         let (code, told) = verify(&agent, &[]);

@@ -84,6 +84,20 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 #[tokio::test]
+async fn a_token_file_that_others_may_read_is_a_warning() {
+    let world = World::start();
+    let warning = "warning: --token-file: other users can access this file (mode 0644); set mode 0600";
+    for (mode, warns) in [(0o644, true), (0o600, false)] {
+        std::fs::set_permissions(world.path("platform.token"), Permissions::from_mode(mode)).unwrap();
+        let gateway = world.serve("127.0.0.1:0");
+        world.address(&gateway).await;
+        let output = gateway.output();
+        assert_eq!(output.contains(warning), warns, "{mode:o}: {output}");
+        std::fs::remove_file(world.path("output.txt")).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn two_gateways_to_one_platform_with_tokens_of_their_own_do_not_share_a_local_token() {
     let world = World::start();
     let gateway = world.serve("127.0.0.1:0");
