@@ -76,12 +76,15 @@ impl Launcher {
     /// # Errors
     /// The command did not start, timed out, or ended with an exit code other than 0.
     pub(crate) async fn run(&self, spec: &CommandSpec, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
-        let mut running = self.start(spec, false).await.map_err(CommandError::Start)?;
-        tokio::select! {
-            ended = running.wait() => match ended.map_err(CommandError::Start)? {
+        let run = async {
+            let mut running = self.start(spec, false).await.map_err(CommandError::Start)?;
+            match running.wait().await.map_err(CommandError::Start)? {
                 status if status.success() => Ok(()),
                 status => Err(CommandError::Failed(describe_exit(status))),
-            },
+            }
+        };
+        tokio::select! {
+            ended = run => ended,
             () = clock.sleep(limit) => Err(CommandError::TimedOut { after: limit }),
         }
     }

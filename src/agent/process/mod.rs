@@ -7,11 +7,13 @@ mod metrics;
 mod policy;
 
 // 1: actions
+mod inputs;
 mod supervisor;
 
+pub(crate) use self::inputs::ProcessInputs;
 pub(crate) use self::metrics::ProcessMetrics;
 pub use self::policy::{OnChange, RestartMode, RestartPolicy};
-pub(crate) use self::supervisor::{ProcessInputs, Supervisor, SupervisorDeps};
+pub(crate) use self::supervisor::{Supervisor, SupervisorDeps};
 
 use std::time::Duration;
 

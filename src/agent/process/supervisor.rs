@@ -5,18 +5,15 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::ProcessOptions;
+use super::inputs::{InputSet, ProcessInputs};
 use super::metrics::{ProcessMetrics, ProcessStartLabels};
 use super::policy::{OnChange, RestartDecision, RestartPolicy};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
-use crate::command::{self, ChildProcess, CommandSpec, EnvVars, Launcher, ProvidedEnv};
-use crate::credential_watch::{Availability, CredentialWatch, any_changed};
+use crate::command::{self, ChildProcess, CommandSpec, EnvVars, Launcher};
 use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
-
-/// Named inputs that the process needs before it starts: variables and rendered files.
-pub(crate) type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
 
 /// Collaborators of a [`Supervisor`].
 #[derive(Debug)]
@@ -41,17 +38,12 @@ pub(crate) struct Supervisor {
     inputs: InputSet,
 }
 
-/// The current inputs, which a reload replaces.
-#[derive(Debug)]
-struct InputSet {
-    inputs: ProcessInputs,
-    replacements: watch::Receiver<ProcessInputs>,
-}
-
 /// Cause of a process's end.
 enum ExitCause {
-    /// It exited with this code, or could not be started.
+    /// It exited with this code.
     Exited(u8),
+    /// It could not be started; the error, and the exit code that a POSIX shell has for it.
+    NotStarted(String, u8),
     /// The agent stops; the process exited with this code.
     Stopped(u8),
     /// A variable changed.
@@ -60,13 +52,8 @@ enum ExitCause {
 
 impl Supervisor {
     /// Creates a supervisor. `inputs` may be replaced while it runs.
-    pub(crate) fn new(
-        options: ProcessOptions,
-        mut inputs: watch::Receiver<ProcessInputs>,
-        deps: SupervisorDeps,
-    ) -> Self {
-        let first = inputs.borrow_and_update().clone();
-        let inputs = InputSet { inputs: first, replacements: inputs };
+    pub(crate) fn new(options: ProcessOptions, inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
+        let inputs = InputSet::new(inputs);
         deps.health.describe(options.command[0].clone());
         Self { options, deps, inputs }
     }
@@ -80,19 +67,25 @@ impl Supervisor {
             let variables = stop.run_until_cancelled(self.wait_for_inputs()).await?;
             policy.record_start(self.deps.clock.now());
             self.deps.metrics.get::<ProcessMetrics>().starts.get_or_create(&ProcessStartLabels { reason }).inc();
-            match self.start(variables, &stop).await {
+            let (code, error_code, error) = match self.start(variables, &stop).await {
                 ExitCause::Stopped(code) => return Some(code),
-                ExitCause::InputChanged => reason = "changed",
-                ExitCause::Exited(code) => match policy.decide(code == 0, self.deps.clock.now(), random_unit()) {
-                    RestartDecision::Exit => return Some(code),
-                    RestartDecision::RestartAfter(wait) => {
-                        let error = format!("it ended with code {code}, and is started again");
-                        self.deps.health.failed(ErrorCode::ProcessEnded, error);
-                        self.deps.health.retry_at(self.deps.clock.now() + wait);
-                        reason = "ended";
-                        stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
-                    }
-                },
+                ExitCause::InputChanged => {
+                    reason = "changed";
+                    continue;
+                }
+                ExitCause::Exited(code) => {
+                    (code, ErrorCode::ProcessEnded, format!("it ended with code {code}, and is started again"))
+                }
+                ExitCause::NotStarted(error, code) => (code, ErrorCode::ProcessNotStarted, error),
+            };
+            match policy.decide(code == 0, self.deps.clock.now(), random_unit()) {
+                RestartDecision::Exit => return Some(code),
+                RestartDecision::RestartAfter(wait) => {
+                    self.deps.health.failed(error_code, error);
+                    self.deps.health.retry_at(self.deps.clock.now() + wait);
+                    reason = "ended";
+                    stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
+                }
             }
         }
     }
@@ -112,6 +105,8 @@ impl Supervisor {
     async fn start(&mut self, variables: EnvVars, stop: &CancellationToken) -> ExitCause {
         let all = self.options.variables.clone().with(&variables);
         let program = CommandSpec { command: self.options.command.clone(), variables: all };
+        // Signals for a program that does not run: the next one has no handlers yet, and might end by them.
+        while self.deps.signals.try_recv().is_ok() {}
         let running = match self.deps.launcher.start(&program, true).await {
             Ok(running) => running,
             Err(error) => {
@@ -122,8 +117,8 @@ impl Supervisor {
                     error = error.to_string(),
                     "the child process cannot be started"
                 );
-                // The codes of a POSIX shell.
-                return ExitCause::Exited(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
+                let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+                return ExitCause::NotStarted(format!("it cannot be started: {error}"), code);
             }
         };
         tracing::info!(event = "process.started", pid = running.id(), "the child process was started");
@@ -203,42 +198,6 @@ impl Supervisor {
             Ok(status) if status.signal() == Some(signal.as_raw()) => 0,
             Ok(status) => command::exit_code(status),
             Err(_) => 1,
-        }
-    }
-}
-
-impl InputSet {
-    /// Returns the current variables.
-    ///
-    /// # Errors
-    /// The name of an input that is not available.
-    fn now(&mut self) -> Result<EnvVars, String> {
-        let mut variables = EnvVars::default();
-        for (name, watch) in &mut self.inputs {
-            match watch.current().availability {
-                Availability::Unavailable { .. } => return Err(name.clone()),
-                Availability::Available(provision) => match &*provision {
-                    ProvidedEnv::Variable(variable, value) => variables.set(variable.clone(), value.clone()),
-                    ProvidedEnv::Variables(several) => variables = variables.with(several),
-                    ProvidedEnv::File => {}
-                },
-            }
-        }
-        Ok(variables)
-    }
-
-    /// Waits until an input changes or the inputs are replaced.
-    async fn changed(&mut self) {
-        let is_replaced = tokio::select! {
-            () = any_changed(self.inputs.iter_mut().map(|(_, watch)| watch)) => false,
-            changed = self.replacements.changed() => match changed {
-                Ok(()) => true,
-                // The sender is dropped only while the agent stops.
-                Err(_) => std::future::pending().await,
-            },
-        };
-        if is_replaced {
-            self.inputs.clone_from(&self.replacements.borrow_and_update());
         }
     }
 }
