@@ -158,7 +158,14 @@ impl OpenServer {
         };
         let Some(credential) = credential else { return };
         let started = self.deps.clock.now();
-        let value = match self.value(credential).await {
+        // The listener drops connections that still wait at its end.
+        let cancelled = scopeguard::guard((), |()| {
+            self.record(&peer, Some(&name), Some("stopped")).record_refusal();
+            self.report_unavailable("stopped", "the listener ends, by a stop or a reload", &name);
+        });
+        let value = self.value(credential).await;
+        scopeguard::ScopeGuard::into_inner(cancelled);
+        let value = match value {
             Ok(value) => value,
             Err((outcome, reason)) => {
                 self.record(&peer, Some(&name), Some(outcome)).record_refusal();

@@ -185,6 +185,35 @@ async fn a_unit_waits_for_the_server_and_starts_with_nothing_once_the_wait_is_ov
     assert_eq!(status.code(), Some(0), "{output}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_that_waits_when_the_agent_stops_gets_nothing_and_the_log_says_so() {
+    if !is_root() {
+        return;
+    }
+    let mut tasks = TaskGroup::default();
+    let secrets = server(&mut tasks);
+    secrets.faults().go_away().await;
+    let Site { agent, socket, folder, .. } = Site::start_with(secrets, tasks, "");
+    tokio::task::block_in_place(|| {
+        let config = folder.path().join("keyward.toml");
+        let text = std::fs::read_to_string(&config).unwrap().replace("[agent]\n", "[agent]\nstop_grace = \"200ms\"\n");
+        std::fs::write(&config, text).unwrap();
+        agent.signal(Signal::HUP);
+        agent.logs("config.reload.ok");
+        let waiting = connect(&socket, &name("app.service", "greeting")).unwrap();
+        let metric = "keyward_local_connections{listener=\"systemd\"}";
+        eventually(Duration::from_secs(30), || match self::metric(folder.path(), metric) {
+            1 => Ok(()),
+            count => Err(format!("{count} connections")),
+        });
+        let (status, output) = agent.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert_eq!(std::io::read_to_string(waiting).unwrap(), "");
+        let line = output.lines().find(|line| line.contains("systemd_credential.unavailable")).unwrap_or_default();
+        assert!(line.contains("the listener ends, by a stop or a reload") && line.contains("app.service"), "{output}");
+    });
+}
+
 #[expect(clippy::disallowed_methods, reason = "a process is waited for, in real time")]
 fn now() -> Instant {
     Instant::now()
