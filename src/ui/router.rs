@@ -79,6 +79,8 @@ struct Router {
 struct PageRequest {
     method: Method,
     path: String,
+    /// Path and query.
+    target: String,
     query: Fields,
     headers: HeaderMap,
     rights: BrowserRights,
@@ -104,6 +106,7 @@ impl Router {
         }
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
+        let target = head.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string);
         // The page refreshes itself without a person.
         let rights = self.sessions.find(&head.headers, path != LIVE);
         let frame = Frame {
@@ -113,7 +116,7 @@ impl Router {
             has_acl_token: rights.acl_token.is_some(),
         };
         let query = Fields::parse(head.uri.query().unwrap_or_default().as_bytes());
-        let request = PageRequest { method: head.method, path, query, headers: head.headers, rights, frame };
+        let request = PageRequest { method: head.method, path, target, query, headers: head.headers, rights, frame };
         match request.method {
             Method::GET | Method::HEAD => self.get(&request).await,
             Method::POST => match read_form(body).await {
@@ -207,6 +210,7 @@ impl Router {
         let again = |status, error: &str| html(status, sign_in::page(request.frame, wanted, next, Some(error)));
         if let Err(wait) = self.sessions.try_sign_in() {
             let seconds = wait.as_secs().max(1);
+            self.record_refusal("rate", StatusCode::TOO_MANY_REQUESTS, "too many attempts to sign in");
             let mut response =
                 again(StatusCode::TOO_MANY_REQUESTS, &format!("too many attempts; try again in {seconds} s"));
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -215,17 +219,20 @@ impl Router {
         let (given, mut rights) = (form.get(SignIn::FIELD), request.rights.clone());
         match wanted {
             SignIn::Key if secret::ct_eq(&self.options.key, given.as_bytes()) => rights.has_key = true,
-            SignIn::Key => return again(StatusCode::FORBIDDEN, "this is not the key of the listener"),
+            SignIn::Key => {
+                let error = "this is not the key of the listener";
+                self.record_refusal("key", StatusCode::FORBIDDEN, error);
+                return again(StatusCode::FORBIDDEN, error);
+            }
             SignIn::AclToken => {
                 let token = SecretString::from(given);
                 let Some(service) = self.deps.sources.acl() else {
                     return again(StatusCode::NOT_FOUND, "no ACL server runs in this process");
                 };
                 if let Err(error) = request::get::<Value>(&service, "/v1/acl/token/self", Some(&token)).await {
-                    return again(
-                        StatusCode::FORBIDDEN,
-                        &format!("the ACL server refuses this token: {}", error.message),
-                    );
+                    let error = format!("the ACL server refuses this token: {}", error.message);
+                    self.record_refusal("acl_token", StatusCode::FORBIDDEN, &error);
+                    return again(StatusCode::FORBIDDEN, &error);
                 }
                 rights.acl_token = Some(token);
             }
@@ -239,21 +246,25 @@ impl Router {
         }
     }
 
-    fn refuse(&self, rejection: &PageRejection) -> PageResponse {
+    /// Logs and counts a refused request.
+    fn record_refusal(&self, reason: &'static str, status: StatusCode, message: &str) {
         let ListenerMetrics { metrics, listener } = &self.deps.listener_metrics;
-        if let Some(suppressed) = self.log_throttle.allow(rejection.reason) {
+        if let Some(suppressed) = self.log_throttle.allow(reason) {
             tracing::warn!(
                 event = "local.refused",
                 listener,
-                reason = rejection.reason,
-                status = rejection.status.as_u16(),
+                reason,
+                status = status.as_u16(),
                 suppressed = (suppressed > 0).then_some(suppressed),
-                "{}",
-                rejection.message
+                "{message}"
             );
         }
-        let labels = RefusalLabels { listener: listener.clone(), reason: rejection.reason };
+        let labels = RefusalLabels { listener: listener.clone(), reason };
         metrics.get::<HttpMetrics>().refused.get_or_create(&labels).inc();
+    }
+
+    fn refuse(&self, rejection: &PageRejection) -> PageResponse {
+        self.record_refusal(rejection.reason, rejection.status, rejection.message);
         html(rejection.status, error_page(Frame::default(), "Refused", rejection.message))
     }
 
@@ -336,7 +347,7 @@ fn request_error(request: &PageRequest, status: StatusCode, message: &str) -> Pa
 
 /// Sends the browser to a page that asks for a secret, and back afterwards.
 fn redirect_to_sign_in(wanted: SignIn, request: &PageRequest) -> PageResponse {
-    let next = if request.path == LIVE { "/agent" } else { request.path.as_str() };
+    let next = if request.path == LIVE { "/agent" } else { request.target.as_str() };
     let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", next).finish();
     let mut response = redirect(&format!("{}?{query}", wanted.path()));
     // A script that refreshes a part of a page has to leave the page.
@@ -349,7 +360,8 @@ fn redirect_to_sign_in(wanted: SignIn, request: &PageRequest) -> PageResponse {
 
 /// Returns a path of ours that a form names; `/` in place of an address elsewhere.
 fn local(next: &str) -> &str {
-    let is_path = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
+    let is_path =
+        next.starts_with('/') && !next.starts_with("//") && !next.contains(|it: char| it == '\\' || it.is_control());
     if is_path { next } else { "/" }
 }
 
@@ -377,7 +389,9 @@ mod tests {
         for path in ["/agent", "/acl/tokens?ns=team"] {
             assert_eq!(local(path), path);
         }
-        for elsewhere in ["", "https://evil.example", "//evil.example", "/\\evil.example", "/a\r\nb"] {
+        for elsewhere in
+            ["", "https://evil.example", "//evil.example", "/\\evil.example", "/a\r\nb", "/\t/evil.example"]
+        {
             assert_eq!(local(elsewhere), "/", "{elsewhere}");
         }
     }

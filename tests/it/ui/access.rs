@@ -10,6 +10,8 @@ async fn pages_open_with_the_key_in_a_cookie_that_no_script_and_no_other_site_ge
         (closed.status().as_u16(), &closed.headers()["location"]),
         (303, &"/sign-in?next=%2Fgateway".parse().unwrap())
     );
+    let asked = pages.browser.get("/history?kind=removal").send().await.unwrap();
+    assert_eq!(asked.headers()["location"], "/sign-in?next=%2Fhistory%3Fkind%3Dremoval", "it leads back to the query");
     let wrong = pages.browser.post("/sign-in", &[("secret", "not-the-key-0123456789")]).send().await.unwrap();
     assert_eq!((wrong.status().as_u16(), wrong.headers().get("set-cookie")), (403, None));
     let right =
@@ -80,6 +82,13 @@ async fn attempts_to_guess_the_key_are_limited() {
     }
     assert_eq!(statuses.iter().filter(|status| **status == 403).count(), 10, "{statuses:?}");
     assert_eq!(statuses.last(), Some(&429));
+    let output = pages.binary.output();
+    for (reason, message) in [("key", "this is not the key of the listener"), ("rate", "too many attempts to sign in")]
+    {
+        let reason = format!("reason=\"{reason}\"");
+        let line = |line: &&str| line.contains("local.refused") && line.contains(&reason) && line.contains(message);
+        assert!(output.lines().any(|text| line(&text)), "{output}");
+    }
 }
 
 #[test]
