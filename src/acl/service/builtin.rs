@@ -4,6 +4,7 @@ use super::acl_service::AclService;
 use super::active_keys::require_same_keys;
 use super::error::ServiceError;
 use super::keys::{self, TokenIndexEntry};
+use super::seal::SealKeys;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
@@ -32,7 +33,8 @@ fn full_access_rules(access: &str) -> String {
 }
 
 impl AclService {
-    /// Creates the built-in records if they are missing: namespace `default`, two policies, the anonymous token.
+    /// Creates the built-in records if they are missing: namespace `default`, two policies, the anonymous token. The last
+    /// is also created in a store that has lost it.
     ///
     /// # Errors
     /// [`ServiceError::Restoring`] during a restore; the store failed.
@@ -45,7 +47,7 @@ impl AclService {
         let namespace = NamespaceName::default_namespace();
         // Another server on the same store may have created them first.
         if self.records.namespace(&namespace, Freshness::Linearizable).await?.is_some() {
-            return Ok(());
+            return self.recreate_anonymous_token(&namespace).await;
         }
         let keys = self.reload_keys().await?;
         let record = NamespaceRecord {
@@ -78,6 +80,38 @@ impl AclService {
                 .put(keys::policy(&namespace, id), &policy)?
                 .put(keys::policy_name(&namespace, name), &id)?;
         }
+        self.repository.commit(self.put_anonymous_token(&keys, &namespace, transaction)?).await?;
+        Ok(())
+    }
+
+    /// Creates the anonymous token in a store without it, where all requests without a token would be refused as unknown.
+    async fn recreate_anonymous_token(&self, namespace: &NamespaceName) -> Result<(), ServiceError> {
+        let key = keys::token(namespace, ANONYMOUS);
+        match self.repository.store().get(&key, Freshness::Linearizable).await.map_err(ServiceError::from) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(()),
+            // A damaged record is not missing: its links may come back with a restore.
+            Err(error) if self.repository.skip_unreadable(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let keys = self.reload_keys().await?;
+        let transaction = require_same_keys(&keys, Transaction::default()).absent(&key);
+        self.repository.commit(self.put_anonymous_token(&keys, namespace, transaction)?).await?;
+        tracing::warn!(
+            event = "acl.token.recreated",
+            accessor = ANONYMOUS.to_string(),
+            "the store lacked the anonymous token, which was created again, without policies"
+        );
+        Ok(())
+    }
+
+    /// Adds the records of a new anonymous token.
+    fn put_anonymous_token(
+        &self,
+        keys: &SealKeys,
+        namespace: &NamespaceName,
+        transaction: Transaction,
+    ) -> Result<Transaction, ServiceError> {
         let secret = PlainSecret::from_presented(ANONYMOUS_SECRET);
         let immutable = ImmutableFields {
             accessor_id: ANONYMOUS,
@@ -93,12 +127,10 @@ impl AclService {
         let by_accessor = keys::token_id(&keys.current().hash(&accessor_as_secret(ANONYMOUS)));
         let token = TokenRecord::new(immutable, "Anonymous Token".to_owned(), Links::default(), Vec::new());
         let index_entry = |secret| TokenIndexEntry { namespace: namespace.clone(), accessor: ANONYMOUS, secret };
-        transaction = transaction
-            .put(keys::token(&namespace, ANONYMOUS), &token)?
+        transaction
+            .put(keys::token(namespace, ANONYMOUS), &token)?
             .put(by_secret, &index_entry(true))?
-            .put(by_accessor, &index_entry(false))?;
-        self.repository.commit(transaction).await?;
-        Ok(())
+            .put(by_accessor, &index_entry(false))
     }
 }
 

@@ -7,14 +7,15 @@
 
 use std::time::{Duration, Instant};
 
-use keyward::acl::store::StoreOptions;
 use keyward::acl::store::etcd::EtcdOptions;
+use keyward::acl::store::{self, StoreOptions};
 use serde_json::json;
 
 use crate::acl::bootstrap_reset::index;
 use crate::acl::removal::gone;
 use crate::acl::store::etcd_process::{Server, options, shared};
 use crate::acl::store::soon;
+use crate::acl::tokens::anonymous::{LACKS, delete_records, refusal_without_token};
 use crate::harness::Acl;
 
 /// Starts two servers with the same key and datacenter.
@@ -238,5 +239,22 @@ async fn a_bootstrap_reset_works_at_one_of_two_servers() {
         std::fs::write(folder.path().join("acl-bootstrap-reset"), &told).unwrap();
         assert_ne!(index(&ask(server).await), told);
         assert_eq!(server.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_starts_creates_a_missing_anonymous_token_for_all() {
+    let server = shared();
+    let (one, other, _folder) = two(server.options()).await;
+    let revoke = async |acl: &Acl| {
+        acl.send("POST", "/v1/auth/token/revoke-self", &[("X-Vault-Token", "anonymous")], b"").await.status
+    };
+    assert_eq!((revoke(&one).await, revoke(&other).await), (400, 400));
+    let direct = store::open(&one.options.store, &one.options.datacenter).await.unwrap();
+    delete_records(&*direct).await;
+    assert_eq!(refusal_without_token(&other).await, (403, "ACL not found".to_owned()));
+    let (third, fourth) = tokio::join!(one.beside(), one.beside());
+    for acl in [&one, &other, &third, &fourth] {
+        assert_eq!(refusal_without_token(acl).await, (403, LACKS.to_owned()));
     }
 }

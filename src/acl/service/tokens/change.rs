@@ -2,12 +2,13 @@
 
 use super::create::Tokens;
 use super::draft::TokenDraft;
+use super::write::require_deletable;
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::id::Id;
 use crate::acl::model::links::LinkOwner;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::REDACTED;
-use crate::acl::model::token::{ANONYMOUS, TokenRecord};
+use crate::acl::model::token::TokenRecord;
 use crate::acl::service::caller::{Caller, Privilege};
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
@@ -91,9 +92,7 @@ impl Tokens<'_> {
         accessor: Id,
     ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        if accessor == ANONYMOUS {
-            return Err(InvalidRequest::AnonymousToken.into());
-        }
+        require_deletable(accessor)?;
         if caller.accessor() == Some(accessor) {
             return Err(InvalidRequest::OwnToken.into());
         }

@@ -4,7 +4,7 @@ use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::timestamp::Timestamp;
-use crate::acl::model::token::{ImmutableFields, LoginOrigin, TokenRecord};
+use crate::acl::model::token::{ANONYMOUS, ImmutableFields, LoginOrigin, TokenRecord};
 use crate::acl::service::acl_service::AclService;
 use crate::acl::service::active_keys::require_same_keys;
 use crate::acl::service::builtin::accessor_as_secret;
@@ -12,6 +12,7 @@ use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys::{self, TokenIndexEntry};
 use crate::acl::service::records::WritableNamespace;
+use crate::acl::service::rejection::InvalidRequest;
 use crate::acl::service::repository::Stored;
 use crate::acl::service::seal::{SealKey, SealKeys};
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
@@ -121,8 +122,9 @@ impl TokenRecords<'_> {
     /// Deletes a token; a missing one is not an error.
     ///
     /// # Errors
-    /// The store failed.
+    /// It is the anonymous token, whose secret anyone can present; the store failed.
     pub(crate) async fn destroy(self, token: &TokenRecord) -> Result<(), ServiceError> {
+        require_deletable(token.immutable().accessor_id)?;
         retry_on_conflict(|| self.try_destroy(token.immutable())).await
     }
 
@@ -151,6 +153,14 @@ impl TokenRecords<'_> {
             .chain(token_keys.login);
         Ok(keys.fold(transaction, Transaction::delete))
     }
+}
+
+/// Refuses to delete the anonymous token: requests without a token need it.
+///
+/// # Errors
+/// It is the anonymous token.
+pub(super) fn require_deletable(accessor: Id) -> Result<(), InvalidRequest> {
+    if accessor == ANONYMOUS { Err(InvalidRequest::AnonymousToken) } else { Ok(()) }
 }
 
 /// Most records of one token.

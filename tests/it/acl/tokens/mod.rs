@@ -1,5 +1,6 @@
 //! Tokens over HTTP, compared with Consul case by case.
 
+pub(crate) mod anonymous;
 mod change;
 mod create;
 mod list;
