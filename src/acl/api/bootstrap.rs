@@ -11,6 +11,7 @@ use super::tokens::{self, TokenView};
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::PlainSecret;
+use crate::acl::service::tokens::CreatedToken;
 use crate::acl::store::Freshness;
 
 /// Response to a bootstrap: the token, with its secret also as `ID`, which old clients read.
@@ -31,16 +32,12 @@ pub(super) async fn bootstrap(state: &ApiState, request: &mut ApiRequest) -> Res
         requested = fields.string("BootstrapSecret")?.filter(|secret| !secret.is_empty());
         fields.finish()?;
     }
-    let secret = match requested {
-        Some(secret) => {
-            let parsed = secret.parse::<Id>();
-            let id = parsed.map_err(|reason| ApiError::BootstrapSecret { reason: reason.to_string() })?;
-            PlainSecret::from_presented(&id.to_string())
-        }
-        None => PlainSecret::random(),
-    };
+    if let Some(Err(reason)) = requested.as_deref().map(str::parse::<Id>) {
+        return Err(ApiError::BootstrapSecret { reason: reason.to_string() });
+    }
+    let requested = requested.as_deref().map(PlainSecret::from_presented);
     let reset = state.reset.index().await;
-    let live = state.service.bootstrap(&secret, reset).await?;
+    let CreatedToken { live, secret } = state.service.bootstrap(requested.as_ref(), reset).await?;
     if reset.is_some() {
         state.reset.remove().await;
     }

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::acl_service::AclService;
-use super::caller::LiveToken;
 use super::error::ServiceError;
 use super::rejection::Forbidden;
-use super::tokens::ValidatedToken;
+use super::tokens::{CreatedToken, ValidatedToken};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
@@ -83,15 +82,23 @@ fn key() -> Key {
 
 impl AclService {
     /// Creates a token with the policy `global-management`: the first time, and again if `reset` is the current reset
-    /// index. Existing tokens are not changed.
+    /// index. Existing tokens are not changed. The secret is `secret`, or random.
     ///
     /// # Errors
-    /// [`ServiceError::Forbidden`] if the bootstrap was done before.
-    pub(crate) async fn bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<LiveToken, ServiceError> {
+    /// [`ServiceError::Forbidden`] if the bootstrap was done before; the secret is reserved or in use.
+    pub(crate) async fn bootstrap(
+        &self,
+        secret: Option<&PlainSecret>,
+        reset: Option<u64>,
+    ) -> Result<CreatedToken, ServiceError> {
         retry_on_conflict(|| self.try_bootstrap(secret, reset)).await
     }
 
-    async fn try_bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<LiveToken, ServiceError> {
+    async fn try_bootstrap(
+        &self,
+        secret: Option<&PlainSecret>,
+        reset: Option<u64>,
+    ) -> Result<CreatedToken, ServiceError> {
         let namespace = NamespaceName::default_namespace();
         let transaction = match self.repository.get::<BootstrapRecord>(&key(), Freshness::Linearizable).await? {
             None => Transaction::default().absent(&key()),
@@ -102,6 +109,9 @@ impl AclService {
             }
         };
         let target = self.records.writable_namespace(&namespace).await?;
+        // After the check above: a caller that may not bootstrap does not learn which secrets are in use.
+        let secret = self.tokens().new_id("BootstrapSecret", secret.map(PlainSecret::reveal)).await?;
+        let secret = PlainSecret::from_presented(&secret.to_string());
         let accessor = Id::random();
         let new = ValidatedToken {
             accessor,
@@ -114,6 +124,7 @@ impl AclService {
             expiration_time: None,
             login: None,
         };
-        self.token_records().insert(&target, new, transaction.put(key(), &BootstrapRecord { accessor })?).await
+        let transaction = transaction.put(key(), &BootstrapRecord { accessor })?;
+        Ok(CreatedToken { live: self.token_records().insert(&target, new, transaction).await?, secret })
     }
 }

@@ -65,3 +65,34 @@ async fn a_reset_file_with_the_index_allows_another_bootstrap() {
     assert_eq!(bootstrap(&acl).await.status, 200);
     assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 200);
 }
+
+#[tokio::test]
+async fn a_bootstrap_secret_that_is_reserved_or_in_use_is_refused() {
+    let acl = Acl::start().await;
+    let ask = async |secret: &str| {
+        let answer = acl.call("PUT", "/v1/acl/bootstrap", None, Some(json!({"BootstrapSecret": secret}))).await;
+        (answer.status, answer.text)
+    };
+    let token = acl.make("/v1/acl/token", json!({})).await;
+    let (accessor, root) = (token["AccessorID"].as_str().unwrap(), acl.root.as_str());
+    // A caller that may not bootstrap does not learn which secrets are in use.
+    assert_eq!(ask(root).await.0, 403);
+    let told = index(&bootstrap(&acl).await);
+    std::fs::write(file(&acl), &told).unwrap();
+    let in_use = (409, "Invalid Token: BootstrapSecret is already in use".to_owned());
+    for taken in [root, &root.to_uppercase(), accessor] {
+        assert_eq!(ask(taken).await, in_use, "{taken}");
+    }
+    for number in [0, 2, 0xff] {
+        let (status, text) = ask(&format!("00000000-0000-0000-0000-0000000000{number:02x}")).await;
+        assert!(status == 400 && text.contains("BootstrapSecret") && text.contains("are reserved"), "{status} {text}");
+    }
+    let (status, text) = ask("no-uuid").await;
+    assert!(status == 400 && text.starts_with("Invalid BootstrapSecret: "), "{status} {text}");
+    // The refused calls used nothing up.
+    assert!(file(&acl).exists());
+    let secret = "6a1253d2-1785-24fd-91c2-f8e78c745511";
+    let made = acl.call("PUT", "/v1/acl/bootstrap", None, Some(json!({"BootstrapSecret": secret}))).await;
+    assert_eq!((made.status, &made.json()["SecretID"]), (200, &json!(secret)), "{made:?}");
+    assert_eq!(acl.call("GET", "/v1/acl/tokens", Some(secret), None).await.status, 200);
+}

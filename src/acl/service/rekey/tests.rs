@@ -1,6 +1,5 @@
 use super::*;
 use crate::acl::model::authorize::DefaultPolicy;
-use crate::acl::model::secret::PlainSecret;
 use crate::acl::service::seal::Sealer;
 use crate::acl::service::tokens::TokenDraft;
 use crate::acl::store::Embedded;
@@ -14,8 +13,7 @@ async fn many_tokens_take_several_calls_and_each_is_rewritten_once() {
     let sealer = Sealer::open(&file, &*store).await.unwrap();
     let service = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
     service.create_builtins().await.unwrap();
-    let secret = PlainSecret::random();
-    service.bootstrap(&secret, None).await.unwrap();
+    let secret = service.bootstrap(None, None).await.unwrap().secret;
     let root = service.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
     let (namespace, draft) = (NamespaceName::default_namespace(), TokenDraft::default());
     let create = async || service.tokens().create(&root, &namespace, &draft).await.unwrap();

@@ -86,7 +86,14 @@ impl Tokens<'_> {
     }
 
     /// Returns the given id if it may be used for the `field` of a new token, or a random one.
-    async fn new_id(self, field: &'static str, given: Option<&str>) -> Result<Id, ServiceError> {
+    ///
+    /// # Errors
+    /// It is no UUID, reserved, or the accessor or secret of a token; the store failed.
+    pub(in crate::acl::service) async fn new_id(
+        self,
+        field: &'static str,
+        given: Option<&str>,
+    ) -> Result<Id, ServiceError> {
         let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(Id::random()) };
         let id: Id = given.parse().map_err(|_| InvalidRequest::TokenId { field })?;
         if id.is_reserved() {
