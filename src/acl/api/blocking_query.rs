@@ -91,7 +91,7 @@ impl Drop for WaitingQuery {
     }
 }
 
-/// Returns the cached response if nothing was written since `revision`.
+/// Returns the cached response if nothing was written since `revision`, and notes its caller for the audit.
 fn from_cache(
     state: &ApiState,
     request: &ApiRequest,
@@ -100,7 +100,9 @@ fn from_cache(
     revision: Revision,
 ) -> Option<CachedResponse> {
     let key = key.get_or_insert_with(|| state.response_cache.hash_key(request.cache_key(&state.service, mode)));
-    state.response_cache.get(key, revision, state.service.now())
+    let found = state.response_cache.get(key, revision, state.service.now())?;
+    request.audit_accessor(found.accessor);
+    Some(found)
 }
 
 /// Reads once, and caches the response.
@@ -115,11 +117,12 @@ async fn read_once(
     let mut response = response.into_http();
     set_index_headers(response.headers_mut(), index, mode);
     set_default_policy_header(response.headers_mut(), state.service.default_policy);
-    let found = CachedResponse { response, index, watch: watch.into() };
+    let mut found = CachedResponse { response, index, watch: watch.into(), accessor: None };
     // Not cached if the caller's token no longer resolves.
     if let Some((revision, key)) = key
         && let Ok(caller) = request.authenticate(state, freshness).await
     {
+        found.accessor = caller.accessor();
         let until = caller.live.token.value.immutable().expiration_time.into_iter().chain(until).min();
         state.response_cache.insert(key, revision, &found, until);
     }

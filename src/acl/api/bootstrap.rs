@@ -38,6 +38,7 @@ pub(super) async fn bootstrap(state: &ApiState, request: &mut ApiRequest) -> Res
     let requested = requested.as_deref().map(PlainSecret::from_presented);
     let reset = state.reset.index().await;
     let CreatedToken { live, secret } = state.service.bootstrap(requested.as_ref(), reset).await?;
+    request.audit_accessor(live.accessor());
     if reset.is_some() {
         state.reset.remove().await;
     }

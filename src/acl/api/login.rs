@@ -11,6 +11,7 @@ use super::request::{ApiRequest, take_namespace};
 use super::response::{ApiResponse, Change};
 use super::state::ApiState;
 use super::tokens;
+use crate::acl::service::error::ServiceError;
 use crate::acl::service::login::StoredLoginRequest;
 use crate::acl::store::Freshness;
 use crate::secret_string::SecretString;
@@ -24,6 +25,7 @@ pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result
     let (login, body_namespace) = parse_login(&body)?;
     let namespace = request.method_namespace(body_namespace.as_deref())?;
     let (live, secret) = state.methods.login_stored(&namespace, &login).await.map_err(ApiError::Login)?;
+    request.audit_accessor(live.accessor());
     let view = tokens::view(state, &live.token, secret.reveal(), Freshness::Linearizable).await?;
     Ok(ApiResponse::json(&view, request.pretty())?)
 }
@@ -47,7 +49,10 @@ fn parse_login(body: &[u8]) -> Result<(StoredLoginRequest, Option<String>), ApiE
 /// Deletes the token of the request, which a login must have created.
 pub(super) async fn log_out(state: &ApiState, request: &ApiRequest) -> Result<Change, ApiError> {
     let secret = request.secret.as_ref().ok_or(ApiError::LogoutWithoutToken)?;
-    let live = state.methods.log_out(secret).await?;
+    let found = state.service.authenticator().live_token_by_secret(secret, Freshness::Linearizable).await?;
+    let live = found.ok_or(ServiceError::UnknownSecret)?;
+    request.audit_accessor(live.accessor());
+    state.methods.log_out(&live).await?;
     let immutable = live.token.value.immutable();
     let (namespace, subject) = (immutable.namespace.clone(), immutable.accessor_id.to_string());
     Ok(Change {

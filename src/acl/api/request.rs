@@ -167,10 +167,15 @@ impl ApiRequest {
     pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
         let (service, secret) = (&state.service, self.secret.as_ref());
         let caller = service.authenticator().authenticate_hashed(self.secret_hash(service), secret, freshness).await?;
-        if let (Some(audited), Some(accessor)) = (&self.audited, caller.accessor()) {
+        self.audit_accessor(caller.accessor());
+        Ok(caller)
+    }
+
+    /// Notes for the audit the accessor of the token that the request uses or gets; `None` for the anonymous token.
+    pub(super) fn audit_accessor(&self, accessor: Option<Id>) {
+        if let (Some(audited), Some(accessor)) = (&self.audited, accessor) {
             audited.set_accessor(Some(&accessor.to_string()));
         }
-        Ok(caller)
     }
 
     /// Returns the namespace of the request: of the body, the query, a header, or the caller's token, in this order. The

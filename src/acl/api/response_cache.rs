@@ -15,6 +15,7 @@ use hyper::body::Body as _;
 use super::operation::Operation;
 use super::query::ConsistencyMode;
 use super::response::ResponseBody;
+use crate::acl::model::id::Id;
 use crate::acl::model::secret::SecretHash;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::store::Revision;
@@ -44,6 +45,7 @@ struct CacheEntry {
     body: Full<Bytes>,
     index: Revision,
     watch: Arc<[String]>,
+    accessor: Option<Id>,
     until: Option<Timestamp>,
     size: usize,
 }
@@ -54,6 +56,8 @@ pub(super) struct CachedResponse {
     pub(super) response: Response<ResponseBody>,
     pub(super) index: Revision,
     pub(super) watch: Arc<[String]>,
+    /// Accessor of the caller's token, for the audit; `None` for the anonymous token.
+    pub(super) accessor: Option<Id>,
 }
 
 /// Maximum size of all entries in bytes. Beyond it the cache is cleared: frequent requests fill it again at once.
@@ -118,7 +122,8 @@ impl ResponseCache {
         let mut response = Response::new(Either::Left(entry.body.clone()));
         *response.status_mut() = entry.status;
         response.headers_mut().clone_from(&entry.headers);
-        Some(CachedResponse { response, index: entry.index, watch: Arc::clone(&entry.watch) })
+        let (watch, accessor) = (Arc::clone(&entry.watch), entry.accessor);
+        Some(CachedResponse { response, index: entry.index, watch, accessor })
     }
 
     /// Inserts a response that was read at `revision` or later, and is valid until `until` at most. Streamed bodies are not
@@ -141,6 +146,7 @@ impl ResponseCache {
             body: body.clone(),
             index: found.index,
             watch: Arc::clone(&found.watch),
+            accessor: found.accessor,
             until,
             size,
         };

@@ -90,7 +90,8 @@ async fn run_restore(
     request: &ApiRequest,
     body: Option<&mut Incoming>,
 ) -> Result<RestoreResult, ApiError> {
-    state.service.restore().authorize(request.secret.as_ref()).await?;
+    let authorized = state.service.restore().authorize(request.secret.as_ref()).await?;
+    request.audit_accessor(authorized.accessor());
     let permit = state.restores.begin()?;
     let mut spool = state.restores.spool(&permit).await?;
     if let Some(body) = body {

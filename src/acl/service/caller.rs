@@ -17,6 +17,13 @@ pub(crate) struct LiveToken {
     pub read_at: Timestamp,
 }
 
+impl LiveToken {
+    /// Returns the accessor; `None` for the anonymous token.
+    pub(crate) fn accessor(&self) -> Option<Id> {
+        Some(self.token.value.immutable().accessor_id).filter(|accessor| *accessor != ANONYMOUS)
+    }
+}
+
 /// Authenticated caller: a valid token and the rules that apply to it.
 #[derive(Debug)]
 pub(crate) struct Caller {
@@ -52,7 +59,7 @@ impl Privilege {
 impl Caller {
     /// Returns the accessor of the token; `None` for the anonymous token.
     pub(crate) fn accessor(&self) -> Option<Id> {
-        Some(self.live.token.value.immutable().accessor_id).filter(|accessor| *accessor != ANONYMOUS)
+        self.live.accessor()
     }
 
     /// Returns the namespace of the token.

@@ -1,5 +1,8 @@
 //! Audits of the real agent: what is recorded, what shows a change, and what a device that fails costs.
 
+#[cfg(all(feature = "acl", feature = "gateway"))]
+mod servers;
+
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
@@ -41,12 +44,6 @@ fn lines(path: &Path) -> Vec<Value> {
 fn responses(agent: &Agent, path: &str) -> Vec<Value> {
     let all = lines(&agent.path("audit/audit.jsonl"));
     all.into_iter().filter(|line| line["type"] == "response" && line["path"] == path).collect()
-}
-
-/// Waits until this many responses of a path are recorded: those that no request waits for are collected first.
-#[cfg(all(feature = "acl", feature = "gateway"))]
-fn recorded<const N: usize>(agent: &Agent, path: &str) -> [Value; N] {
-    eventually(Duration::from_secs(10), || responses(agent, path).try_into().map_err(|found| format!("{found:#?}")))
 }
 
 /// `keyward audit verify` of the agent's files: exit code and what it says.
@@ -375,78 +372,6 @@ fn a_collector_that_stops_reading_costs_bounded_memory_and_the_chain_is_whole_on
                 .all(|line| line.contains("does not end with a MAC") || line.contains("it could not keep"));
             assert!(code == 0 || (name == "first" && torn), "{name}: {out}{error}");
         }
-    });
-}
-
-/// A request with these headers and this body: status and body.
-#[cfg(all(feature = "acl", feature = "gateway"))]
-fn call(socket: &Path, request: &str, headers: &str, body: &str) -> (u16, String) {
-    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
-    let length = body.len();
-    let head = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n");
-    std::io::Write::write_all(&mut stream, format!("{head}{headers}\r\n{body}").as_bytes()).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{response:?}"));
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-}
-
-#[cfg(all(feature = "acl", feature = "gateway"))]
-#[test]
-fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
-    in_a_network_of_its_own(|| {
-        let world = World::start();
-        let platform = world.platform.faults().mint("first").token;
-        let url = world.platform.url().to_owned();
-        let agent = Agent::ready(&world, &[], move |text| {
-            let text = with_audit(FILE)(text);
-            let folder = &text[text.find("unix://").unwrap() + 7..text.find("/api.sock").unwrap()];
-            std::fs::write(format!("{folder}/platform"), platform.expose_secret()).unwrap();
-            format!(
-                "{text}[acl]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/acl\"\n[gateway]\nupstream = \"{url}\"\n\
-                 listen = \"unix://FOLDER/gateway.sock\"\ntoken_file = \"FOLDER/platform\"\nlocal_token_file = \"FOLDER/local\"\n"
-            )
-        });
-        let (acl, gateway) = (agent.path("acl.sock"), agent.path("gateway.sock"));
-        let (status, body) = call(&acl, "PUT /v1/acl/bootstrap", "", "");
-        assert_eq!(status, 200, "{body}");
-        let made: Value = serde_json::from_str(&body).unwrap();
-        let secret = made["SecretID"].as_str().unwrap().to_owned();
-        let token = format!("X-Consul-Token: {secret}\r\n");
-        let (status, body) = call(
-            &acl,
-            "PUT /v1/acl/policy",
-            &token,
-            r#"{"Name": "p", "Rules": "key \"canary\" { policy = \"read\" }"}"#,
-        );
-        assert_eq!(status, 200, "{body}");
-        let policy: Value = serde_json::from_str(&body).unwrap();
-        let stranger = "X-Consul-Token: 11111111-2222-3333-4444-555555555555\r\n";
-        assert_eq!(call(&acl, "GET /v1/acl/tokens", stranger, "").0, 403);
-        let local = std::fs::read_to_string(agent.path("local")).unwrap();
-        let bearer = format!("Authorization: Bearer {}\r\n", local.trim());
-        let (status, body) = call(&gateway, "GET /api/v2/organizations", &bearer, "");
-        assert_eq!(status, 200, "{body}");
-        assert_eq!(call(&gateway, "GET /api/v2/organizations", "Authorization: Bearer canary\r\n", "").0, 401);
-
-        let [create] = recorded(&agent, "/v1/acl/policy");
-        let wanted = ("acl", "policy.create", policy["ID"].as_str().unwrap(), "granted");
-        let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_owned();
-        let found = ["part", "operation", "subject", "decision"].map(|key| text(&create, key));
-        assert_eq!(found, [wanted.0, wanted.1, wanted.2, wanted.3].map(str::to_owned), "{create:#}");
-        assert!(text(&create, "accessor").starts_with("hmac-sha256:"), "{create:#}");
-        let [refused] = recorded(&agent, "/v1/acl/tokens");
-        assert_eq!((&refused["decision"], &refused["status"]), (&"refused".into(), &403.into()), "{refused:#}");
-        let [served, stopped] = recorded(&agent, "/api/v2/organizations");
-        assert_eq!((&served["part"], &served["upstream_status"]), (&"gateway".into(), &200.into()), "{served:#}");
-        assert_eq!((&stopped["decision"], &stopped["status"]), (&"refused".into(), &401.into()), "{stopped:#}");
-        let all = std::fs::read_to_string(agent.path("audit/audit.jsonl")).unwrap();
-        for held in [&secret, local.trim(), "canary"] {
-            assert!(!all.contains(held), "the audit holds a secret");
-        }
-        let (status, _) = agent.binary.stop();
-        assert!(status.success());
     });
 }
 

@@ -24,6 +24,7 @@ pub(in crate::acl::api) async fn read_self(
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let live =
         state.service.authenticator().live_token_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
+    request.audit_accessor(live.accessor());
     let token = &live.token.value;
     let immutable = token.immutable();
     let watched = watched

@@ -1,6 +1,7 @@
 //! Handler of `POST /v1/auth/MOUNT/login` in Vault's wire format.
 
-use http::{HeaderMap, HeaderName, Response};
+use http::request::Parts;
+use http::{HeaderName, Response};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
@@ -42,12 +43,12 @@ impl From<String> for UnverifiedJwt {
 pub(super) async fn log_in(
     state: &ApiState,
     mount: &str,
-    headers: &HeaderMap,
+    head: &Parts,
     body: Incoming,
 ) -> Result<Response<ResponseBody>, ApiError> {
-    super::require_default_namespace(headers)?;
+    super::require_default_namespace(&head.headers)?;
     // A caller that expects a wrapped token must not get a bare one.
-    if headers.contains_key(WRAP_HEADER) {
+    if head.headers.contains_key(WRAP_HEADER) {
         return Err(ApiError::WrappingUnsupported);
     }
     let body: VaultLoginRequest = body::read_vault_login(body).await?;
@@ -63,6 +64,7 @@ pub(super) async fn log_in(
         },
     };
     let granted = state.methods.login(mount, request).await.map_err(ApiError::Login)?;
+    super::audit_accessor(head, &granted.live);
     super::json(&login_response(&granted))
 }
 

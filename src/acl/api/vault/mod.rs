@@ -40,7 +40,7 @@ pub(super) async fn handle(
 ) -> Result<Response<ResponseBody>, ApiError> {
     let (head, body) = request.into_parts();
     match operation {
-        Operation::VaultLogin => login::log_in(state, &subject, &head.headers, body).await,
+        Operation::VaultLogin => login::log_in(state, &subject, &head, body).await,
         Operation::VaultLookup => token::look_up(state, &head).await,
         Operation::VaultRevoke => token::revoke(state, &head).await,
         Operation::VaultRenew => token::renew(state, &head).await,
@@ -74,10 +74,15 @@ async fn authenticate(state: &ApiState, head: &Parts) -> Result<(LiveToken, Plai
         .live_token_by_secret(&secret, Freshness::Linearizable)
         .await?
         .ok_or(ApiError::UnknownToken)?;
-    if let Some(audited) = AuditedRequest::from_extensions(&head.extensions) {
-        audited.set_accessor(Some(&live.token.value.immutable().accessor_id.to_string()));
-    }
+    audit_accessor(head, &live);
     Ok((live, secret))
+}
+
+/// Notes for the audit the accessor of the token that a request uses or gets; none for the anonymous token.
+fn audit_accessor(head: &Parts, live: &LiveToken) {
+    if let (Some(audited), Some(accessor)) = (AuditedRequest::from_extensions(&head.extensions), live.accessor()) {
+        audited.set_accessor(Some(&accessor.to_string()));
+    }
 }
 
 /// Refuses a namespace other than `default`: answering from `default` would be wrong silently.

@@ -32,6 +32,14 @@ pub(crate) struct AuthorizedRestore {
     marker: Option<Revision>,
 }
 
+impl AuthorizedRestore {
+    /// Returns the accessor of the caller's token, or of the one that began the interrupted restore; `None` for the
+    /// anonymous token.
+    pub(crate) fn accessor(&self) -> Option<Id> {
+        self.accessor
+    }
+}
+
 /// Time between the marker and the first change, in which running requests finish.
 const DRAIN: Duration = Duration::from_secs(1);
 
