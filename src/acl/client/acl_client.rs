@@ -180,7 +180,8 @@ impl AclClient {
                 text: "the token contains characters that are invalid in a header".to_owned(),
             })?;
             value.set_sensitive(true);
-            request = request.header("x-service-token", value);
+            // keyward's server accepts both names with one value, Consul knows its own name alone.
+            request = request.header("x-service-token", value.clone()).header("x-consul-token", value);
         }
         if let Some(namespace) = &self.namespace {
             request = request.query(&[("ns", namespace)]);

@@ -81,16 +81,18 @@ pub struct ReadResponse<T> {
 
 impl ReadResponse<()> {
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
-        let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+        // keyward's server sends each header under both names.
+        let named = |prefix: &str, name: &str| headers.get(format!("{prefix}{name}"));
+        let text = |name| named("x-service-", name).or_else(|| named("x-consul-", name))?.to_str().ok();
         let number = |name| text(name).and_then(|text| text.parse::<u64>().ok());
         let is_true = |name| text(name).is_some_and(|text| text.eq_ignore_ascii_case("true"));
         Self {
             value: (),
-            index: number("x-service-index").unwrap_or_default().max(1),
-            known_leader: is_true("x-service-knownleader"),
-            last_contact: Duration::from_millis(number("x-service-lastcontact").unwrap_or_default()),
-            filtered_by_acls: is_true("x-service-results-filtered-by-acls"),
-            unreadable: is_true("x-service-results-unreadable"),
+            index: number("index").unwrap_or_default().max(1),
+            known_leader: is_true("knownleader"),
+            last_contact: Duration::from_millis(number("lastcontact").unwrap_or_default()),
+            filtered_by_acls: is_true("results-filtered-by-acls"),
+            unreadable: is_true("results-unreadable"),
             date: sanitize::parse_date_header(headers),
         }
     }

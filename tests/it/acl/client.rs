@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use wiremock::matchers::any;
+use wiremock::matchers::{any, header};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
 const ID: &str = "6a1253d2-1785-24fd-91c2-f8e78c745511";
@@ -144,6 +144,27 @@ async fn response_headers_become_metadata_of_the_read() {
     let reading = client.list_namespaces(&QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (1, false, false));
     assert!(!reading.unreadable);
+}
+
+#[tokio::test]
+async fn a_server_that_knows_consuls_headers_alone_gets_the_token_and_its_index_is_read() {
+    let server = MockServer::start().await;
+    let answer = ResponseTemplate::new(200)
+        .set_body_string("[]")
+        .insert_header("X-Consul-Index", "42")
+        .insert_header("X-Consul-KnownLeader", "true")
+        .insert_header("X-Consul-LastContact", "15")
+        .insert_header("X-Consul-Results-Filtered-By-ACLs", "true");
+    Mock::given(header("X-Consul-Token", SECRET)).respond_with(answer).with_priority(1).mount(&server).await;
+    let anonymous = "Permission denied: anonymous token lacks permission 'acl:read'";
+    let refused = ResponseTemplate::new(403).set_body_string(anonymous);
+    Mock::given(any()).respond_with(refused).with_priority(2).mount(&server).await;
+    let client = AclClient::new(&options(&server, "")).unwrap();
+    let reading = client.list_policies(&QueryOptions::default()).await.unwrap();
+    assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (42, true, true));
+    assert_eq!((reading.last_contact, reading.unreadable), (Duration::from_millis(15), false));
+    let error = client.with_token(SecretString::from("other")).list_policies(&QueryOptions::default()).await;
+    assert!(matches!(error, Err(AclClientError::PermissionDenied(_))), "{error:?}");
 }
 
 #[tokio::test]
