@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use keyward::acl::model::timestamp::Timestamp;
-use keyward::acl::store::{Batch, Embedded, Key, Store, Write};
+use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Store, Write};
 use keyward::clock::Clock;
 use serde_json::{Value, json};
 
@@ -210,4 +210,56 @@ async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     }
     let found = first.call("GET", "/v1/acl/role/name/r1?ns=team", root, None).await;
     assert_eq!(found.status, 200, "a late server removed what is in the new namespace: {found:?}");
+}
+
+#[tokio::test]
+async fn the_removal_of_an_auth_method_continues_until_all_its_records_are_readable() {
+    for prefix in ["binding-rule/", "token-login/"] {
+        let acl = Acl::start().await;
+        let key = IssuerKey::shared("k");
+        acl.jwt_method("people", &key).await;
+        let rule = json!({"AuthMethod": "people", "BindType": "service", "BindName": "other"});
+        acl.make("/v1/acl/binding-rule", rule).await;
+        for _ in 0..3 {
+            assert_eq!(acl.log_in("people", &acl.proof(&key)).await.status, 200);
+        }
+        let under = async |store: &dyn Store, prefix: &str| {
+            let page = Page { after: None, limit: 9 };
+            store.list(prefix, page, Freshness::Linearizable).await.unwrap().entries
+        };
+        let mut damaged = None;
+        let acl = acl
+            .restarted_with(async |store| {
+                let (key, record) = under(&*store, prefix).await.remove(0);
+                put(&*store, key.as_str(), b"nonsense").await;
+                damaged = Some((key, record.value));
+            })
+            .await;
+        let (key, value) = damaged.unwrap();
+        log::keep();
+        assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
+        let failed = log::lines().into_iter().find(|line| line["fields"]["event"] == "acl.removal.failed");
+        assert!(failed.is_some(), "{prefix}: {}", log::text());
+        let acl = acl
+            .restarted_with(async |store| {
+                for (other, wanted) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 1)] {
+                    let wanted = if other == prefix { 1 } else { wanted };
+                    assert_eq!(under(&*store, other).await.len(), wanted, "{prefix}: {other}");
+                }
+                put(&*store, key.as_str(), &value).await;
+            })
+            .await;
+        for _ in 0..500 {
+            if log::text().contains("acl.method.removed") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        acl.restarted_with(async |store| {
+            for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 0), ("token/", 2)] {
+                assert_eq!(under(&*store, prefix).await.len(), wanted, "{prefix}");
+            }
+        })
+        .await;
+    }
 }

@@ -1,5 +1,6 @@
 //! Operations on auth methods.
 
+mod batch_budget;
 mod removal;
 
 use serde_json::{Map, Value};

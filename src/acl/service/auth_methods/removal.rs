@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::AuthMethods;
+use super::batch_budget::{BatchBudget, BatchOutcome};
 use crate::acl::model::binding_rule::BindingRuleRecord;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
-use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::tokens::MAX_TOKEN_RECORDS;
 use crate::acl::service::transaction::Transaction;
-use crate::acl::store::{Batch, CommitError, Freshness, Key, Revision};
+use crate::acl::store::{Batch, CommitError, Freshness, Key, Revision, StoreError};
 use crate::error_chain::format_chain;
 
 /// Record of a deleted method whose dependents are not all deleted yet.
@@ -97,7 +97,10 @@ impl AuthMethods<'_> {
     }
 
     /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records. `written`
-    /// is the revision of the removal's record.
+    /// is the revision of the removal's record, which is deleted last.
+    ///
+    /// # Errors
+    /// The store failed; a record cannot be read, which may be a dependent: the removal's record stays.
     pub(super) async fn delete_dependents(
         self,
         removal: &Removal,
@@ -105,8 +108,11 @@ impl AuthMethods<'_> {
         batches: usize,
     ) -> Result<usize, ServiceError> {
         let mut budget = BatchBudget { batches, removed: 0 };
-        self.delete_rules(removal, &mut budget).await?;
-        self.delete_tokens(removal, &mut budget).await?;
+        let rule = self.delete_rules(removal, &mut budget).await?;
+        let token = self.delete_tokens(removal, &mut budget).await?;
+        if let Some(unreadable) = rule.or(token) {
+            return Err(unreadable);
+        }
         if budget.batches > 0 {
             let key = keys::removal("auth-method", &removal.method.to_string());
             let done = Transaction::default().unchanged(&key, written).delete(key);
@@ -120,15 +126,22 @@ impl AuthMethods<'_> {
         Ok(budget.removed)
     }
 
-    async fn delete_rules(self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
+    /// Deletes the rules of a method. Returns the error of a rule of the namespace that cannot be read: it may be one of
+    /// them.
+    async fn delete_rules(
+        self,
+        removal: &Removal,
+        budget: &mut BatchBudget,
+    ) -> Result<Option<ServiceError>, ServiceError> {
         let prefix = keys::within("binding-rule", Some(&removal.namespace));
-        let mut after = None;
+        let (mut after, mut unreadable) = (None, None);
         loop {
             let part = self
                 .service
                 .repository
                 .page::<BindingRuleRecord>(&prefix, after.clone(), Freshness::Linearizable)
                 .await?;
+            unreadable = unreadable.or_else(|| part.unreadable.as_ref().map(unreadable_record));
             let of_method = part.entries.into_iter().filter(|(_, rule)| rule.value.method_id == removal.method);
             let rules: Vec<(Key, Revision)> = of_method.map(|(key, rule)| (key, rule.modified)).collect();
             let mut all_deleted = true;
@@ -141,7 +154,7 @@ impl AuthMethods<'_> {
                 match budget.commit(self.service, transaction).await? {
                     BatchOutcome::Committed => {}
                     BatchOutcome::Conflict => all_deleted = false,
-                    BatchOutcome::Exhausted => return Ok(()),
+                    BatchOutcome::Exhausted => return Ok(unreadable),
                 }
             }
             if !all_deleted {
@@ -149,18 +162,24 @@ impl AuthMethods<'_> {
             }
             after = part.next;
             if after.is_none() {
-                return Ok(());
+                return Ok(unreadable);
             }
         }
     }
 
-    async fn delete_tokens(self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
+    /// Deletes the tokens of a method. Returns the error of one that cannot be read, or whose index entry cannot.
+    async fn delete_tokens(
+        self,
+        removal: &Removal,
+        budget: &mut BatchBudget,
+    ) -> Result<Option<ServiceError>, ServiceError> {
         let prefix = format!("token-login/{}/", removal.method);
         let (mut after, mut unreadable) = (None, None);
         loop {
             // Always from the same key: entries before it are deleted, and only unreadable ones move the start.
             let part =
                 self.service.repository.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
+            unreadable = unreadable.or_else(|| part.unreadable.as_ref().map(unreadable_record));
             let mut found = Vec::with_capacity(part.entries.len());
             for (key, namespace) in part.entries {
                 let token = match key.last_segment().parse() {
@@ -180,11 +199,10 @@ impl AuthMethods<'_> {
             }
             if found.is_empty() {
                 after = part.next;
-                match unreadable {
-                    _ if after.is_some() => continue,
-                    Some(error) => return Err(error),
-                    None => return Ok(()),
+                if after.is_some() {
+                    continue;
                 }
+                return Ok(unreadable);
             }
             for chunk in found.chunks(Batch::MAX_OPERATIONS / (MAX_TOKEN_RECORDS + 1)) {
                 let mut transaction = Transaction::default();
@@ -195,47 +213,16 @@ impl AuthMethods<'_> {
                     transaction = transaction.unchanged(key, *modified).delete(key.clone());
                 }
                 if budget.commit(self.service, transaction).await? == BatchOutcome::Exhausted {
-                    return Ok(());
+                    return Ok(unreadable);
                 }
             }
         }
     }
 }
 
+fn unreadable_record(key: &Key) -> ServiceError {
+    StoreError::Unreadable { key: key.as_str().to_owned() }.into()
+}
+
 /// Maximum number of checked records in a batch: a commit adds its own check.
 const MAX_CHECKED: usize = Batch::MAX_OPERATIONS - 1;
-
-/// Outcome of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BatchOutcome {
-    Committed,
-    /// Another writer has changed one of the records: they have to be read again.
-    Conflict,
-    /// No batch is left.
-    Exhausted,
-}
-
-/// Batches that may still be executed, and records deleted so far.
-struct BatchBudget {
-    batches: usize,
-    removed: usize,
-}
-
-impl BatchBudget {
-    /// Commits a batch, if the budget allows it.
-    async fn commit(&mut self, service: &AclService, transaction: Transaction) -> Result<BatchOutcome, ServiceError> {
-        if self.batches == 0 {
-            return Ok(BatchOutcome::Exhausted);
-        }
-        self.batches -= 1;
-        let writes = transaction.writes();
-        match service.repository.commit(transaction).await {
-            Ok(_) => {
-                self.removed += writes;
-                Ok(BatchOutcome::Committed)
-            }
-            Err(ServiceError::Commit(CommitError::Conflict(_))) => Ok(BatchOutcome::Conflict),
-            Err(error) => Err(error),
-        }
-    }
-}
