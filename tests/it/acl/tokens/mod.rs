@@ -6,6 +6,7 @@ mod create;
 mod list;
 mod namespaces;
 mod read;
+mod sweep;
 
 use serde_json::{Value, json};
 
