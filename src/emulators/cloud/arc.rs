@@ -15,7 +15,7 @@ use super::State;
 use super::faults::FaultTarget;
 use super::folder::write_private;
 use super::identities::random_secret;
-use super::metadata::{check_request, error_response, token_response};
+use super::metadata::{IDENTITY_PARAMETERS, check_request, error_response, token_response};
 use super::tokens::Principal;
 use crate::secret_string::SecretString;
 
@@ -34,7 +34,7 @@ async fn token(AxumState(state): AxumState<Arc<State>>, headers: HeaderMap, RawQ
     let Some(resource) = query.get("resource") else {
         return error_response(StatusCode::BAD_REQUEST, "invalid_request", "The resource is missing");
     };
-    if query.contains_key("client_id") || query.contains_key("object_id") {
+    if IDENTITY_PARAMETERS.iter().any(|name| query.contains_key(*name)) {
         return error_response(StatusCode::BAD_REQUEST, "invalid_request", "Arc machines have one identity");
     }
     let Some(credential) = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Basic ")) else {

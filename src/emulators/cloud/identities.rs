@@ -74,6 +74,11 @@ impl CloudIdentities {
         }
     }
 
+    /// Returns the resource id of the machine's user-assigned identity.
+    pub(super) fn user_identity_id(&self) -> String {
+        self.identity_id("keyward-user")
+    }
+
     /// Returns the resource id of a user-assigned identity.
     pub(super) fn identity_id(&self, name: &str) -> String {
         let (subscription, group) = (&self.subscription, Self::RESOURCE_GROUP);

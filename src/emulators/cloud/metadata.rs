@@ -48,15 +48,22 @@ async fn token(AxumState(state): AxumState<Arc<State>>, headers: HeaderMap, RawQ
 pub(super) fn principal(state: &State, query: &BTreeMap<String, String>) -> Option<Principal> {
     let by = |name: &str| query.get(name).map(String::as_str);
     let object = by("object_id").or_else(|| by("principal_id"));
-    match (object, by("client_id")) {
-        (None, None) => Some(Principal::System),
-        (object, client) => [Principal::System, Principal::User].into_iter().find(|principal| {
+    let resource = by("msi_res_id").or_else(|| by("mi_res_id"));
+    match (object, by("client_id"), resource) {
+        (None, None, None) => Some(Principal::System),
+        (object, client, resource) => [Principal::System, Principal::User].into_iter().find(|principal| {
             let identity = state.identity(*principal);
+            // Only user-assigned identities are resources of their own.
+            let own_resource = matches!(principal, Principal::User).then(|| state.identities.user_identity_id());
             object.is_none_or(|id| id.eq_ignore_ascii_case(&identity.object_id))
                 && client.is_none_or(|id| id.eq_ignore_ascii_case(&identity.client_id))
+                && resource.is_none_or(|id| own_resource.is_some_and(|own| id.eq_ignore_ascii_case(&own)))
         }),
     }
 }
+
+/// Parameters that name an identity.
+pub(super) const IDENTITY_PARAMETERS: [&str; 5] = ["object_id", "principal_id", "client_id", "msi_res_id", "mi_res_id"];
 
 /// Builds a token response as all managed-identity endpoints write it: numbers as strings.
 pub(super) fn token_response(state: &State, principal: Principal, resource: &str, what: &str) -> Response {

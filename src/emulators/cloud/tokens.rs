@@ -74,7 +74,7 @@ impl State {
         match principal {
             Principal::System => claims["xms_mirid"] = self.identities.machine_id(self.machine).into(),
             Principal::User => {
-                claims["xms_mirid"] = self.identities.identity_id("keyward-user").into();
+                claims["xms_mirid"] = self.identities.user_identity_id().into();
                 claims["xms_az_rid"] = self.identities.machine_id(self.machine).into();
             }
             Principal::Workload => claims["xms_mirid"] = self.identities.identity_id("keyward-workload").into(),

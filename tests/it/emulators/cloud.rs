@@ -91,6 +91,35 @@ async fn the_metadata_service_refuses_as_the_real_one_does() {
 }
 
 #[tokio::test]
+async fn the_user_identity_is_found_by_its_resource_id_in_letters_of_either_case_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |_| {});
+    let (user, resource) = (cloud.identities().user.clone(), format!("&resource={ARM}"));
+    let (_, body) = machine_token(&cloud, &format!("{resource}&client_id={}", user.client_id)).await;
+    let claims = verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
+    let id = claims["xms_mirid"].as_str().unwrap().to_owned();
+    let variables = cloud.variables_for_app_service();
+    let app_token = async |query: &str| {
+        let url = format!("{}?api-version=2019-08-01{query}", variables["IDENTITY_ENDPOINT"]);
+        let request = client(&cloud).get(url).header("x-identity-header", &variables["IDENTITY_HEADER"]);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    for id in [id.clone(), id.to_uppercase(), id.replace('/', "%2F")] {
+        let (status, body) = machine_token(&cloud, &format!("{resource}&msi_res_id={id}")).await;
+        assert_eq!((status, &body["client_id"]), (200, &json!(user.client_id)), "{id}: {body}");
+        let (status, body) = app_token(&format!("{resource}&mi_res_id={id}")).await;
+        assert_eq!((status, &body["client_id"]), (200, &json!(user.client_id)), "{id}: {body}");
+    }
+    let system = &cloud.identities().system.object_id;
+    for other in [format!("{id}2"), cloud.machine_id(), String::new(), format!("{id}&object_id={system}")] {
+        let (status, body) = machine_token(&cloud, &format!("{resource}&msi_res_id={other}")).await;
+        assert_eq!((status, &body["error_description"]), (400, &json!("Identity not found")), "{other}: {body}");
+        assert_eq!(app_token(&format!("{resource}&mi_res_id={other}")).await.0, 400, "{other}");
+    }
+}
+
+#[tokio::test]
 async fn the_instance_document_names_machine_and_scale_set() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |options| options.machine = Machine::ScaleSet);
