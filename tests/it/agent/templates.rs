@@ -3,6 +3,7 @@
 mod offline;
 mod refused;
 mod revocations;
+mod unleased;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;

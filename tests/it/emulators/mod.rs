@@ -6,4 +6,5 @@ mod command;
 pub(crate) mod platform;
 mod secrets;
 pub(crate) mod secrets_clients;
+mod secrets_kv;
 mod show;

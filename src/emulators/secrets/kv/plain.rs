@@ -1,10 +1,12 @@
 //! A key-value store without versions (version 1).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::names_below;
+use crate::emulators::secrets::route::seconds;
 
 /// Values by path.
 #[derive(Debug, Default)]
@@ -27,3 +29,13 @@ impl Store {
         names_below(self.0.keys(), folder)
     }
 }
+
+/// Returns `lease_duration` of a read, as the passthrough backend of vault-plugin-secrets-kv computes it: the value's own
+/// `ttl`, else its `lease`, else the server's default.
+pub(super) fn lease_duration(value: &Value) -> Duration {
+    let own = value.get("ttl").or_else(|| value.get("lease"));
+    own.and_then(seconds).unwrap_or(DEFAULT_LEASE)
+}
+
+/// Default of the real server's `default_lease_ttl`.
+const DEFAULT_LEASE: Duration = Duration::from_hours(768);
