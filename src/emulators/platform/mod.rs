@@ -28,6 +28,7 @@ mod store;
 mod tags;
 mod token_routes;
 mod tokens;
+mod workspace_attributes;
 mod workspaces;
 
 use std::net::SocketAddr;

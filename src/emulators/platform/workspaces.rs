@@ -5,10 +5,11 @@ use serde_json::{Map, Value, json};
 use super::ids;
 use super::page::Paging;
 use super::reply::{ApiError, ApiResult, created, no_content, ok};
-use super::request::{ApiRequest, required, text};
+use super::request::{ApiRequest, required};
 use super::state::State;
 use super::store::Resource;
 use super::tags;
+use super::workspace_attributes::{new, set_attributes};
 
 /// Finds a workspace by its id, or by the organization and name in the path.
 pub(super) fn find(request: &ApiRequest, state: &State) -> Result<Resource, ApiError> {
@@ -49,17 +50,11 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
 
 pub(super) async fn create(request: ApiRequest) -> ApiResult {
     let attributes = request.attributes()?;
-    let name = required(&attributes, "name")?;
-    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-        return Err(ApiError::invalid("name", "can only include letters, numbers, -, and _"));
-    }
     let mut state = request.state();
     let organization = request.organization(&state)?;
-    if state.store.named("workspaces", &organization, name).is_some() {
-        return Err(ApiError::invalid("name", "Name has already been taken"));
-    }
     let mut workspace = new(&organization, &ids::timestamp(request.now.wall));
-    take(&mut workspace, attributes);
+    validate_name(&state, &workspace, &attributes)?;
+    set_attributes(&mut workspace, attributes);
     let sent = request.sent()?;
     if let Some(tags) = sent.pointer("/data/relationships/tags/data").and_then(Value::as_array) {
         tags::change(&mut workspace, tags, true);
@@ -69,55 +64,16 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
     Ok(response)
 }
 
-fn new(organization: &str, now: &str) -> Resource {
-    let mut workspace = Resource::new("workspaces", "ws", organization);
-    let permissions: Map<String, Value> = [
-        "can-update",
-        "can-destroy",
-        "can-queue-run",
-        "can-queue-apply",
-        "can-queue-destroy",
-        "can-read-settings",
-        "can-lock",
-        "can-unlock",
-        "can-force-unlock",
-        "can-update-variable",
-        "can-read-variable",
-        "can-read-state-versions",
-        "can-create-state-versions",
-        "can-read-state-outputs",
-        "can-manage-tags",
-        "can-force-delete",
-    ]
-    .into_iter()
-    .map(|name| (name.to_owned(), true.into()))
-    .collect();
-    let attributes = json!({
-        "actions": {"is-destroyable": true}, "agent-pool-id": null, "allow-destroy-plan": true, "auto-apply": false,
-        "created-at": now, "updated-at": now, "latest-change-at": now, "description": null, "environment": "default",
-        "execution-mode": "local", "file-triggers-enabled": true, "global-remote-state": false, "locked": false,
-        "operations": false, "permissions": permissions, "queue-all-runs": false, "resource-count": 0,
-        "setting-overwrites": {"execution-mode": false, "agent-pool": false}, "source": "tfe-api",
-        "speculative-enabled": true, "structured-run-output-enabled": true, "tag-names": [],
-        "terraform-version": "latest", "trigger-prefixes": [], "working-directory": null,
-    });
-    if let Value::Object(attributes) = attributes {
-        workspace.attributes = attributes;
+/// Checks the name that a workspace is to have: not blank, of allowed characters, and of no other workspace.
+fn validate_name(state: &State, workspace: &Resource, attributes: &Map<String, Value>) -> Result<(), ApiError> {
+    let name = required(attributes, "name")?;
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+        return Err(ApiError::invalid("name", "can only include letters, numbers, -, and _"));
     }
-    workspace.set_relationship("organization", "organizations", organization);
-    workspace.relationships.insert("current-state-version".to_owned(), json!({"data": null}));
-    workspace.relationships.insert("locked-by".to_owned(), json!({"data": null}));
-    workspace.links.insert("self".to_owned(), format!("/api/v2/workspaces/{}", workspace.id).into());
-    workspace
-}
-
-/// Applies the attributes that a client may set. The execution mode stays `local`, as runs are not emulated.
-fn take(workspace: &mut Resource, mut attributes: Map<String, Value>) {
-    for fixed in ["locked", "execution-mode", "operations", "permissions", "created-at"] {
-        attributes.remove(fixed);
+    match state.store.named("workspaces", &workspace.parent, name) {
+        Some(named) if named.id != workspace.id => Err(ApiError::invalid("name", "Name has already been taken")),
+        _ => Ok(()),
     }
-    attributes.retain(|_, value| !value.is_null());
-    workspace.attributes.extend(attributes);
 }
 
 pub(super) async fn show(request: ApiRequest) -> ApiResult {
@@ -129,11 +85,10 @@ pub(super) async fn update(request: ApiRequest) -> ApiResult {
     let attributes = request.attributes()?;
     let mut state = request.state();
     let mut workspace = find(&request, &state)?;
-    let named = text(&attributes, "name").and_then(|name| state.store.named("workspaces", &workspace.parent, name));
-    if named.is_some_and(|named| named.id != workspace.id) {
-        return Err(ApiError::invalid("name", "Name has already been taken"));
+    if attributes.contains_key("name") {
+        validate_name(&state, &workspace, &attributes)?;
     }
-    take(&mut workspace, attributes);
+    set_attributes(&mut workspace, attributes);
     workspace.set("updated-at", ids::timestamp(request.now.wall));
     let response = ok(&workspace.document());
     state.store.put(workspace)?;

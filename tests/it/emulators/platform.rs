@@ -112,6 +112,40 @@ async fn a_workspace_is_made_changed_locked_by_one_user_and_removed() {
 }
 
 #[tokio::test]
+async fn changes_of_a_workspace_are_validated_as_its_creation_is() {
+    let it = Emulated::start();
+    let all = format!("{ORG}/workspaces");
+    let wish = json!({"name": "web", "description": "d", "auto-apply": true, "resource-count": 7});
+    let id = it.make(&all, wish).await;
+    it.make(&all, json!({"name": "other"})).await;
+    let patch = async |attributes: Value| {
+        let body = json!({"data": {"attributes": attributes}}).to_string().into_bytes();
+        it.send(Method::PATCH, &format!("/api/v2/workspaces/{id}"), Some(it.token()), Some(body)).await
+    };
+    for (name, why) in [
+        (json!("a b"), "can only include letters"),
+        (json!("other"), "already been taken"),
+        (json!(""), "can't be blank"),
+        (Value::Null, "can't be blank"),
+        (json!(7), "can't be blank"),
+    ] {
+        let refused = patch(json!({ "name": name })).await.refused(422);
+        assert!(refused.contains(why), "{name}: {refused}");
+    }
+    let kept = patch(json!({"name": "web"})).await.with(200)["data"]["attributes"].clone();
+    assert_eq!((&kept["description"], &kept["auto-apply"]), (&json!("d"), &json!(true)));
+    assert_eq!(kept["resource-count"], 0, "the state's resources count");
+    let set = patch(json!({"name": "web-2", "resource-count": 9, "tag-names": ["x"]})).await.with(200);
+    let set = &set["data"]["attributes"];
+    assert_eq!((&set["name"], &set["resource-count"], &set["tag-names"]), (&json!("web-2"), &json!(0), &json!([])));
+    let cleared = patch(json!({"description": null, "auto-apply": null, "unknown": null})).await.with(200);
+    let cleared = &cleared["data"]["attributes"];
+    assert_eq!((&cleared["description"], &cleared["auto-apply"]), (&Value::Null, &json!(false)));
+    assert!(cleared.as_object().unwrap().get("unknown").is_none(), "{cleared}");
+    it.post(&format!("/api/v2/workspaces/{id}/actions/safe-delete"), json!({})).await.with(204);
+}
+
+#[tokio::test]
 async fn a_state_needs_the_lock_is_uploaded_without_a_token_and_is_read_with_its_outputs() {
     let it = Emulated::start();
     let id = it.make(&format!("{ORG}/workspaces"), json!({"name": "web"})).await;
