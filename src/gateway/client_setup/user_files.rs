@@ -108,7 +108,8 @@ fn list_config_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.starts_with('.') && (name.ends_with(".tfrc") || name.ends_with(".tfrc.json")) {
+        // Terraform's patterns are `*.tfrc` and `*.tfrc.json`, in which Go's `*` matches a leading dot too.
+        if name.ends_with(".tfrc") || name.ends_with(".tfrc.json") {
             files.push(path);
         }
     }
@@ -152,6 +153,8 @@ mod tests {
             let folders = ["config/opentofu/a.tfrc", "home/.terraform.d/b.tfrc.json"];
             check(&folders, command, &["home/.terraform.d/b.tfrc.json"]);
             check(&folders[..1], command, &["config/opentofu/a.tfrc"]);
+            let hidden = ["home/.terraform.d/.a.tfrc", "home/.terraform.d/b.tfrc", "home/.terraform.d/c.tfrc~"];
+            check(&hidden, command, &hidden[..2]);
         }
         check(&["home/.terraformrc", "config/opentofu/tofurc"], "tofu", &["home/.terraformrc"]);
         for command in ["terraform", "terraform-1.11"] {
