@@ -128,7 +128,9 @@ fn format_report(diagnosis: &Diagnosis, seconds: f32) -> String {
         let line = ErrorCode::tag(result.code, &format!("{}: {}: {}", result.subject(), result.step, result.found));
         let _ = writeln!(text, "{word:8}{}", harmless(&line).replace(['\n', '\t'], " "));
         if let Some(fix) = &result.fix {
-            let _ = writeln!(text, "        fix: {}", harmless(fix).replace(['\n', '\t'], " "));
+            // A further line is a line of a unit's file.
+            let _ =
+                writeln!(text, "        fix: {}", harmless(fix).replace('\t', " ").replace('\n', "\n             "));
         }
     }
     let count = |status| diagnosis.results.iter().filter(|result| result.status == status).count();

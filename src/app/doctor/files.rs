@@ -65,10 +65,11 @@ impl FileJudge<'_> {
                 let folder = if is_kept { "/var/lib/keyward" } else { "/run/keyward" };
                 Some(Problem::new(ErrorCode::SandboxHidden, found).fix(format!("name a path below {folder}")))
             }
-            (PathAccess::Private | PathAccess::Hidden, _) => {
+            (PathAccess::Private | PathAccess::Hidden | PathAccess::Inaccessible, _) => {
                 let found = format!("{key}: {setting} of {unit} hides {shown} from the agent");
+                let tmpfs = if rule.setting == "ProtectHome=yes" { "\nProtectHome=tmpfs\n" } else { " " };
                 let bind = if operation == Operation::WriteIn { "BindPaths" } else { "BindReadOnlyPaths" };
-                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(format!("{edit} {bind}={shown}")))
+                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(format!("{edit}{tmpfs}{bind}={shown}")))
             }
         }
     }

@@ -8,6 +8,8 @@ use super::unit::{Unit, is_true};
 /// the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PathAccess {
+    /// Not there, and no setting shows anything below it.
+    Inaccessible,
     /// Not there, or empty.
     Hidden,
     /// The service's own, empty at its start, and not seen outside.
@@ -68,7 +70,7 @@ impl PathRules {
         for (key, access) in [
             ("ReadWritePaths", PathAccess::Open),
             ("ReadOnlyPaths", PathAccess::ReadOnly),
-            ("InaccessiblePaths", PathAccess::Hidden),
+            ("InaccessiblePaths", PathAccess::Inaccessible),
         ] {
             for word in unit.words(key) {
                 let path = expand(word.trim_start_matches(['-', '+']));
@@ -116,7 +118,7 @@ impl PathRules {
         let (value, access) = match unit.last("ProtectHome") {
             Some("read-only") => ("read-only", PathAccess::ReadOnly),
             Some("tmpfs") => ("tmpfs", PathAccess::Hidden),
-            Some(value) if is_true(value) => ("yes", PathAccess::Hidden),
+            Some(value) if is_true(value) => ("yes", PathAccess::Inaccessible),
             _ => return,
         };
         self.add(access, &format!("ProtectHome={value}"), ["/home", "/root", "/run/user"]);
@@ -134,10 +136,14 @@ impl PathRules {
         }
     }
 
-    /// Returns the rule that decides about a path: the one of the deepest folder. `None` leaves it as outside.
+    /// Returns the rule that decides about a path: the one of the deepest folder, unless one above it is inaccessible. `None`
+    /// leaves it as outside.
     pub(crate) fn rule(&self, path: &Path) -> Option<&PathRule> {
-        let covering = self.access.iter().filter(|rule| path.starts_with(&rule.path));
-        covering.max_by_key(|rule| (rule.path.components().count(), std::cmp::Reverse(rule.access)))
+        let covering = || self.access.iter().filter(|rule| path.starts_with(&rule.path));
+        // systemd discards every mount below an inaccessible folder (`drop_inaccessible` in its src/core/namespace.c).
+        let inaccessible = covering().find(|rule| rule.access == PathAccess::Inaccessible);
+        inaccessible
+            .or_else(|| covering().max_by_key(|rule| (rule.path.components().count(), std::cmp::Reverse(rule.access))))
     }
 
     /// Returns true if a program may be executed.
@@ -176,7 +182,7 @@ mod tests {
         let rules = rules(
             "ProtectSystem=strict\nProtectHome=yes\nPrivateTmp=yes\nTemporaryFileSystem=/opt:ro\nBindPaths=/opt/app\n\
              ReadWritePaths=/etc/app -/srv\nReadOnlyPaths=/etc/app/keys\nInaccessiblePaths=/srv/x\nRuntimeDirectory=keyward\n\
-             StateDirectory=keyward\nReadWritePaths=%t/site\nBindReadOnlyPaths=/home/ci/ca:/home/ca",
+             StateDirectory=keyward\nReadWritePaths=%t/site\nBindReadOnlyPaths=/home/ci/ca:/home/ca\nReadWritePaths=/srv/x/y",
         );
         let check = |path: &str, access, setting: &str| {
             let rule = rules.rule(Path::new(path)).unwrap();
@@ -186,12 +192,13 @@ mod tests {
         check("/etc/app/file", PathAccess::Open, "ReadWritePaths=");
         check("/etc/application", PathAccess::ReadOnly, "ProtectSystem=strict");
         check("/etc/app/keys/a", PathAccess::ReadOnly, "ReadOnlyPaths=");
-        check("/home/ci/file", PathAccess::Hidden, "ProtectHome=yes");
-        check("/home/ca/a.pem", PathAccess::ReadOnly, "BindReadOnlyPaths=");
+        check("/home/ci/file", PathAccess::Inaccessible, "ProtectHome=yes");
+        check("/home/ca/a.pem", PathAccess::Inaccessible, "ProtectHome=yes");
         check("/tmp/x", PathAccess::Private, "PrivateTmp=yes");
         check("/opt/other", PathAccess::Hidden, "TemporaryFileSystem=");
         check("/opt/app/x", PathAccess::Open, "BindPaths=");
-        check("/srv/x", PathAccess::Hidden, "InaccessiblePaths=");
+        check("/srv/x", PathAccess::Inaccessible, "InaccessiblePaths=");
+        check("/srv/x/y/file", PathAccess::Inaccessible, "InaccessiblePaths=");
         check("/srv/y", PathAccess::Open, "ReadWritePaths=");
         check("/run/keyward/token", PathAccess::Open, "RuntimeDirectory=");
         check("/run/site/token", PathAccess::Open, "ReadWritePaths=");
@@ -211,6 +218,8 @@ mod tests {
         check("ProtectSystem=yes", "/etc/app", None);
         check("ProtectSystem=no", "/usr", None);
         check("ProtectHome=read-only", "/home/x", Some(PathAccess::ReadOnly));
+        check("ProtectHome=tmpfs", "/home/x", Some(PathAccess::Hidden));
+        check("ProtectHome=tmpfs\nBindPaths=/home/x/y", "/home/x/y/z", Some(PathAccess::Open));
         check("", "/home/x", None);
     }
 
