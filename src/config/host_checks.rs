@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use super::Accounts;
@@ -54,21 +54,23 @@ impl Reader<'_> {
         Some(path)
     }
 
-    /// Says so where a path that the agent creates has no folder to stand in.
+    /// Says so where a path that the agent creates has no folder to stand in, or something that it does not replace is there.
     pub(super) fn folder_of(&self, text: &Text, path: &Path) {
         self.record_path(text, path, PathUse::Replace);
         if let Some(folder) = path.parent() {
             self.require_kind(text, folder, true);
         }
-        if !text.unknown && path.is_dir() {
-            let shown = if text.written.is_some() { text.display() } else { path.display().to_string() };
-            self.scope.diagnostics.optional_on_host(
-                text.at,
-                &text.key,
-                format!("{shown} is a folder"),
-                "name a file in it",
-            );
-        }
+        let Some(metadata) = path.metadata().ok().filter(|_| !text.unknown) else { return };
+        let kind = metadata.file_type();
+        let (found, advice) = if kind.is_dir() {
+            ("is a folder", "name a file in it")
+        } else if kind.is_char_device() || kind.is_block_device() {
+            ("is a device, which the agent does not replace", "name a regular file")
+        } else {
+            return;
+        };
+        let found = format!("{} {found}", display_path(text, path));
+        self.scope.diagnostics.optional_on_host(text.at, &text.key, found, advice);
     }
 
     /// Says so where others than root and the agent's user own or may write the folder of a file that the agent writes:

@@ -42,8 +42,14 @@ pub(super) fn permission_issues(
 /// The same of one file or folder by its owner and mode.
 pub(super) fn permission_issue(what: &str, path: &str, metadata: &Metadata, user: u32) -> Option<(String, String)> {
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    // Others rely on the owner of their folder, and on the mode of a folder for temporary files.
+    let (is_folder, is_sticky) = (metadata.is_dir(), mode & 0o1000 != 0);
+    let other_folder = || "use a folder that root or the agent's user owns and no other user can write".to_owned();
     let (who, advice) = if owner != 0 && owner != user {
-        (format!("user {owner}, who owns it,"), format!("chown root {path}"))
+        let advice = if is_folder { other_folder() } else { format!("chown root {path}") };
+        (format!("user {owner}, who owns it,"), advice)
+    } else if is_folder && is_sticky && mode & 0o022 != 0 {
+        ("everybody".to_owned(), other_folder())
     } else if mode & 0o002 != 0 {
         ("everybody".to_owned(), format!("chmod o-w {path}"))
     } else if mode & 0o020 != 0 {

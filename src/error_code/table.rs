@@ -201,7 +201,7 @@ error_codes! {
         "create the folder and give the agent's user access to it, or name another path";
     1402 OutputDenied: "the system does not let the agent write an output",
         "the agent's user may not write the folder, may not give the file away, or the file system is read-only",
-        "change the folder's owner or mode, or owner and group of the output; see ReadWritePaths of the unit";
+        "let the agent's user write the folder, or change owner and group of the output; run keyward doctor for the command";
     1403 DiskFull: "the disk of an output is full",
         "the file system has no space left, or the user's quota is used up",
         "free some space; keyward writes the output at the next retry";
@@ -333,7 +333,7 @@ error_codes! {
         "add the folder to ReadWritePaths= in a drop-in (systemctl edit keyward.service), and restart the agent";
     1902 SandboxHidden: "the service's sandbox hides a path that the configuration names",
         "ProtectHome=, PrivateTmp=, TemporaryFileSystem= or InaccessiblePaths= of the unit covers the path",
-        "name a path elsewhere, such as below /run/keyward, or add BindPaths= in a drop-in";
+        "name a path elsewhere, such as below /run/keyward, or add BindPaths= in a drop-in, for a home folder beside ProtectHome=tmpfs";
     1903 SandboxProgram: "the service's sandbox does not let the agent run a program",
         "NoExecPaths= of the unit covers the program, or NoNewPrivileges= keeps it from another user's rights",
         "add the program to ExecPaths= in a drop-in (systemctl edit keyward.service), and restart the agent";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error(
     "others than root and the agent's user can write the folder {} (owner {owner}, mode {mode:04o}); \
-     chown and chmod it, or set shared_folder = true",
+     name a file in another folder, or set shared_folder = true",
     .folder.display()
 )]
 pub(super) struct SharedFolder {

@@ -4,9 +4,11 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use super::access;
-use super::path_rules::{PathAccess, PathRules};
-use super::rights::{Identity, Operation, PathNode, Verdict};
+use super::path_rules::{PathAccess, PathRule, PathRules};
+use super::remedies::{DeniedPath, edit_unit, name_own_folder};
+use super::rights::{Identity, Operation, Verdict};
 use crate::app::check_result::Problem;
+use crate::config::systemd::is_system_folder;
 use crate::config::{NamedPath, PathUse};
 use crate::error_code::ErrorCode;
 use crate::os;
@@ -49,28 +51,50 @@ impl FileJudge<'_> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let rule = self.rules?.rule(&real)?;
         let (shown, setting, unit) = (path.display(), &rule.setting, self.unit);
-        let edit = format!("systemctl edit {unit}, and add under [Service]:");
         match (rule.access, operation) {
             (PathAccess::Open, _) | (PathAccess::ReadOnly, Operation::Read | Operation::List | Operation::Execute) => {
                 None
             }
             (PathAccess::ReadOnly, Operation::WriteIn) => {
                 let found = format!("{key}: {setting} of {unit} makes {shown} read-only");
-                Some(Problem::new(ErrorCode::SandboxReadOnly, found).fix(format!("{edit} ReadWritePaths={shown}")))
+                let fix = if is_system_folder(path) {
+                    name_own_folder(key)
+                } else {
+                    edit_unit(unit, &[format!("ReadWritePaths={shown}")])
+                };
+                Some(Problem::new(ErrorCode::SandboxReadOnly, found).fix(fix))
             }
             (PathAccess::Private, Operation::WriteIn) => {
                 let found = format!("{key}: {setting} of {unit} gives the agent a {shown} that no other process sees");
-                // The service manager empties /run/keyward when the service stops.
-                let is_kept = matches!(key, "agent.state_dir" | "acl.data_dir") || key.starts_with("audit.");
-                let folder = if is_kept { "/var/lib/keyward" } else { "/run/keyward" };
-                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(format!("name a path below {folder}")))
+                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(name_own_folder(key)))
             }
             (PathAccess::Private | PathAccess::Hidden | PathAccess::Inaccessible, _) => {
                 let found = format!("{key}: {setting} of {unit} hides {shown} from the agent");
-                let tmpfs = if rule.setting == "ProtectHome=yes" { "\nProtectHome=tmpfs\n" } else { " " };
-                let bind = if operation == Operation::WriteIn { "BindPaths" } else { "BindReadOnlyPaths" };
-                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(format!("{edit}{tmpfs}{bind}={shown}")))
+                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(self.show(key, path, operation, rule)))
             }
+        }
+    }
+
+    /// The settings that show a hidden path to the agent.
+    fn show(&self, key: &str, path: &Path, operation: Operation, rule: &PathRule) -> String {
+        let is_written = operation == Operation::WriteIn;
+        if is_written && is_system_folder(path) {
+            return name_own_folder(key);
+        }
+        let bind = format!("{}={}", if is_written { "BindPaths" } else { "BindReadOnlyPaths" }, path.display());
+        match (rule.access, rule.setting.as_str()) {
+            // An empty tmpfs in place of the home folders, in which a folder can be bound.
+            (PathAccess::Inaccessible, "ProtectHome=yes") => {
+                edit_unit(self.unit, &["ProtectHome=tmpfs".to_owned(), bind])
+            }
+            (PathAccess::Inaccessible, _) => {
+                let hidden = rule.path.display();
+                format!(
+                    "take {hidden} out of InaccessiblePaths= in the unit's file: systemctl edit --full {}",
+                    self.unit
+                )
+            }
+            _ => edit_unit(self.unit, &[bind]),
         }
     }
 
@@ -93,7 +117,10 @@ impl FileJudge<'_> {
         }
         match self.identity.may(&nodes, operation) {
             Verdict::Allowed => None,
-            Verdict::Denied(node, _) => Some(self.denied(key, path, operation, node)),
+            Verdict::Denied(node, _) => {
+                let is_last = nodes.last() == Some(node);
+                Some(self.denied(&DeniedPath { key, path, operation, node, is_last, is_missing }))
+            }
             Verdict::Unknown(node) => {
                 let shown = node.path.display();
                 let found = format!("{key}: {shown} has an access control list, which decides for user {user}");
@@ -102,7 +129,8 @@ impl FileJudge<'_> {
         }
     }
 
-    fn denied(&self, key: &str, path: &Path, operation: Operation, node: &PathNode) -> Problem {
+    fn denied(&self, denied: &DeniedPath<'_>) -> Problem {
+        let DeniedPath { key, path, operation, node, .. } = *denied;
         let (user, shown) = (&self.identity.name, path.display());
         let verb = match operation {
             Operation::Read => "read",
@@ -115,23 +143,7 @@ impl FileJudge<'_> {
         let place = node.path.display();
         let found =
             format!("{key}: user {user} may not {verb} {shown}: {place} has mode {:04o}, {owner}:{group}", node.mode);
-        Problem::new(ErrorCode::FileAccess, found).fix(self.advice(path, operation, node))
-    }
-
-    /// The narrowest command that lets the user in.
-    fn advice(&self, path: &Path, operation: Operation, node: &PathNode) -> String {
-        let (user, place) = (&self.identity.name, node.path.display());
-        if node.path != path && node.is_folder && operation != Operation::WriteIn {
-            return format!("setfacl -m u:{user}:x {place}");
-        }
-        match operation {
-            Operation::Read => format!("setfacl -m u:{user}:r {place}"),
-            Operation::List | Operation::Execute => format!("setfacl -m u:{user}:rx {place}"),
-            Operation::WriteIn if node.path.components().count() <= 3 && node.uid == 0 => {
-                format!("install -d -o {user} -m 0755 {}, and name files in it", node.path.join("keyward").display())
-            }
-            Operation::WriteIn => format!("chown {user} {place}"),
-        }
+        Problem::new(ErrorCode::FileAccess, found).fix(denied.remedy(user))
     }
 }
 
@@ -151,9 +163,14 @@ fn kind_problem(key: &str, path: &Path) -> Option<Problem> {
     if metadata.is_file() || metadata.is_dir() || metadata.file_type().is_socket() {
         return None;
     }
-    let kind = if metadata.is_symlink() { "a symlink" } else { "no regular file" };
+    let (kind, fix) = match metadata.file_type() {
+        kind if kind.is_symlink() => ("a symlink", format!("rm {}", path.display())),
+        kind if kind.is_fifo() => ("a FIFO", format!("rm {}", path.display())),
+        // Without /dev/null or a disk's device, the machine does not work.
+        _ => ("a device", "name a regular file".to_owned()),
+    };
     let found = format!("{key}: {} is {kind}, which the agent does not replace", path.display());
-    Some(Problem::new(ErrorCode::OutputNotRegular, found).fix(format!("rm {}", path.display())))
+    Some(Problem::new(ErrorCode::OutputNotRegular, found).fix(fix))
 }
 
 /// Less than this is a full disk for a file of tokens.

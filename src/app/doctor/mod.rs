@@ -8,6 +8,7 @@ pub(crate) mod unit;
 mod path_rules;
 mod sandbox;
 mod rights;
+mod remedies;
 mod polkit;
 mod sockets;
 mod needs;

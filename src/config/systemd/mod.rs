@@ -3,9 +3,10 @@
 //! The unit lets keyward write its own two folders and run no other program. A configuration that asks for more needs a
 //! drop-in, and a polkit rule where it has systemd reload a service. Everything here is pure.
 
-// 0: words, and command lines of them
+// 0: words, and command lines of them; folders of the system
 mod words;
 mod command_lines;
+mod system_folders;
 
 // 1: the needs
 mod needs;
@@ -17,4 +18,5 @@ mod polkit;
 pub(crate) use command_lines::UnitAction;
 pub(crate) use command_lines::{command_lines, raises_rights, unit_actions};
 pub use needs::UnitNeeds;
+pub(crate) use system_folders::is_system_folder;
 pub(crate) use words::split_unit_words;

@@ -3,6 +3,7 @@
 mod beside;
 mod bundle;
 mod faults;
+mod remedies;
 mod setup;
 mod site;
 mod tls;

@@ -111,3 +111,11 @@ pub(super) fn mount_run() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/keyward.service");
     std::fs::copy(unit, "/run/systemd/system/keyward.service").unwrap();
 }
+
+/// Runs a command line without quotes.
+#[track_caller]
+pub(super) fn execute(line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}

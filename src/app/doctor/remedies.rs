@@ -1,0 +1,107 @@
+//! Remedies in words: the narrowest change that lets the agent in, and none that takes from others what they rely on.
+
+use std::path::Path;
+
+use super::rights::{Operation, PathNode};
+use crate::config::systemd::is_system_folder;
+
+/// Path that the agent's user may not use, and the node on the way that denies it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeniedPath<'a> {
+    /// Key of the configuration that names the path.
+    pub key: &'a str,
+    /// The path.
+    pub path: &'a Path,
+    /// Operation on it.
+    pub operation: Operation,
+    /// File or folder that denies the operation.
+    pub node: &'a PathNode,
+    /// True if the node is the path itself, or the deepest part of it that exists.
+    pub is_last: bool,
+    /// True if the path does not exist.
+    pub is_missing: bool,
+}
+
+impl DeniedPath<'_> {
+    /// Returns the command or the change by which the user may do the operation. It never changes owner or mode of what
+    /// exists: its owner could lose access, and programs such as sshd refuse a folder that others own.
+    pub(crate) fn remedy(&self, user: &str) -> String {
+        let (path, place) = (self.path.display(), self.node.path.display());
+        if !self.is_last {
+            return format!("setfacl -m u:{user}:x {place}");
+        }
+        match self.operation {
+            Operation::Read => format!("setfacl -m u:{user}:r {place}"),
+            Operation::List | Operation::Execute => format!("setfacl -m u:{user}:rx {place}"),
+            Operation::WriteIn if self.is_missing => format!("install -d -o {user} -m 0755 {path}"),
+            // A token goes only to a folder that no other user owns or can write.
+            Operation::WriteIn if is_system_folder(&self.node.path) || self.key.starts_with("sink.") => {
+                name_own_folder(self.key)
+            }
+            Operation::WriteIn => {
+                format!("{}; or setfacl -m u:{user}:rwx {place}", name_own_folder(self.key))
+            }
+        }
+    }
+}
+
+/// Advises a path in a folder that the unit makes for keyward. The service manager empties `/run/keyward` when the service
+/// stops.
+pub(crate) fn name_own_folder(key: &str) -> String {
+    let is_kept = matches!(key, "agent.state_dir" | "acl.data_dir") || key.starts_with("audit.");
+    format!("name a path below {}", if is_kept { "/var/lib/keyward" } else { "/run/keyward" })
+}
+
+/// Advises settings for a drop-in of the unit. Several are several lines, as a unit file has them.
+pub(crate) fn edit_unit(unit: &str, settings: &[String]) -> String {
+    let edit = format!("systemctl edit {unit}, and add under [Service]:");
+    match settings {
+        [setting] => format!("{edit} {setting}"),
+        _ => format!("{edit}\n{}", settings.join("\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remedy_lets_one_user_in_and_leaves_owner_and_mode_of_what_exists() {
+        let remedy = |key: &str, operation, node: &str, is_last: bool, is_missing: bool| {
+            let (uid, gid, mode, is_folder, has_acl) = (1000, 1000, 0o700, true, false);
+            let node = PathNode { path: node.into(), uid, gid, mode, is_folder, has_acl };
+            let path = Path::new("/srv/app/secrets");
+            DeniedPath { key, path, operation, node: &node, is_last, is_missing }.remedy("keyward")
+        };
+        for operation in [Operation::Read, Operation::List, Operation::WriteIn] {
+            assert_eq!(remedy("sink.a.path", operation, "/home/ci", false, false), "setfacl -m u:keyward:x /home/ci");
+        }
+        assert_eq!(
+            remedy("a", Operation::Read, "/etc/ssl/private/a", true, false),
+            "setfacl -m u:keyward:r /etc/ssl/private/a"
+        );
+        assert_eq!(remedy("a", Operation::List, "/srv/b", true, false), "setfacl -m u:keyward:rx /srv/b");
+        assert_eq!(
+            remedy("sink.a.path", Operation::WriteIn, "/srv", true, true),
+            "install -d -o keyward -m 0755 /srv/app/secrets"
+        );
+        assert_eq!(
+            remedy("template.a.destination", Operation::WriteIn, "/srv/app", true, false),
+            "name a path below /run/keyward; or setfacl -m u:keyward:rwx /srv/app"
+        );
+        assert_eq!(
+            remedy("sink.a.path", Operation::WriteIn, "/srv/app", true, false),
+            "name a path below /run/keyward"
+        );
+        for folder in ["/", "/etc", "/home/ci", "/usr/lib", "/var/lib"] {
+            assert_eq!(
+                remedy("sink.a.path", Operation::WriteIn, folder, true, false),
+                "name a path below /run/keyward"
+            );
+        }
+        assert_eq!(
+            remedy("acl.data_dir", Operation::WriteIn, "/var", true, false),
+            "name a path below /var/lib/keyward"
+        );
+    }
+}

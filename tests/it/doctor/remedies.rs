@@ -1,0 +1,79 @@
+//! Remedies that `keyward doctor` prints: they mend the fault, and take nothing from others.
+
+use std::os::unix::fs::PermissionsExt;
+use serde_json::Value;
+
+use super::site::{FOLDER, Site, execute, problems};
+use crate::harness::world::in_a_network_of_its_own;
+
+/// The remedies of the findings with this code.
+fn remedies(report: &Value, code: &str) -> Vec<String> {
+    let checks = report["checks"].as_array().unwrap().iter();
+    let found = checks.filter(|check| check["code"] == code);
+    found.map(|check| check["fix"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_remedy_changes_neither_the_owner_nor_the_mode_of_what_exists() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        let mode = |path: &str, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        let denied = || remedies(&site.doctor(&["--as", "nobody"]).1, "KW-1907");
+        let own = "name a path below /run/keyward";
+        let folder = format!("{own}; or setfacl -m u:nobody:rwx /run/site/out");
+        // The template's file, and the token's, which goes to no folder that others own.
+        assert!(denied().contains(&folder) && denied().iter().any(|fix| fix == own), "{:?}", denied());
+        // A folder on the way is only passed.
+        mode(FOLDER, 0o700);
+        assert!(denied().iter().any(|fix| fix == "setfacl -m u:nobody:x /run/site"), "{:?}", denied());
+        assert!(!denied().iter().any(|fix| fix.contains("/run/site/")), "{:?}", denied());
+        mode(FOLDER, 0o755);
+        for (path, wanted) in [("/run/token", own), ("/run/new/token", "install -d -o nobody -m 0755 /run/new")] {
+            site.write(&site.text.replace("/run/site/out/token", path));
+            assert!(denied().iter().any(|fix| fix == wanted), "{path}: {:?}", denied());
+        }
+        assert!(!denied().iter().any(|fix| fix.contains("chown") || fix.contains("chmod")), "{:?}", denied());
+    });
+}
+
+#[test]
+fn a_device_is_never_removed_and_a_symlink_or_a_fifo_is() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        execute("mkfifo /run/site/out/fifo");
+        std::os::unix::fs::symlink("/run/site/other/token", "/run/site/out/link").unwrap();
+        for (path, wanted) in [
+            ("/dev/null", "name a regular file"),
+            ("/run/site/out/fifo", "rm /run/site/out/fifo"),
+            ("/run/site/out/link", "rm /run/site/out/link"),
+        ] {
+            site.write(&site.text.replace("/run/site/out/token", path));
+            let (_, report) = site.doctor(&[]);
+            let found = remedies(&report, "KW-1404");
+            assert!(!found.is_empty() && found.iter().all(|fix| fix == wanted), "{path}: {found:?}");
+        }
+    });
+}
+
+#[test]
+fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_below_it() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        execute("mount -t tmpfs -o mode=0755 tmpfs /home");
+        std::fs::create_dir_all("/home/ci/tokens").unwrap();
+        site.write(&site.text.replace("/run/site/out/token", "/home/ci/tokens/token"));
+        let settings = "ProtectHome=tmpfs\nBindPaths=/home/ci/tokens";
+        for drop_in in ["", "BindPaths=/home/ci/tokens", "ReadWritePaths=/home/ci/tokens"] {
+            site.write_drop_in(drop_in);
+            let found = remedies(&site.doctor(&[]).1, "KW-1902");
+            let wanted = format!("systemctl edit keyward.service, and add under [Service]:\n{settings}");
+            assert_eq!(found, [wanted], "{drop_in}");
+        }
+        site.write_drop_in(settings);
+        let (code, report) = site.doctor(&[]);
+        assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
+        site.write_drop_in(&format!("{settings}\nInaccessiblePaths=/home/ci"));
+        let found = remedies(&site.doctor(&[]).1, "KW-1902");
+        assert!(found.iter().all(|fix| fix.starts_with("take /home/ci out of InaccessiblePaths= ")), "{found:?}");
+    });
+}
