@@ -37,8 +37,12 @@ pub(super) struct Doctor {
 }
 
 impl Doctor {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
+    pub(super) fn run(mut self) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
+        // Remedies are run in other folders, and the unit names whole paths.
+        for path in &mut self.files.config {
+            *path = std::path::absolute(&*path).with_context(|| format!("cannot resolve {}", path.display()))?;
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let outcome = runtime.block_on(self.diagnose());
         // A resolver that hangs is not waited for.

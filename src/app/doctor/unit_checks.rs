@@ -8,6 +8,7 @@ use super::files::FileJudge;
 use super::needs::{NeededOwner, NeededProgram};
 use super::path_rules::PathRules;
 use super::polkit;
+use super::remedies::edit_unit;
 use super::rights::{Identity, Operation};
 use super::sandbox::Sandbox;
 use super::unit::Unit;
@@ -31,8 +32,8 @@ pub(crate) struct ServiceUnit {
 }
 
 impl ServiceUnit {
-    fn edit(&self, setting: &str) -> String {
-        format!("systemctl edit {}, and add under [Service]: {setting}", self.name)
+    fn edit(&self, setting: impl Into<String>) -> String {
+        edit_unit(&self.name, &[setting.into()])
     }
 
     /// Returns paths, users and groups of the unit that do not exist, and another configuration than the one checked.
@@ -107,7 +108,7 @@ impl ServiceUnit {
                     Some(rules) if polkit::allows(rules, judge.identity, &control) => {}
                     Some(_) => {
                         let rule = polkit::rule(&judge.identity.name, &control);
-                        let fix = format!("write to /etc/polkit-1/rules.d/50-keyward.rules: {rule}");
+                        let fix = format!("add to /etc/polkit-1/rules.d/50-keyward.rules: {rule}");
                         let found = format!("{text}: no polkit rule allows it");
                         problems.push(Problem::new(ErrorCode::UnitControlDenied, found).fix(fix));
                     }
@@ -134,7 +135,7 @@ impl ServiceUnit {
         let real = path.canonicalize().unwrap_or(path);
         if !self.rules.may_execute(&real) {
             let found = format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, real.display());
-            let fix = self.edit(&format!("ExecPaths={}", real.display()));
+            let fix = self.edit(format!("ExecPaths={}", real.display()));
             return Some(Problem::new(ErrorCode::SandboxProgram, found).fix(fix));
         }
         judge.rights_problem(by, &real, Operation::Execute)
@@ -151,13 +152,13 @@ impl ServiceUnit {
         if let (false, Some(group)) = (is_other_owner, foreign_group) {
             let group = os::group_name(group).unwrap_or_else(|| group.to_string());
             let found = format!("{by}: user {} is not in the group {group} that the file is for", identity.name);
-            let fix = self.edit(&format!("SupplementaryGroups={group}"));
+            let fix = self.edit(format!("SupplementaryGroups={group}"));
             return Some(Problem::new(ErrorCode::SandboxCapability, found).fix(fix));
         }
         let found = format!("{by}: {unit} has no CAP_CHOWN, which another owner needs");
-        let fix = self.edit(
-            "CapabilityBoundingSet=CAP_CHOWN AmbientCapabilities=CAP_CHOWN SystemCallFilter=@chown; or use `group` alone",
-        );
+        let mut settings = capability_settings("CAP_CHOWN");
+        settings.push("SystemCallFilter=@chown".to_owned());
+        let fix = format!("use `group` without `owner`; or {}", edit_unit(unit, &settings));
         Some(Problem::new(ErrorCode::SandboxCapability, found).fix(fix))
     }
 
@@ -176,8 +177,8 @@ impl ServiceUnit {
             && !self.sandbox.has_capability("CAP_NET_BIND_SERVICE", identity.uid == 0)
         {
             let found = format!("{by}: {} has no CAP_NET_BIND_SERVICE, which port {} needs", self.name, address.port());
-            let setting = "CapabilityBoundingSet=CAP_NET_BIND_SERVICE AmbientCapabilities=CAP_NET_BIND_SERVICE";
-            problems.push(Problem::new(ErrorCode::SandboxCapability, found).fix(self.edit(setting)));
+            let fix = edit_unit(&self.name, &capability_settings("CAP_NET_BIND_SERVICE"));
+            problems.push(Problem::new(ErrorCode::SandboxCapability, found).fix(fix));
         }
         problems
     }
@@ -187,7 +188,7 @@ impl ServiceUnit {
             return None;
         }
         let found = format!("{by}: RestrictAddressFamilies= of {} does not have {family}", self.name);
-        let fix = self.edit(&format!("RestrictAddressFamilies={family}"));
+        let fix = self.edit(format!("RestrictAddressFamilies={family}"));
         Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(fix))
     }
 
@@ -201,8 +202,13 @@ impl ServiceUnit {
             return None;
         }
         let found = format!("{by}: IPAddressDeny= of {} covers {address}", self.name);
-        Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(self.edit(&format!("IPAddressAllow={address}"))))
+        Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(self.edit(format!("IPAddressAllow={address}"))))
     }
+}
+
+/// Returns the settings that give a service without root's rights a capability.
+fn capability_settings(capability: &str) -> Vec<String> {
+    ["CapabilityBoundingSet", "AmbientCapabilities"].map(|key| format!("{key}={capability}")).to_vec()
 }
 
 /// Returns how to create the path of a setting, such as `ReadWritePaths=/srv`. A folder in the place of a program would keep the

@@ -1,9 +1,11 @@
 //! Remedies that `keyward doctor` prints: they mend the fault, and take nothing from others.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
 use serde_json::Value;
 
-use super::site::{FOLDER, Site, execute, problems};
+use super::site::{CONFIG, FOLDER, Site, execute, problems};
 use crate::harness::world::in_a_network_of_its_own;
 
 /// The remedies of the findings with this code.
@@ -75,5 +77,24 @@ fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_be
         site.write_drop_in(&format!("{settings}\nInaccessiblePaths=/home/ci"));
         let found = remedies(&site.doctor(&[]).1, "KW-1902");
         assert!(found.iter().all(|fix| fix.starts_with("take /home/ci out of InaccessiblePaths= ")), "{found:?}");
+    });
+}
+
+#[test]
+fn settings_of_a_unit_are_lines_of_their_own_and_paths_are_absolute() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        site.write(&site.text.replace("127.0.0.1:8219", "127.0.0.1:443"));
+        std::fs::set_permissions(CONFIG, PermissionsExt::from_mode(0o666)).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_keyward"))
+            .args(["doctor", "--config", "keyward.toml"])
+            .current_dir(FOLDER)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let wanted = "        fix: systemctl edit keyward.service, and add under [Service]:\n             \
+                      CapabilityBoundingSet=CAP_NET_BIND_SERVICE\n             AmbientCapabilities=CAP_NET_BIND_SERVICE\n";
+        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(CONFIG) && !text.contains(" keyward.toml"), "{text}");
     });
 }
