@@ -57,6 +57,14 @@ impl Access {
         }
     }
 
+    /// The group that reads the file, if it is another one than the service's.
+    pub(super) fn reading_group(&self) -> Option<&str> {
+        match self {
+            Self::ReadByGroup(group) => Some(group),
+            Self::Everybody | Self::ReadByService | Self::Service => None,
+        }
+    }
+
     /// Owner and group, if they are not those of root.
     fn owner(&self) -> Option<(&str, &str)> {
         match self {

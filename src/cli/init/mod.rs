@@ -6,6 +6,7 @@
 // 0: answers, texts
 mod answers;
 mod shell;
+mod folders;
 mod plan;
 
 // 1: commands for the server's side
@@ -139,13 +140,25 @@ impl OutputFlags {
             let destination = self.destination(plan.target);
             let existing = if self.force { Existing::Replace } else { Existing::Keep("say --force to replace it") };
             if let Err(exit) = setup_files::write(&files, &destination, existing, say)? {
+        let root = match self.destination(plan.target) {
+            Destination::Root(root) => Some(root),
+            Destination::Folder(_) => None,
+        };
+        let refused = folders::refused(&needs, &outcome.paths, root.as_deref());
+        if !refused.is_empty() {
+            for error in refused {
+                say_error(&error);
+            }
+            say_error("nothing is written: name a path in a folder of its own, such as /etc/app or /run/app");
+            return Ok(Exit::ConfigInvalid);
+        }
                 return Ok(exit);
             }
             for path in setup_files::stale_unit_files(&files, &destination) {
                 say_warning(&format!("{} grants what this configuration does not need: remove it", path.display()));
             }
         }
-        for (title, commands) in plan.sections(&needs) {
+        for (title, commands) in plan.sections(&needs, root.as_deref()) {
             say(&format!("\n# {title}\n{}", commands.trim_end()));
         }
         Ok(Exit::Ok)

@@ -1,8 +1,9 @@
 //! Everything that a kind of use wants written and told.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::folders::folder_commands;
 use super::shell::quote;
 use crate::cli::setup_files::{Access, Content, SetupFile};
 use crate::config::systemd::UnitNeeds;
@@ -66,30 +67,36 @@ impl Plan {
         self.manifest.as_ref().unwrap_or(&self.config)
     }
 
-    /// Returns the titles and commands to print, in the order in which they are run.
-    pub(super) fn sections(&self, needs: &UnitNeeds) -> Vec<(&str, String)> {
+    /// Returns the titles and commands to print, in the order in which they are run. `root` is the machine's root folder, `None`
+    /// for a machine elsewhere.
+    pub(super) fn sections(&self, needs: &UnitNeeds, root: Option<&Path>) -> Vec<(&str, String)> {
         let mut sections: Vec<(&str, String)> =
             self.commands.iter().map(|(title, commands)| (*title, commands.clone())).collect();
         if self.target == Target::Unit {
-            sections.push(("On the machine, with keyward installed", self.machine_commands(needs)));
+            sections.push(("On the machine, with keyward installed", self.machine_commands(needs, root)));
         } else {
             sections.push(("In the cluster", self.last.clone()));
         }
         sections
     }
 
-    fn machine_commands(&self, needs: &UnitNeeds) -> String {
+    fn machine_commands(&self, needs: &UnitNeeds, root: Option<&Path>) -> String {
         let mut text = String::new();
         let group = self.group.as_deref().unwrap_or("keyward");
         if self.group.is_some() {
             let _ = writeln!(text, "sudo groupadd --force {}   # does nothing if it is there", quote(group));
         }
         for folder in &needs.writable {
-            let folder = quote(&folder.display().to_string());
+            text.push_str(&folder_commands(folder, group, root));
+        }
+        for (key, group) in self.keys.iter().filter_map(|key| Some((key, key.access.reading_group()?))) {
+            // The package makes the folder for root and keyward alone.
+            let folder = Path::new(key.path).parent().unwrap_or(Path::new("/")).display();
             let _ = writeln!(
                 text,
-                "sudo install -d -m 750 -o keyward -g {group} {folder}   # unless user keyward may write it already",
-                group = quote(group),
+                "sudo setfacl -m {} {folder}   # of the package acl; lets the group reach {}",
+                quote(&format!("g:{group}:x")),
+                key.path
             );
         }
         if needs.polkit_rule().is_some() {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::UnitNeeds;
 use super::needs::{is_hidden, is_home};
+use super::system_folders::is_system_folder;
 
 impl UnitNeeds {
     /// Name of the drop-in's file.
@@ -26,7 +27,7 @@ impl UnitNeeds {
             }
         };
         let (hidden, open): (Vec<_>, Vec<_>) = self.writable.iter().partition(|path| is_hidden(path));
-        let writable = open.iter().map(|path| assign("ReadWritePaths", path)).collect();
+        let writable = open.iter().map(|path| assign_writable("ReadWritePaths", path)).collect();
         add(
             "Folders that are written. They must be there when the service starts, and user keyward must be able to write them.",
             writable,
@@ -36,7 +37,7 @@ impl UnitNeeds {
             // An empty tmpfs in place of all home folders, with the bound folders in it (systemd.exec(5)).
             bound.push("ProtectHome=tmpfs".to_owned());
         }
-        bound.extend(hidden.iter().map(|path| assign("BindPaths", path)));
+        bound.extend(hidden.iter().map(|path| assign_writable("BindPaths", path)));
         bound.extend(self.readable.iter().map(|path| assign("BindReadOnlyPaths", path)));
         add("Of the home folders and the folders for temporary files, keyward sees these alone.", bound);
         let programs = self.programs.iter().map(|program| exec_paths(program)).collect();
@@ -103,6 +104,15 @@ fn assign(key: &str, path: &Path) -> String {
         Some(path) => format!("{key}={path}"),
         None => format!("# {key}= cannot name the path {:?}", path.display().to_string()),
     }
+}
+
+/// Formats the setting of a folder that is written, or a comment for one that other programs share.
+fn assign_writable(key: &str, folder: &Path) -> String {
+    if is_system_folder(folder) {
+        let shown = folder.display().to_string();
+        return format!("# {key}= is left out for the shared folder {shown:?}: name a path in a folder of its own.");
+    }
+    assign(key, folder)
 }
 
 /// Formats the group, or a comment for a text that is no name of a group.

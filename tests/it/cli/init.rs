@@ -13,29 +13,29 @@ const DROP_IN: &str = "etc/systemd/system/keyward.service.d/50-outputs.conf";
 const RULE: &str = "etc/polkit-1/rules.d/50-keyward.rules";
 
 /// A folder in place of the machine's root.
-struct Machine(tempfile::TempDir);
+pub(super) struct Machine(tempfile::TempDir);
 
 impl Machine {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(super) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    fn init(&self, flags: &str) -> (i32, String, String) {
+    pub(super) fn init(&self, flags: &str) -> (i32, String, String) {
         let root = self.0.path().to_str().unwrap();
         let args: Vec<&str> = ["init"].into_iter().chain(flags.split_whitespace()).chain(["--root", root]).collect();
         run(&args, &[])
     }
 
     /// Files below the root, by their paths from there.
-    fn files(&self) -> Vec<String> {
+    pub(super) fn files(&self) -> Vec<String> {
         let (mut files, mut folders) = (Vec::new(), vec![self.0.path().to_owned()]);
         while let Some(folder) = folders.pop() {
             for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -61,7 +61,7 @@ fn assert_checked(config: &Path) {
     }
 }
 
-const VM: &str = "azure-vm --server https://vault.example.com:8200 --role web";
+pub(super) const VM: &str = "azure-vm --server https://vault.example.com:8200 --role web";
 
 #[test]
 fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_is_valid() {

@@ -9,6 +9,8 @@ mod explain;
 mod flags;
 #[cfg(feature = "dev")]
 mod init;
+#[cfg(feature = "dev")]
+mod init_commands;
 mod manual;
 #[cfg(feature = "dev")]
 mod migrate;

@@ -113,6 +113,18 @@ fn callers_need_a_capability_for_executables_and_nothing_for_users_and_groups() 
 }
 
 #[test]
+fn a_folder_that_the_system_shares_is_not_made_writable() {
+    for folder in ["/etc", "/run", "/home/ci"] {
+        let needs = needs(&format!("[template.a]\ncontents = \"x\"\ndestination = \"{folder}/app.conf\""));
+        assert!(!settings(&needs).iter().any(|line| line.contains("Paths=")), "{:?}", settings(&needs));
+        let text = needs.drop_in().unwrap();
+        let wanted =
+            format!("Paths= is left out for the shared folder \"{folder}\": name a path in a folder of its own.\n");
+        assert!(text.contains(&wanted), "{text}");
+    }
+}
+
+#[test]
 fn texts_that_a_unit_file_cannot_hold_are_left_out_with_a_comment() {
     let needs = needs("[sink.a]\npath = '/srv/a\"b/token'\ngroup = \"app users\"\nmode = \"0640\"");
     assert_eq!(settings(&needs), Vec::<String>::new());

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::site::{mount_run, problems, world};
+use super::site::{execute, mount_run, problems, world};
 use crate::harness::binary::run;
 use crate::harness::world::{World, in_a_network_of_its_own};
 
@@ -73,7 +73,11 @@ impl Machine {
         let (code, output, error) = run(&args, &[]);
         assert_eq!(code, 0, "{flags}: {output}{error}");
         for line in output.lines().filter_map(|line| line.strip_prefix("sudo install -d ")) {
-            execute(&format!("install -d {}", line.split(" #").next().unwrap_or_default().trim()));
+            execute(&format!("install -d {line}"));
+        }
+        // Not every machine has setfacl: here the folder is given to the service.
+        for line in output.lines().filter_map(|line| line.strip_prefix("sudo setfacl -m u:keyward:rwx ")) {
+            self.folder(line.split(" #").next().unwrap_or_default().trim());
         }
     }
 
@@ -128,14 +132,6 @@ fn make_packaged_folders() {
         assert_eq!(kind, "d", "{line}");
         execute(&format!("install -d -m {mode} -o {user} -g {group} {path}"));
     }
-}
-
-/// Runs a command line without quotes.
-#[track_caller]
-fn execute(line: &str) {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! Commands that let the service write a folder. One that exists keeps its owner and mode: others rely on them.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path};
+
+use super::shell::quote;
+use crate::config::NamedPath;
+use crate::config::systemd::{UnitNeeds, is_system_folder};
+use crate::os;
+
+/// Formats the commands that make a folder for user keyward, or let it write in one that exists. `root` is the machine's root
+/// folder, `None` for a machine elsewhere.
+pub(super) fn folder_commands(folder: &Path, group: &str, root: Option<&Path>) -> String {
+    let shown = quote(&folder.display().to_string());
+    let make = match home_user(folder) {
+        // Of other users' rights in a home folder nothing is known, so they stay as they are.
+        Some(user) => format!("sudo -u {} mkdir -p {shown}", quote(&user)),
+        None => format!("sudo install -d -m 750 -o keyward -g {} {shown}", quote(group)),
+    };
+    let open =
+        format!("sudo setfacl -m u:keyward:rwx {shown}   # of the package acl; owner and mode stay as they are\n");
+    let existing = root.map(|root| find(root, folder));
+    match existing {
+        Some(Some(metadata)) if may_write(&metadata) => String::new(),
+        Some(Some(_)) => open,
+        _ if home_user(folder).is_some() => format!("{make}\n{open}"),
+        Some(None) => format!("{make}\n"),
+        None => format!("test -d {shown} || {make}\n{open}"),
+    }
+}
+
+/// Returns why folders that would have to be writable are refused, each with its keys. `root` is as for [`folder_commands`].
+pub(super) fn refused(needs: &UnitNeeds, paths: &[NamedPath], root: Option<&Path>) -> Vec<String> {
+    let mut errors = Vec::new();
+    for folder in &needs.writable {
+        let shown = folder.display();
+        let named = paths.iter().filter(|named| named.path == *folder || named.path.parent() == Some(folder));
+        if is_system_folder(folder) {
+            let keys: Vec<&str> = named.map(|named| named.key.as_str()).collect();
+            let keys = keys.join(", ");
+            errors.push(format!("{keys}: keyward would have to write all of {shown}, which other programs use too"));
+            continue;
+        }
+        let is_foreign = root.and_then(|root| find(root, folder)).is_some_and(|metadata| !may_write(&metadata));
+        for NamedPath { key, .. } in named.filter(|named| is_foreign && named.key.starts_with("sink.")) {
+            errors.push(format!(
+                "{key}: {shown} exists and is not user keyward's, so that others could replace the token"
+            ));
+        }
+    }
+    errors
+}
+
+/// Looks a folder up below the machine's root.
+fn find(root: &Path, folder: &Path) -> Option<Metadata> {
+    root.join(folder.strip_prefix("/").unwrap_or(folder)).metadata().ok()
+}
+
+/// True if user keyward may write a folder: as its owner, or because everybody may.
+fn may_write(metadata: &Metadata) -> bool {
+    let is_owner = os::user_id("keyward").is_ok_and(|user| user == Some(metadata.uid()));
+    metadata.mode() & 0o003 == 0o003 || (is_owner && metadata.mode() & 0o300 == 0o300)
+}
+
+/// The user whose home folder a path is below.
+fn home_user(folder: &Path) -> Option<String> {
+    let mut parts = folder.strip_prefix("/home").ok()?.components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(user)), Some(_)) => Some(user.to_string_lossy().into_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_exists_keeps_its_owner_and_its_mode() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("etc/app")).unwrap();
+        let open = |path: &str| {
+            format!("sudo setfacl -m u:keyward:rwx {path}   # of the package acl; owner and mode stay as they are\n")
+        };
+        let here = Some(root.path());
+        let make = "sudo install -d -m 750 -o keyward -g app";
+        for (path, root, wanted) in [
+            ("/etc/app", here, open("/etc/app")),
+            ("/etc/app/new", here, format!("{make} /etc/app/new\n")),
+            (
+                "/home/ci/.terraform.d",
+                here,
+                format!("sudo -u ci mkdir -p /home/ci/.terraform.d\n{}", open("/home/ci/.terraform.d")),
+            ),
+            ("/etc/app", None, format!("test -d /etc/app || {make} /etc/app\n{}", open("/etc/app"))),
+        ] {
+            assert_eq!(folder_commands(Path::new(path), "app", root), wanted, "{path} {root:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_done_to_a_folder_that_everybody_may_write() {
+        assert_eq!(folder_commands(Path::new("/tmp"), "app", Some(Path::new("/"))), "");
+    }
+}
