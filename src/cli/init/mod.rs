@@ -55,7 +55,7 @@ enum Kind {
     Aks(Box<aks::Aks>),
     /// Run the gateway in front of HCP Terraform or Terraform Enterprise, as a systemd service
     #[cfg(feature = "gateway")]
-    #[command(after_help = "Example:\n  keyward init terraform --token-file /run/keyward/platform.token")]
+    #[command(after_help = "Example:\n  keyward init terraform --token-file /run/ci/platform.token")]
     Terraform(Box<terraform::Terraform>),
     /// Run the Consul-compatible ACL server, as a systemd service
     #[cfg(feature = "acl")]

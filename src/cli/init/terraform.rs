@@ -17,7 +17,7 @@ pub(super) struct Terraform {
     /// Port of the gateway on 127.0.0.1
     #[arg(long, value_name = "PORT", default_value_t = 8800)]
     port: u16,
-    /// File with the platform token, which another process replaces before it ends [default: /run/keyward/platform.token]
+    /// File with the platform token, which another process replaces before it ends [default: /etc/keyward/platform.token]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["secret_path", "team_id"])]
     token_file: Option<String>,
     /// Read the platform token from this path of Vault or OpenBao, such as terraform/creds/deploy
@@ -44,7 +44,7 @@ pub(super) struct Terraform {
     pub(super) output: OutputFlags,
 }
 
-const TOKEN_FILE: &str = "/run/keyward/platform.token";
+const TOKEN_FILE: &str = "/etc/keyward/platform.token";
 
 impl Terraform {
     pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {

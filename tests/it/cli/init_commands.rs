@@ -56,3 +56,13 @@ fn a_group_reaches_the_key_of_the_tcp_listener() {
     let (_, output, _) = Machine::new().init(&format!("{VM} --tcp-port 8300"));
     assert!(!output.contains("setfacl"), "{output}");
 }
+
+#[test]
+fn the_platform_token_is_not_in_a_folder_that_a_stop_of_the_service_empties() {
+    let machine = Machine::new();
+    let (code, output, error) = machine.init("terraform --upstream https://tfe.example.com");
+    assert_eq!(code, 0, "{error}");
+    let config = machine.read("etc/keyward/keyward.toml");
+    assert!(config.contains("token_file = \"/etc/keyward/platform.token\"\n"), "{config}");
+    assert!(output.contains("sudo tee /etc/keyward/platform.token "), "{output}");
+}

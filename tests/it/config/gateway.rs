@@ -35,7 +35,7 @@ fn the_example_is_described() {
     let description = outcome.description().unwrap().to_string();
     for wanted in [
         "gateway\n  serves the platform's API of https://app.terraform.io on tcp://127.0.0.1:8800\n",
-        "  puts the platform token of the file /run/keyward/platform.token on each request\n",
+        "  puts the platform token of the file /etc/keyward/platform.token on each request\n",
         "  accepts callers with the local token of /var/lib/keyward/gateway.token, which is replaced every 30d and valid for 1d after that\n",
     ] {
         assert!(description.contains(wanted), "{wanted} is not in\n{description}");

@@ -162,7 +162,7 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
         std::fs::remove_file(RULE).unwrap();
 
         let token = machine.world.platform.faults().mint("setup").token;
-        machine.secret("/run/keyward/platform.token", token.expose_secret());
+        machine.secret("/etc/keyward/platform.token", token.expose_secret());
         let upstream = machine.world.platform.url().trim_end_matches('/');
         machine.init(&format!("terraform --upstream {upstream} --user ci"));
         machine.assert_good("terraform");
