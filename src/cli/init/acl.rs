@@ -5,7 +5,7 @@ use clap::Args;
 use super::OutputFlags;
 use super::answers::{Answers, Question};
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
-use super::shell::{TomlText, quote};
+use super::shell::{TomlText, quote, table_key};
 use crate::cli::setup_files::Access;
 
 /// Run the ACL server.
@@ -99,7 +99,7 @@ impl Acl {
                 .text("audience", "https://management.azure.com/");
             toml.section(
                 "Machines that may log in, and the policies of their tokens.",
-                &format!("acl.method.azure.role.{role}"),
+                &format!("acl.method.azure.role.{}", table_key(role)),
             );
             for (key, value) in bounds {
                 toml.texts(key, std::slice::from_ref(value));

@@ -9,6 +9,8 @@ pub(super) struct Answers<'a> {
     terminal: Option<Terminal<'a>>,
     /// Flags that are needed and were not given, each with its meaning.
     pub(super) missing: Vec<(&'static str, &'static str)>,
+    /// Flags whose value no plan can hold, each with the reason.
+    pub(super) invalid: Vec<String>,
     /// The first failure to ask. The plan is worth nothing then.
     pub(super) failure: Option<anyhow::Error>,
 }
@@ -40,12 +42,12 @@ impl Question {
 impl<'a> Answers<'a> {
     /// Takes flags alone.
     pub(super) const fn of_flags() -> Self {
-        Self { terminal: None, missing: Vec::new(), failure: None }
+        Self { terminal: None, missing: Vec::new(), invalid: Vec::new(), failure: None }
     }
 
     /// Asks for what no flag gives.
     pub(super) const fn on(terminal: Terminal<'a>) -> Self {
-        Self { terminal: Some(terminal), missing: Vec::new(), failure: None }
+        Self { terminal: Some(terminal), missing: Vec::new(), invalid: Vec::new(), failure: None }
     }
 
     /// A value without which there is no plan.

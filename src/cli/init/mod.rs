@@ -101,6 +101,12 @@ impl Init {
 fn complete(plan: &dyn Fn(&mut Answers<'_>) -> Plan) -> anyhow::Result<Result<Plan, Exit>> {
     let mut answers = Answers::of_flags();
     let made = plan(&mut answers);
+    if !answers.invalid.is_empty() {
+        for why in answers.invalid {
+            say_error(&why);
+        }
+        return Ok(Err(Exit::Failed));
+    }
     if answers.missing.is_empty() {
         return Ok(Ok(made));
     }
@@ -134,12 +140,6 @@ impl OutputFlags {
             return Ok(Exit::ConfigInvalid);
         }
         let (files, needs) = plan.files(&outcome)?;
-        if self.dry_run {
-            files.iter().for_each(print_file);
-        } else {
-            let destination = self.destination(plan.target);
-            let existing = if self.force { Existing::Replace } else { Existing::Keep("say --force to replace it") };
-            if let Err(exit) = setup_files::write(&files, &destination, existing, say)? {
         let root = match self.destination(plan.target) {
             Destination::Root(root) => Some(root),
             Destination::Folder(_) => None,
@@ -152,6 +152,12 @@ impl OutputFlags {
             say_error("nothing is written: name a path in a folder of its own, such as /etc/app or /run/app");
             return Ok(Exit::ConfigInvalid);
         }
+        if self.dry_run {
+            files.iter().for_each(print_file);
+        } else {
+            let destination = self.destination(plan.target);
+            let existing = if self.force { Existing::Replace } else { Existing::Keep("say --force to replace it") };
+            if let Err(exit) = setup_files::write(&files, &destination, existing, say)? {
                 return Ok(exit);
             }
             for path in setup_files::stale_unit_files(&files, &destination) {

@@ -72,9 +72,13 @@ impl ServerFlags {
             check: |text| address(text).map(drop),
             ..Question::new("--server", "address of Vault or OpenBao, such as https://vault.example.com:8200")
         };
-        let role = Question::new("--role", "role to log in as");
+        let is_keyward = self.server_kind == ServerProduct::Keyward;
+        let role = Question {
+            check: if is_keyward { check_acl_name } else { |_| Ok(()) },
+            ..Question::new("--role", "role to log in as")
+        };
         let resource = Question::new("--resource", "resource of the identity token; the slash at the end counts");
-        ServerSide {
+        let side = ServerSide {
             product: self.server_kind,
             address: answers.ask_required(server, self.server.as_ref()),
             role: answers.ask_required(role, self.role.as_ref()),
@@ -82,7 +86,26 @@ impl ServerFlags {
             mount: self.mount.clone().unwrap_or_else(|| "azure".to_owned()),
             ca_file: self.ca_file.clone(),
             namespace: self.server_namespace.clone(),
+        };
+        for (flag, name) in [("--role", &side.role), ("--mount", &side.mount)] {
+            if is_keyward
+                && !name.is_empty()
+                && let Err(why) = check_acl_name(name)
+            {
+                answers.invalid.push(format!("{flag} {name}: {why}"));
+            }
         }
+        side
+    }
+}
+
+/// Checks a name of keyward's ACL server, which is a table of its configuration.
+fn check_acl_name(name: &str) -> Result<(), String> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if (1..=128).contains(&name.len()) && name.bytes().all(is_letter) {
+        Ok(())
+    } else {
+        Err("not a name of the ACL server; write 1 to 128 letters, digits, - and _".to_owned())
     }
 }
 

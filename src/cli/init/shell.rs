@@ -16,6 +16,15 @@ pub(super) fn quote_or_placeholder(given: Option<&String>, capitals: &str) -> St
     given.map_or_else(|| capitals.to_owned(), |value| quote(value))
 }
 
+/// Formats a part of a table's name, quoted unless TOML takes it bare.
+pub(super) fn table_key(part: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !part.is_empty() && part.bytes().all(is_bare) {
+        return part.to_owned();
+    }
+    toml::Value::from(part).to_string()
+}
+
 /// A configuration as it is written.
 #[derive(Debug, Default)]
 pub(super) struct TomlText(String);
@@ -80,6 +89,13 @@ mod tests {
             assert_eq!(quote(word), wanted);
         }
         assert_eq!(quote_or_placeholder(None, "TENANT"), "TENANT");
+    }
+
+    #[test]
+    fn a_part_of_a_tables_name_is_quoted_if_toml_would_split_it() {
+        for (part, wanted) in [("web-1_a", "web-1_a"), ("web.prod", "\"web.prod\""), ("a b", "\"a b\""), ("", "\"\"")] {
+            assert_eq!(table_key(part), wanted);
+        }
     }
 
     #[test]

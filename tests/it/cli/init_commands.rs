@@ -66,3 +66,21 @@ fn the_platform_token_is_not_in_a_folder_that_a_stop_of_the_service_empties() {
     assert!(config.contains("token_file = \"/etc/keyward/platform.token\"\n"), "{config}");
     assert!(output.contains("sudo tee /etc/keyward/platform.token "), "{output}");
 }
+
+#[test]
+fn names_of_the_acl_server_have_no_dots() {
+    let machine = Machine::new();
+    let (code, output, error) =
+        machine.init("acl --tenant 0000-1 --role web.prod --subscription 0000-2 --resource-group web");
+    assert_eq!((code, output.as_str()), (3, ""), "{error}");
+    assert!(error.contains("\"web.prod\" is not a name"), "{error}");
+    for (role, mount, flag) in [("web.prod", "azure", "--role web.prod"), ("web", "a.b", "--mount a.b")] {
+        let flags = format!("azure-vm --server https://a.example --server-kind keyward --role {role} --mount {mount}");
+        let (code, output, error) = machine.init(&flags);
+        assert_eq!((code, output.as_str()), (1, ""), "{flags}");
+        assert!(error.contains(&format!("error: {flag}: not a name of the ACL server")), "{error}");
+    }
+    // The auth methods of Vault and OpenBao are no tables.
+    let (code, _, error) = machine.init("azure-vm --server https://a.example --role web.prod --mount a.b");
+    assert_eq!(code, 0, "{error}");
+}
