@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::agent_client::ProxyEndpoint;
+use super::missing_values::require_values;
 use super::template::refused;
 use super::{ConfigFiles, Exit, say_error};
 use crate::app::one_shot_render::OneShotReader;
@@ -47,6 +48,9 @@ impl Exec {
             );
             return Ok(Exit::Failed);
         }
+        if let Err(exit) = require_values(&outcome, &used_keys(config)) {
+            return Ok(exit);
+        }
         let rendered = match render(config, &outcome)? {
             Ok(rendered) => rendered,
             Err(exit) => return Ok(exit),
@@ -63,6 +67,17 @@ impl Exec {
         // The codes of a shell.
         Ok(Exit::OfProgram(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
     }
+}
+
+/// The keys of the configuration that give the program its variables.
+fn used_keys(config: &Config) -> Vec<String> {
+    let templates = config.env_templates.iter().map(|template| format!("env_template.{}", template.options.text.name));
+    let mut keys: Vec<String> = templates.collect();
+    keys.push("process.pass_env".to_owned());
+    if has_gateway_variables(config) {
+        keys.extend(["upstream", "listen"].map(|key| format!("gateway.{key}")));
+    }
+    keys
 }
 
 /// True if the gateway sets variables for a program.

@@ -9,6 +9,7 @@ mod deadline;
 mod agent_client;
 mod output;
 mod setup_files;
+mod missing_values;
 mod emulated;
 
 // 2: the commands

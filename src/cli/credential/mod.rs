@@ -13,6 +13,7 @@ use clap::Parser;
 use zeroize::Zeroizing;
 
 use super::agent_client::ProxyEndpoint;
+use super::missing_values::require_values;
 use super::{Exit, say_error};
 use crate::agent::server_client::{CallError, TokenVerdict};
 use crate::app::one_shot_render::OneShotReader;
@@ -123,6 +124,7 @@ impl LoadedConfig {
         else {
             return Err(Exit::Failed);
         };
+        require_values(&self.outcome, &[format!("credential.{}", its.name)])?;
         let proxy = ProxyEndpoint::find(&self.outcome, &session.name)?;
         let failed = |why: String| {
             say_error(&format!("credential {}: {why}", its.name));

@@ -118,3 +118,17 @@ fn exec_names_the_agents_proxy_if_its_session_has_no_token() {
         assert!(errors.contains(wanted), "{errors}");
     });
 }
+
+#[test]
+fn exec_starts_no_program_with_a_variable_whose_template_cannot_be_read() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = start(&world);
+        let config = agent.path("other.toml");
+        let more = "[env_template.OTHER]\nsource = \"/nowhere/at/all.tmpl\"\n";
+        std::fs::write(&config, std::fs::read_to_string(&agent.config).unwrap() + more).unwrap();
+        let (code, output, errors) = run(&["exec", "--config", config.to_str().unwrap(), "--", "/usr/bin/env"], &[]);
+        assert_eq!((code, output.as_str()), (3, ""), "{errors}");
+        assert!(errors.contains("env_template.OTHER.source: ") && errors.contains("/nowhere/at/all.tmpl"), "{errors}");
+    });
+}
