@@ -113,6 +113,7 @@ pub(super) fn choose<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a S
         (None, _) => None,
     };
     found.ok_or_else(|| match name {
+        _ if names.is_empty() => "the configuration has no [session.NAME]: there is nothing to log in".to_owned(),
         Some(name) => format!("--session {name}: there is no such session (there are: {})", names.join(", ")),
         None => format!("--session is needed: the configuration has {}", names.join(", ")),
     })

@@ -132,3 +132,18 @@ fn exec_starts_no_program_with_a_variable_whose_template_cannot_be_read() {
         assert!(errors.contains("env_template.OTHER.source: ") && errors.contains("/nowhere/at/all.tmpl"), "{errors}");
     });
 }
+
+#[test]
+fn a_command_that_needs_a_session_says_that_the_configuration_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keyward.toml");
+    let data_dir = folder.path().join("acl");
+    let text = format!("[acl]\nlisten = \"tcp://127.0.0.1:8500\"\ndata_dir = \"{}\"\n", data_dir.display());
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    for args in [&["login"][..], &["login", "-s", "web"], &["template", "try", file, "--login"]] {
+        let (code, output, errors) = run(&[args, &["--config", file]].concat(), &[]);
+        assert_eq!((code, output.as_str()), (1, ""), "{args:?}: {errors}");
+        assert!(errors.contains("the configuration has no [session.NAME]"), "{args:?}: {errors}");
+    }
+}
