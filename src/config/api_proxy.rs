@@ -66,7 +66,9 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
         stale_if_error: table.duration("stale_if_error", Duration::ZERO, Duration::ZERO..=7 * day),
     };
     let default = |texts: &[&str]| texts.iter().filter_map(|text| Rule::parse(text).ok()).collect();
+    // An empty list caches none of its kind.
     let mut paths = |name, usual: &[&str]| match table.place_of(name) {
+        Some(_) if table.is_empty_list(name) => Vec::new(),
         Some(_) => rules(&mut table, name),
         None => default(usual),
     };
@@ -166,12 +168,17 @@ pub(super) fn describe(options: &ApiProxyOptions, session: &str) -> Vec<String> 
     }
     if let Some(cached) = &options.cache {
         let limits = cached.limits;
-        does.push(format!(
-            "caches responses, at most {} MiB: values for {}, while the server does not respond for {}; leases until they end",
-            limits.bytes / 1024 / 1024,
-            format_duration(limits.max_age),
-            format_duration(limits.stale_if_error.max(limits.max_age)),
-        ));
+        let mut kinds = Vec::new();
+        if !cached.values.is_empty() {
+            let age = format_duration(limits.max_age);
+            let stale = format_duration(limits.stale_if_error.max(limits.max_age));
+            kinds.push(format!("values for {age}, while the server does not respond for {stale}"));
+        }
+        if !cached.leases.is_empty() {
+            kinds.push("leases until they end".to_owned());
+        }
+        let kinds = if kinds.is_empty() { "no path is listed".to_owned() } else { kinds.join("; ") };
+        does.push(format!("caches responses, at most {} MiB: {kinds}", limits.bytes / 1024 / 1024));
         if let Some(persist) = &cached.persist {
             does.push(format!("persists them across restarts, encrypted, in {}", persist.file.display()));
         }

@@ -241,6 +241,13 @@ impl<'a> Reader<'a> {
         Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
     }
 
+    /// Takes a list without items; false for a key with anything else, which is left to another getter.
+    pub(super) fn is_empty_list(&mut self, name: &'static str) -> bool {
+        let is_empty =
+            matches!(self.items.get(name), Some(Entry { value: Value::List(items), .. }) if items.is_empty());
+        is_empty && self.entry(name).is_some()
+    }
+
     /// One string, or a list of them; empty where the key is not there.
     pub(super) fn one_or_more(&mut self, name: &'static str) -> Vec<Text> {
         match self.items.get(name) {

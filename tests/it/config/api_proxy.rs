@@ -123,3 +123,26 @@ snapshot, sys/raw, sys/rotate, sys/seal
     );
     assert_eq!(config.listeners[0].sessions, ["main"]);
 }
+
+#[test]
+fn an_empty_list_of_a_cache_keeps_none_of_its_kind() {
+    for (lists, wanted) in [
+        ("leases = []\n", "values for 10s, while the server does not respond for 10s\n"),
+        ("values = []\n", "leases until they end\n"),
+        ("values = []\nleases = []\n", "no path is listed\n"),
+    ] {
+        let text =
+            format!("[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\n{lists}");
+        let folder = Folder::with(&[("a.toml", &text), ("base.toml", BASE)]);
+        let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
+        assert_eq!(folder.short(&outcome.errors), [""; 0], "{lists}");
+        let told = outcome.description().unwrap().to_string();
+        assert!(told.contains(&format!("  caches responses, at most 16 MiB: {wanted}")), "{lists}: {told}");
+        let Serves::ApiProxy(options) = &outcome.config.unwrap().listeners[0].serves else { panic!("{lists}") };
+        let cache = options.cache.as_ref().unwrap();
+        assert_eq!(
+            (cache.values.is_empty(), cache.leases.is_empty()),
+            (lists.contains("values"), lists.contains("leases"))
+        );
+    }
+}
