@@ -15,7 +15,7 @@ enum TokenUse {
 }
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
-    let (token_use, age) = api_proxy(top);
+    let (token_use, cache) = api_proxy(top);
     let mut kinds = [0; 2];
     for (kind, mut listener) in top.labelled("listener") {
         let (count, tcp) = match kind.as_str() {
@@ -50,8 +50,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if !metrics {
             token(&listener, section, &token_use);
             header(&mut listener, section);
-            if let Some(age) = age {
-                document.section(&format!("{name}.cache")).text("max_age", age);
+            if let Some(cache) = &cache {
+                cache.write(document.section(&format!("{name}.cache")));
             }
         }
         migrate_other_keys(&mut listener, metrics, document.section(&name));
@@ -59,26 +59,19 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     }
 }
 
-/// Reads `api_proxy {}` and `cache {}`: the token on requests, and with a cache the maximum age of a value.
-fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<&'static str>) {
-    let (mut token_use, mut age) = (TokenUse::Never, None);
+/// Reads `api_proxy {}` and `cache {}`: the token on requests, and the cache.
+fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
+    let (mut token_use, mut kept) = (TokenUse::Never, None);
+    // Vault Agent copies the cache's key to an `api_proxy {}` of its own making, and only if there is none.
+    let has_proxy = top.has("api_proxy");
     for name in ["cache", "api_proxy"] {
         let Some(mut block) = top.block(name) else { continue };
         if let Some(taken) = block.take("use_auto_auth_token") {
-            token_use = match (taken.flag(), taken.text()) {
-                (_, Some("force")) => TokenUse::Always,
-                (Some(true), _) => TokenUse::WhenMissing,
-                (Some(false), _) => TokenUse::Never,
-                (None, _) => {
-                    taken.not_supported(format!("{NO_FLAG}, nor \"force\""));
-                    continue;
-                }
-            };
-            taken.record_kept(match token_use {
-                TokenUse::Always => "token = \"always\" on each listener",
-                TokenUse::WhenMissing => "token = \"when_missing\" on each listener",
-                TokenUse::Never => "see the listeners",
-            });
+            if name == "cache" && has_proxy {
+                taken.not_supported("has no effect beside api_proxy {}, whose own use_auto_auth_token counts");
+            } else {
+                token_use = read_token_use(&taken).unwrap_or(token_use);
+            }
         }
         let why = "the proxy adds no consistency: send X-Vault-Index yourself";
         block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
@@ -86,19 +79,83 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<&'static str>) {
             taken.changed("requests with the session's token get its namespace, unless the caller sets one");
         }
         if name == "cache" {
-            age = Some(cache(&mut block));
+            kept = cache(&mut block);
         }
         block.finish();
     }
-    (token_use, age)
+    (token_use, kept)
 }
 
-/// Reads `cache {}`; returns `max_age` for values of a key-value store.
-fn cache(block: &mut Block<'_>) -> &'static str {
-    block.record(Outcome::Kept, "[listener.NAME.cache] of each listener: leases are shared and renewed");
+/// Reads `use_auto_auth_token`; `None` for a value that it cannot have.
+fn read_token_use(taken: &InputValue<'_>) -> Option<TokenUse> {
+    let (token_use, words) = match (taken.flag(), taken.text()) {
+        (_, Some("force")) => (TokenUse::Always, "token = \"always\" on each listener"),
+        (Some(true), _) => (TokenUse::WhenMissing, "token = \"when_missing\" on each listener"),
+        (Some(false), _) => (TokenUse::Never, "see the listeners"),
+        (None, _) => {
+            taken.not_supported(format!("{NO_FLAG}, nor \"force\""));
+            return None;
+        }
+    };
+    taken.record_kept(words);
+    Some(token_use)
+}
+
+/// `[listener.NAME.cache]` of each listener.
+struct Cache {
+    /// Age of values of a key-value store.
+    max_age: &'static str,
+    /// False if responses with a lease are not cached.
+    has_leases: bool,
+}
+
+impl Cache {
+    fn write(&self, section: &mut Section) {
+        section.text("max_age", self.max_age);
+        if !self.has_leases {
+            section.texts("leases", &[]);
+        }
+    }
+}
+
+/// Reads `cache {}`; `None` if it caches nothing.
+fn cache(block: &mut Block<'_>) -> Option<Cache> {
+    let mut max_age = "0s";
+    if let Some(values) = block.take("cache_static_secrets") {
+        match values.flag() {
+            Some(true) => {
+                max_age = "1m";
+                values.changed("max_age = \"1m\": values are read again after that, as there are no change events");
+            }
+            Some(false) => values.record_kept("max_age = \"0s\": values are read at each request"),
+            None => values.not_supported(NO_FLAG),
+        }
+    }
+    let mut has_leases = true;
+    if let Some(off) = block.take("disable_caching_dynamic_secrets") {
+        match off.flag() {
+            Some(true) => {
+                has_leases = false;
+                off.record_kept("leases = []: responses with a lease are not cached");
+            }
+            Some(false) => off.record_kept("leases are cached"),
+            None => off.not_supported(NO_FLAG),
+        }
+    }
+    let is_used = has_leases || max_age != "0s";
+    let words = match (has_leases, is_used) {
+        (true, _) => "[listener.NAME.cache] of each listener: leases are shared and renewed",
+        (false, true) => "[listener.NAME.cache] of each listener: values alone",
+        (false, false) => "no [listener.NAME.cache]: neither leases nor values are cached",
+    };
+    block.record(Outcome::Kept, words);
     if let Some(mut persist) = block.block("persist") {
-        let words = "set seal_key_file on the session and persist = true in the listener's cache";
-        persist.record(Outcome::Action, words);
+        if is_used {
+            persist
+                .record(Outcome::Action, "set seal_key_file on the session and persist = true in the listener's cache");
+        } else {
+            persist.record(Outcome::NotSupported, "nothing is cached");
+        }
         persist.drop_keys(
             &["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"],
             "dropped with its block",
@@ -108,23 +165,9 @@ fn cache(block: &mut Block<'_>) -> &'static str {
         }
         persist.finish();
     }
-    let mut age = "0s";
-    if let Some(values) = block.take("cache_static_secrets") {
-        match values.flag() {
-            Some(true) => {
-                age = "1m";
-                values.changed("max_age = \"1m\": values are read again after that, as there are no change events");
-            }
-            Some(false) => values.record_kept("max_age = \"0s\": values are read at each request"),
-            None => values.not_supported(NO_FLAG),
-        }
-    }
-    if let Some(off) = block.take("disable_caching_dynamic_secrets") {
-        off.not_supported("list the cached paths as `leases` of the listener's cache");
-    }
     let tokens = ["static_secret_token_capability_refresh_interval", "static_secret_token_capability_refresh_behavior"];
     block.drop_keys(&tokens, "values read with a caller's token are cached for that token only, for max_age");
-    age
+    is_used.then_some(Cache { max_age, has_leases })
 }
 
 fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {

@@ -29,6 +29,51 @@ fn a_key_is_one_line_of_the_report_whatever_it_holds() {
     assert!(report.starts_with("1:2: a\\n9:9: vault: kept: dropped"), "{report:?}");
 }
 
+/// Converts an API proxy with a TCP listener.
+fn migrate_proxy(blocks: &str) -> (String, String) {
+    let text = format!("{blocks}\nlistener \"tcp\" {{ address = \"127.0.0.1:8100\" tls_disable = true }}\n");
+    (migrate(&text, false).unwrap().toml, report_text(&text))
+}
+
+#[test]
+fn callers_get_no_token_from_a_cache_beside_an_api_proxy() {
+    let with_token = "cache { use_auto_auth_token = true }";
+    let commented = "# [listener.tcp-1]\n";
+    for proxy in ["api_proxy {}", "api_proxy { use_auto_auth_token = false }"] {
+        for blocks in [format!("{with_token}\n{proxy}"), format!("{proxy}\n{with_token}")] {
+            let (toml, report) = migrate_proxy(&blocks);
+            assert!(toml.contains(commented), "{blocks}: {toml}");
+            assert!(
+                report.contains("cache.use_auto_auth_token: dropped: has no effect beside api_proxy {}"),
+                "{report}"
+            );
+        }
+    }
+    // Without the block, the cache's key counts.
+    let (toml, report) = migrate_proxy(with_token);
+    assert!(toml.contains("\n[listener.tcp-1]\n") && toml.contains("token = \"when_missing\"\n"), "{toml}");
+    assert!(report.contains("cache.use_auto_auth_token: kept"), "{report}");
+}
+
+#[test]
+fn a_cache_without_leases_caches_none() {
+    let off = "disable_caching_dynamic_secrets = true";
+    for (keys, wanted) in [
+        (off.to_owned(), None),
+        (format!("cache_static_secrets = false\n{off}"), None),
+        (format!("cache_static_secrets = true\n{off}"), Some("max_age = \"1m\"\nleases = []")),
+        ("disable_caching_dynamic_secrets = false".to_owned(), Some("max_age = \"0s\"")),
+    ] {
+        let (toml, report) =
+            migrate_proxy(&format!("api_proxy {{ use_auto_auth_token = true }}\ncache {{\n{keys}\npersist {{}}\n}}"));
+        let section = toml.split_once("[listener.tcp-1.cache]\n").map(|(_, text)| text.split_once("\n\n").unwrap().0);
+        assert_eq!(section, wanted, "{keys}");
+        assert!(report.contains("cache.disable_caching_dynamic_secrets: kept"), "{report}");
+        let persist = if wanted.is_some() { "cache.persist: ACTION REQUIRED" } else { "cache.persist: dropped" };
+        assert!(report.contains(persist), "{report}");
+    }
+}
+
 #[test]
 fn durations_are_read_as_go_writes_them() {
     let check = |text: &str, wanted: Option<u64>| {
