@@ -45,6 +45,12 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         variables(block, document);
     }
     if let Some(mut exec) = top.block("exec") {
+        // Vault Agent, which `auto_auth {}` is for, does not start with `exec {}` beside `template {}`.
+        if !top.has("auto_auth") && document.has_below("template") {
+            let words = "consul-template restarts or signals the program when any template changes; [process] does so when a variable \
+                         changes: give each [template.NAME] a command that reloads the program, or write [env_template.NAME] of its secrets";
+            exec.record(Outcome::Action, words);
+        }
         child(&mut exec, document.section("process"));
         for (name, value) in exec::read(&mut exec, document.section("process")) {
             let section = format!("env_template.{name}");

@@ -75,6 +75,21 @@ fn a_cache_without_leases_caches_none() {
 }
 
 #[test]
+fn a_program_that_consul_template_restarts_for_a_file_needs_an_action() {
+    let action = "exec: ACTION REQUIRED: consul-template restarts or signals the program when any template changes";
+    let file = "template { contents = \"x\" destination = \"/run/app/a\" }\n";
+    let exec = "exec { command = [\"/usr/bin/app\"] }\n";
+    let report = report_text(&format!("{file}{exec}"));
+    assert!(report.contains(action), "{report}");
+    // Vault Agent restarts it for variables, as `[process]` does.
+    let variable = "env_template \"A\" { contents = \"x\" }\n";
+    let vault = "auto_auth { method \"jwt\" { config = { role = \"r\" path = \"/j\" } } }\n";
+    for text in [exec.to_owned(), format!("{variable}{exec}"), format!("{vault}{variable}{exec}"), file.to_owned()] {
+        assert!(!report_text(&text).contains(action), "{text}");
+    }
+}
+
+#[test]
 fn durations_are_read_as_go_writes_them() {
     let check = |text: &str, wanted: Option<u64>| {
         assert_eq!(input::span(text).map(|span| span.as_millis()), wanted.map(u128::from), "{text}");
