@@ -68,10 +68,24 @@ fn custom_variables(env: &mut Block<'_>) -> Vec<(String, String)> {
     let texts = taken.texts().unwrap_or_default();
     let pairs = texts.iter().filter_map(|text| text.split_once('='));
     let variables: Vec<_> = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let secrets: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).filter(|name| is_secret(name)).collect();
+    if !secrets.is_empty() {
+        let names = secrets.join(", ");
+        taken.action(format!(
+            "everyone who may read the configuration sees the value of {names}: read it from the server, in its [env_template.NAME]"
+        ));
+    }
     if variables.len() == texts.len() {
         taken.changed("[env_template.NAME] for each");
     } else {
         taken.action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
     }
     variables
+}
+
+/// True for the name of a variable that usually holds a secret.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["CREDENTIAL", "PASSWD", "PASSWORD", "SECRET", "TOKEN"].iter().any(|word| name.contains(word))
+        || name.ends_with("_KEY")
 }

@@ -90,6 +90,17 @@ fn a_program_that_consul_template_restarts_for_a_file_needs_an_action() {
 }
 
 #[test]
+fn a_variable_that_seems_to_hold_a_secret_needs_an_action() {
+    let exec = |custom: &str| report_text(&format!("exec {{ command = \"a\"\nenv {{ custom = [{custom}] }} }}\n"));
+    let report = exec("\"MODE=fast\", \"DB_PASSWORD=x\", \"API_KEY=y\"");
+    assert!(
+        report.contains("exec.env.custom: ACTION REQUIRED: ") && report.contains("DB_PASSWORD, API_KEY"),
+        "{report}"
+    );
+    assert!(!exec("\"MODE=fast\", \"KEYBOARD=us\"").contains("exec.env.custom: ACTION"));
+}
+
+#[test]
 fn durations_are_read_as_go_writes_them() {
     let check = |text: &str, wanted: Option<u64>| {
         assert_eq!(input::span(text).map(|span| span.as_millis()), wanted.map(u128::from), "{text}");
