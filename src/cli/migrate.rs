@@ -1,19 +1,21 @@
 //! `keyward migrate`: prints another agent's configuration as keyward's, and a report of each key on standard error.
 
 use std::io::{Read, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 
-use super::setup_files::{self, Destination, Existing};
+use super::setup_files::{self, Destination, Existing, SetupFile};
 use super::{Exit, print, say_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
 use crate::config::systemd::UnitNeeds;
-use crate::config::{self, Environment, LoadOutcome, Purpose};
+use crate::config::{self, Environment, Purpose};
 use crate::count_format::format_count;
 use crate::hcl;
+use crate::os;
 
 /// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours.
 #[derive(Debug, Args)]
@@ -49,21 +51,26 @@ impl Migrate {
         };
         let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
         let outcome = config::load_text(&name, &migrated.toml, &Environment::current(), Purpose::Check);
-        if let Some(out) = self.out.iter().find(|out| out.exists()) {
+        let unit_files = self.systemd_drop_in.as_ref().map(|_| UnitNeeds::new(&outcome));
+        let unit_files = unit_files.map(|needs| needs.map(|needs| setup_files::unit_files(&needs)));
+        // Nothing is written before all is known to be free, so that the command can be repeated.
+        if let Some(out) = self.out.iter().find(|out| out.symlink_metadata().is_ok()) {
             say_error(&format!("{} exists already; name another file, or move it away", out.display()));
             return Ok(Exit::Taken);
         }
-        if let Some(folder) = &self.systemd_drop_in
-            && let Err(exit) = write_unit_files(&outcome, folder)?
+        if let (Some(folder), Some(Some(files))) = (&self.systemd_drop_in, &unit_files)
+            && let Err(exit) = setup_files::require_free(files, &Destination::Folder(folder.clone()), ADVICE)
         {
             return Ok(exit);
         }
         match &self.out {
             None => print(migrated.toml.as_bytes()),
-            Some(out) => {
-                let attributes = Attributes { mode: 0o644, owner: None, group: None };
-                atomic_file::replace(out, migrated.toml.as_bytes(), &attributes)?;
-            }
+            Some(out) => write_config(out, &migrated.toml, mode_of(&self.files)?)?,
+        }
+        if let (Some(folder), Some(files)) = (&self.systemd_drop_in, &unit_files)
+            && let Err(exit) = write_unit_files(files.as_deref(), folder)?
+        {
+            return Ok(exit);
         }
         let names: Vec<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
         let actions = report(&migrated, &names);
@@ -85,22 +92,47 @@ impl Migrate {
     }
 }
 
-/// Writes the files that the systemd unit needs for the new configuration. Standard output may be the configuration.
-fn write_unit_files(outcome: &LoadOutcome, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
-    let Some(needs) = UnitNeeds::new(outcome) else {
+/// Advice about a file of the unit that exists.
+const ADVICE: &str = "name another folder";
+
+/// Writes the new configuration, for the service's group if this user may do so.
+fn write_config(out: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let is_root = rustix::process::geteuid().is_root();
+    let group = if is_root { os::group_id("keyward")? } else { None };
+    atomic_file::replace(out, text.as_bytes(), &Attributes { mode, owner: None, group })?;
+    let shown = out.display();
+    print_line(&format!("wrote {shown}, mode {mode:04o}"));
+    if group.is_none() || mode & 0o040 == 0 {
+        print_line(&format!("  then, on the machine: sudo chown root:keyward {shown} && sudo chmod 0640 {shown}"));
+    }
+    Ok(())
+}
+
+/// Returns the mode of the new configuration: 0640, less what the narrowest of these files denies, as a secret in them is in
+/// the new one too.
+fn mode_of(paths: &[PathBuf]) -> anyhow::Result<u32> {
+    let mut mode = 0o640;
+    for path in paths.iter().filter(|path| path.as_path() != Path::new("-")) {
+        for file in files(path)? {
+            let failed = || format!("cannot read {}", file.display());
+            mode &= file.metadata().with_context(failed)?.permissions().mode();
+        }
+    }
+    Ok(mode | 0o600)
+}
+
+/// Writes the files that the systemd unit needs for the new configuration; `None` for one with errors. Standard output may be
+/// the configuration.
+fn write_unit_files(files: Option<&[SetupFile]>, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
+    let Some(files) = files else {
         print_line("no drop-in is written: the configuration has errors");
         return Ok(Ok(()));
     };
-    let files = setup_files::unit_files(&needs);
     if files.is_empty() {
         print_line("the packaged systemd unit needs no drop-in");
     }
-    let written = setup_files::write(
-        &files,
-        &Destination::Folder(folder.to_owned()),
-        Existing::Keep("name another folder"),
-        print_line,
-    )?;
+    let destination = Destination::Folder(folder.to_owned());
+    let written = setup_files::write(files, &destination, Existing::Keep(ADVICE), print_line)?;
     for file in files.iter().filter(|_| written.is_ok()) {
         print_line(&format!("  its place on the machine: {}", file.path.display()));
     }

@@ -1,6 +1,6 @@
 //! Files that `init` and `migrate` write for a machine: none is overwritten unasked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -120,21 +120,31 @@ pub(super) fn write(
     existing: Existing,
     tell: fn(&str),
 ) -> anyhow::Result<Result<(), Exit>> {
+    if let Existing::Keep(advice) = existing
+        && let Err(exit) = require_free(files, destination, advice)
+    {
+        return Ok(Err(exit));
+    }
     let targets: BTreeMap<PathBuf, &SetupFile> =
         files.iter().map(|file| (destination.resolve(&file.path), file)).collect();
-    let is_text = |file: &SetupFile| matches!(file.content, Content::Text(_));
-    let taken: Vec<_> =
-        targets.iter().filter(|(path, file)| is_text(file) && path.symlink_metadata().is_ok()).collect();
-    if let (Existing::Keep(advice), false) = (existing, taken.is_empty()) {
-        for (path, _) in taken {
-            say_error(&format!("{} exists already; move it away, or {advice}", path.display()));
-        }
-        return Ok(Err(Exit::Taken));
-    }
     for (path, file) in targets {
         write_one(&path, file, tell)?;
     }
     Ok(Ok(()))
+}
+
+/// Checks that none of the texts would replace a file. A key is kept where one exists.
+///
+/// # Errors
+/// Some file exists; it is printed with the advice.
+pub(super) fn require_free(files: &[SetupFile], destination: &Destination, advice: &str) -> Result<(), Exit> {
+    let texts = files.iter().filter(|file| matches!(file.content, Content::Text(_)));
+    let taken: BTreeSet<PathBuf> =
+        texts.map(|file| destination.resolve(&file.path)).filter(|path| path.symlink_metadata().is_ok()).collect();
+    for path in &taken {
+        say_error(&format!("{} exists already; move it away, or {advice}", path.display()));
+    }
+    if taken.is_empty() { Ok(()) } else { Err(Exit::Taken) }
 }
 
 fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! `keyward migrate --systemd-drop-in`: the files that the packaged unit needs for the new configuration.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::harness::binary::run;
@@ -42,4 +43,55 @@ fn a_configuration_that_needs_none_is_told_so() {
         "{told}"
     );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_configuration_is_no_more_readable_than_the_narrowest_of_those_that_it_was_made_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mode = |file: &str, mode| std::fs::set_permissions(file, PermissionsExt::from_mode(mode)).unwrap();
+    for (sources, wanted) in [
+        (&[0o644][..], 0o640),
+        (&[0o600], 0o600),
+        (&[0o644, 0o600], 0o600),
+        (&[0o644, 0o440], 0o640),
+        (&[0o400], 0o600),
+    ] {
+        let out = path("keyward.toml");
+        let _ = std::fs::remove_file(&out);
+        let mut args = vec!["migrate".to_owned(), "--out".to_owned(), out.clone()];
+        for (number, source) in sources.iter().enumerate() {
+            let file = path(&format!("{number}.hcl"));
+            let _ = std::fs::remove_file(&file);
+            std::fs::write(&file, "vault { address = \"https://s.example\" }\n").unwrap();
+            mode(&file, *source);
+            args.push(file);
+        }
+        run(&args.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+        let found = std::fs::metadata(&out).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, wanted, "{sources:?}: {found:o}");
+    }
+}
+
+#[test]
+fn a_migration_that_fails_writes_nothing_so_that_it_can_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, made) = (folder.path().join("keyward.toml"), folder.path().join("made"));
+    let theirs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures/agents/templates.hcl");
+    let migrate = |out: &Path| {
+        let [theirs, out, made] = [&theirs, out, made.as_path()].map(|path| path.to_str().unwrap());
+        run(&["migrate", theirs, "--out", out, "--systemd-drop-in", made], &[])
+    };
+    // The folder of the configuration is missing.
+    let (code, _, error) = migrate(&folder.path().join("none/keyward.toml"));
+    assert!(code == 1 && !made.exists(), "{error}");
+    // A file of the unit exists.
+    std::fs::create_dir(&made).unwrap();
+    std::fs::write(made.join("50-keyward.rules"), "mine").unwrap();
+    let (code, _, error) = migrate(&out);
+    assert!(code == 9 && error.contains("50-keyward.rules exists already"), "{error}");
+    assert!(!out.exists() && !made.join("50-outputs.conf").exists());
+    std::fs::remove_file(made.join("50-keyward.rules")).unwrap();
+    let (code, _, error) = migrate(&out);
+    assert!(code != 9 && out.exists() && made.join("50-outputs.conf").exists(), "{error}");
 }
