@@ -86,7 +86,12 @@ pub(super) struct ReloadMetrics {
 
 impl MetricSet for ReloadMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
-        Self { reloads: registry.add("config_reloads", "Configuration reloads") }
+        let set = Self { reloads: registry.add("config_reloads", "Configuration reloads") };
+        for outcome in ["ok", "failed"] {
+            // A counter that appears with its first event has no increase that an alert could see.
+            drop(set.reloads.get_or_create(&OutcomeLabels { outcome }));
+        }
+        set
     }
 }
 
@@ -102,4 +107,20 @@ pub(super) struct CertificateLabels {
 pub(super) struct OutcomeLabels {
     /// `ok` or `failed`.
     pub(super) outcome: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_sees_the_first_reload_that_fails_as_its_counter_is_there_before() {
+        let metrics = Metrics::default();
+        register_all(&metrics);
+        let text = metrics.text();
+        for outcome in ["ok", "failed"] {
+            let line = format!("keyward_config_reloads_total{{outcome=\"{outcome}\"}} 0");
+            assert!(text.lines().any(|its| its == line), "{line}: {text}");
+        }
+    }
 }

@@ -31,6 +31,26 @@ impl MetricSet for TemplateMetrics {
     }
 }
 
+impl TemplateMetrics {
+    /// Creates the counters of a template's command. One that appears with the first failure has no increase that an alert
+    /// could see.
+    pub(super) fn create_command_counters(&self, template: &str) {
+        for is_ok in [true, false] {
+            drop(self.commands.get_or_create(&TemplateRunLabels::new(template, is_ok)));
+        }
+    }
+
+    /// Counts a run of a template's command.
+    pub(super) fn count_command(&self, template: &str, is_ok: bool) {
+        self.commands.get_or_create(&TemplateRunLabels::new(template, is_ok)).inc();
+    }
+
+    /// Counts a rendering of a template.
+    pub(super) fn count_render(&self, template: &str, is_ok: bool) {
+        self.renders.get_or_create(&TemplateRunLabels::new(template, is_ok)).inc();
+    }
+}
+
 /// Label of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct TemplateLabels {
@@ -45,4 +65,10 @@ pub(crate) struct TemplateRunLabels {
     pub(crate) template: String,
     /// `ok` or `failed`.
     pub(crate) outcome: &'static str,
+}
+
+impl TemplateRunLabels {
+    fn new(template: &str, is_ok: bool) -> Self {
+        Self { template: template.to_owned(), outcome: if is_ok { "ok" } else { "failed" } }
+    }
 }

@@ -10,7 +10,7 @@ use super::TemplateOptions;
 use super::compile::Template;
 use super::delivery::{DeliveryError, write};
 use super::dependencies::Dependencies;
-use super::metrics::{TemplateLabels, TemplateMetrics, TemplateRunLabels};
+use super::metrics::{TemplateLabels, TemplateMetrics};
 use super::render::Rendered;
 use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
@@ -104,6 +104,9 @@ impl TemplateTask {
     /// retried after 0.5 s to 60 s. The file stays.
     pub async fn run(mut self, stop: CancellationToken) {
         self.set_state(WAITING);
+        if self.options.file.as_ref().is_some_and(|file| file.command.is_some()) {
+            self.deps.metrics.get::<TemplateMetrics>().create_command_counters(&self.options.text.name);
+        }
         self.sweep().await;
         let working = async {
             loop {
@@ -202,7 +205,7 @@ impl TemplateTask {
             }
         };
         if !is_restoring {
-            self.count("ok");
+            self.count(true);
         }
         match self.deliver(text, is_restoring).await {
             Ok(()) => {
@@ -261,9 +264,7 @@ impl TemplateTask {
         if let Some(command) = command.filter(|_| self.owes_command) {
             let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
             let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
-            let outcome = if result.is_ok() { "ok" } else { "failed" };
-            let labels = TemplateRunLabels { template: self.options.text.name.clone(), outcome };
-            self.deps.metrics.get::<TemplateMetrics>().commands.get_or_create(&labels).inc();
+            self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());
             result.map_err(DeliveryError::Command)?;
             tracing::info!(
                 event = "template.command.ok",
@@ -340,15 +341,14 @@ impl TemplateTask {
             retry_in_seconds,
             "the template failed"
         );
-        self.count("failed");
+        self.count(false);
         self.set_state(FAILING);
         self.deps.health.failed(code, error);
         self.deps.health.keep_previous(self.is_delivered);
     }
 
-    fn count(&self, outcome: &'static str) {
-        let labels = TemplateRunLabels { template: self.options.text.name.clone(), outcome };
-        self.deps.metrics.get::<TemplateMetrics>().renders.get_or_create(&labels).inc();
+    fn count(&self, is_ok: bool) {
+        self.deps.metrics.get::<TemplateMetrics>().count_render(&self.options.text.name, is_ok);
     }
 
     /// Removes temporary files of interrupted writes.

@@ -368,6 +368,8 @@ async fn a_command_is_run_after_a_change_until_it_ends_well_and_not_without_one(
     let line = format!("echo ran >> {0}; test -e {1}", bench.path("runs").display(), bench.path("mended").display());
     bench.start_with("conf", "x", Some(&line));
     until(|| bench.reason("conf").contains("the template's command failed: it ended with code 1")).await;
+    // An alert sees the first event, as the counters are there before.
+    assert!(world.metrics.text().contains("template_commands_total{template=\"conf\",outcome=\"ok\"} 0\n"));
     std::fs::write(bench.path("mended"), "").unwrap();
     until(|| bench.reason("conf").is_empty()).await;
     let runs = bench.read("runs").unwrap().lines().count();
