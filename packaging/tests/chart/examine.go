@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -93,6 +94,25 @@ func examine(rendered map[string]string, expected map[string]int) []string {
 			}
 		}
 		problems = append(problems, references(it, configs, accounts)...)
+	}
+	return problems
+}
+
+// rootFilesystems complains about containers whose root file system is not read-only, but for those that are to write theirs.
+func rootFilesystems(rendered map[string]string, writable []string) []string {
+	var problems []string
+	for _, it := range documents(rendered) {
+		// A document that cannot be decoded is reported by examine.
+		found, _ := decode(it)
+		for _, pod := range found {
+			for _, container := range append(append([]corev1.Container{}, pod.spec.InitContainers...), pod.spec.Containers...) {
+				security := container.SecurityContext
+				readOnly := security != nil && security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem
+				if readOnly == slices.Contains(writable, container.Name) {
+					problems = append(problems, fmt.Sprintf("%s: container %s: readOnlyRootFilesystem is %t", pod.owner.name, container.Name, readOnly))
+				}
+			}
+		}
 	}
 	return problems
 }

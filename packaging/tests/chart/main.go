@@ -4,7 +4,8 @@
 //
 //	chart HELM_FOLDER CASES REFUSED OUT
 //
-// A file of values may begin with lines `# chart: example`, `# expect: KIND N` and, in REFUSED, `# error: TEXT`.
+// A file of values may begin with lines `# chart: example`, `# expect: KIND N`, `# writable: CONTAINER` and, in REFUSED,
+// `# error: TEXT`.
 package main
 
 import (
@@ -42,6 +43,7 @@ func main() {
 			continue
 		}
 		complain(name, examine(text, expectations(path)))
+		complain(name, rootFilesystems(text, directive(path, "writable")))
 		complain(name, write(filepath.Join(out, name), text))
 		rendered++
 	}
