@@ -161,7 +161,7 @@ fn write_temporary<'a>(
     Ok(temporary)
 }
 
-/// Empties the file, as [`replace`] would; one that is not there stays away.
+/// Empties a file like [`replace`] with no content; does nothing if it does not exist.
 ///
 /// # Errors
 /// As [`replace`].
@@ -241,7 +241,7 @@ pub(crate) fn sweep_at_start(path: &Path) {
 /// removed.
 fn remove_if_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // Root opens files of any mode; for other users, a file without the right to read already has its final mode.
+    // Root opens files of any mode. For other users, an unreadable file already has its final mode and so is complete.
     let file = rustix::fs::openat(folder, name, flags, Mode::empty());
     let abandoned = match file.as_ref().map(|file| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
         Ok(Ok(())) => true,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Exponential backoff: each wait is a uniform share of a limit that doubles from `base` to `max`. Full jitter spreads
-/// a fleet that failed together better than a share of the wait does.
+/// Exponential backoff with full jitter: each wait is a uniform random share of a limit that doubles from `base` to `max`.
+/// Full jitter spreads a fleet that failed together best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backoff {
     base: Duration,

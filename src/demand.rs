@@ -37,7 +37,7 @@ pub enum RetryOutcome {
 }
 
 impl Demand {
-    /// Counts a waiting caller until the returned guard is dropped.
+    /// Counts a waiting caller until the guard is dropped.
     pub fn wait(&self) -> Waiting {
         if self.0.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
             self.0.changed.notify_one();

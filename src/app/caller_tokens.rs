@@ -1,5 +1,5 @@
-//! Tokens of callers' own, joined to the sessions that they are derived from. They outlive the listeners that serve them: a
-//! reload that leaves a caller as it was leaves it its tokens.
+//! Caller tokens, connected to the sessions that they derive from. They outlive listeners: a reload that does not change a
+//! caller keeps its tokens.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ type Key = (String, String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TokenInputs {
     options: CallerTokenOptions,
-    /// Some listener that serves it is required.
+    /// True if a required listener serves it.
     required: bool,
 }
 
@@ -47,7 +47,7 @@ struct RunningToken {
 struct BuiltToken {
     inputs: TokenInputs,
     source: CallerTokenSource,
-    /// Keeps a token that all processes share.
+    /// Manager of a token that all processes of the caller share.
     manager: Option<DerivedTokenManager>,
 }
 
@@ -55,7 +55,7 @@ struct BuiltToken {
 #[derive(Debug)]
 pub(super) struct CallerTokensPlan {
     pub(super) tokens: CallerTokens,
-    /// The session's token and the caller's own, of each that all processes share.
+    /// Pairs of a session's token and the caller's shared token.
     pub(super) pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
     built: BTreeMap<Key, BuiltToken>,
     kept: Vec<Key>,
@@ -148,7 +148,7 @@ impl CallerTokensPlan {
 /// Time to revoke the tokens of processes.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lists the callers that have a token of their own, with each session whose token a listener would serve them.
+/// Lists the callers with `derived_token`, and for each the sessions whose token a listener would serve.
 fn wanted(config: &Config) -> BTreeMap<Key, TokenInputs> {
     let mut wanted: BTreeMap<Key, TokenInputs> = BTreeMap::new();
     let serves = |listener: &&config::Listener| listener.callers.is_some();
@@ -184,7 +184,7 @@ fn build(
     match inputs.options.scope {
         CallerTokenScope::Caller => {
             let health = shared.health.register(component, inputs.required, "no token was made for it yet");
-            // Without a number of uses, its own schedule is limit enough, as for a listener.
+            // Without `num_uses` the token's own schedule limits creations, as for a listener.
             let limit = (options.num_uses > 0).then(|| CreationLimit::new(shared.clock.now()));
             let kind = DerivedTokenKind::Child(options);
             let (manager, handle) =

@@ -64,12 +64,12 @@ struct CertificateMonitor {
     entries: BTreeMap<String, CertificateState>,
 }
 
-/// The last look at one entry of the list.
+/// State of one certificate entry after the last check.
 #[derive(Debug, Clone, PartialEq)]
 struct CertificateState {
     files: CertificatePaths,
     read: Result<Vec<CertificateDer<'static>>, String>,
-    /// The end that was warned of.
+    /// Expiry that was already warned of.
     warned: Option<SystemTime>,
     /// True if it was logged that the end has come.
     end_logged: bool,
@@ -151,7 +151,7 @@ impl CertificateMonitor {
         next
     }
 
-    /// Warns once of an end that comes soon, and once when it has come. Gives the time of the next warning.
+    /// Warns once before a certificate expires and once after. Returns the time of the next warning.
     fn warn(&self, key: &str, paths: &str, due: Expiry, entry: &mut CertificateState) -> Option<SystemTime> {
         let Expiry { warn_at, ends } = due;
         let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();

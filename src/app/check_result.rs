@@ -1,4 +1,4 @@
-//! Results of checks, of `check --online` and of `doctor`: one line each, with the code of an error and what mends it.
+//! Results of checks (`check --online`, `doctor`): one line each, with error code and remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct CheckResult {
     /// Code of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
-    /// The command or the change that mends it.
+    /// Remedy: a command or a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct CheckResult {
 pub(crate) enum CheckStatus {
     /// As it should be.
     Ok,
-    /// Not checked, for the reason that is told.
+    /// Not checked; `found` has the reason.
     Skipped,
     /// Works, but probably not as intended or not for long.
     Warning,
@@ -47,21 +47,21 @@ impl CheckResult {
         self.status != CheckStatus::Failed
     }
 
-    /// The part in words: `session web`, `gateway`.
+    /// Returns the subject for people: `session web`, `gateway`.
     pub(crate) fn subject(&self) -> String {
         self.name.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
     }
 
-    /// The result with the code of the error.
+    /// Returns the finding with the error code appended.
     pub(crate) fn tagged(&self) -> String {
         ErrorCode::tag(self.code, &self.found)
     }
 }
 
-/// Result of a check in itself: the text for people, or the problem.
+/// Result of one check: text for people, or the problem.
 pub(crate) type StepResult = Result<String, Problem>;
 
-/// A check that did not go well.
+/// Problem that a check found: a failure, a warning, or a skipped check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     status: CheckStatus,
@@ -71,7 +71,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// Creates a failure. Without [`Problem::fix`], the remedy of the code is told.
+    /// Creates a failure. Without [`Problem::fix`], the remedy of the error code is shown.
     pub(crate) fn new(code: impl Into<Option<ErrorCode>>, text: impl Into<String>) -> Self {
         Self { status: CheckStatus::Failed, code: code.into(), text: text.into(), fix: None }
     }
@@ -81,19 +81,19 @@ impl Problem {
         Self { status: CheckStatus::Skipped, code: None, text: text.into(), fix: None }
     }
 
-    /// Makes it a warning.
+    /// Turns the problem into a warning.
     pub(crate) fn warning(mut self) -> Self {
         self.status = CheckStatus::Warning;
         self
     }
 
-    /// Sets what mends it.
+    /// Sets the remedy.
     pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
-    /// Puts a text before the problem's own.
+    /// Prepends a text.
     pub(crate) fn prefixed(mut self, before: &str) -> Self {
         self.text.insert_str(0, before);
         self
@@ -156,7 +156,7 @@ impl Steps {
         is_ok
     }
 
-    /// Adds a result for each problem, or one for none.
+    /// Adds a result for each problem, or one success if there is none.
     pub(crate) fn note_all(&mut self, step: &str, problems: Vec<Problem>, found: impl Into<String>) {
         if problems.is_empty() {
             self.note(step, Ok(found.into()));

@@ -1,4 +1,4 @@
-//! Derived tokens of one output, joined to the session whose token they are made of.
+//! Derived tokens of one output, connected to the session that they derive from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,13 +85,14 @@ impl DerivedTokens {
         Ok((derived_tokens, replaced))
     }
 
-    /// Has the listener also wait for the first of other tokens, which are derived elsewhere: pairs of a session's and its own.
+    /// Makes the listener also wait for the first value of other derived tokens; `pairs` are the session's token and the
+    /// derived one.
     pub(super) fn wait_for(&mut self, pairs: Vec<(TokenWatch, TokenWatch)>) {
         self.pairs.extend(pairs);
     }
 
-    /// Keeps the derived tokens while `serving` runs, which begins once there is a child of each token that is there: a reload
-    /// that changes a listener keeps its callers waiting rather than refusing them.
+    /// Runs the token managers while `serving` runs. Serving starts once each available parent has a child, so that a
+    /// reload makes callers wait instead of refusing them.
     pub(super) async fn run_beside(self, serving: impl Future<Output = ()>, stop: &CancellationToken) {
         let ended = CancellationToken::new();
         let (mut managers, pairs) = (tokio::task::JoinSet::new(), self.pairs);
@@ -118,5 +119,5 @@ async fn wait_for_first_tokens(pairs: Vec<(TokenWatch, TokenWatch)>) {
     }
 }
 
-/// How long callers of a listener that is begun wait for its first child.
+/// Time that callers of a new listener wait for the first derived token.
 const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! How many connections the process may have, and how many secrets it may keep, as far as open files go.
+//! Computes how many connections and secrets the process can have within its limit of open files.
 
 #[cfg(feature = "acl")]
 use anyhow::Context as _;
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 #[cfg(feature = "acl")]
 use crate::http::server::ListenerLimits;
 
-/// Files that are no connections of the service: its store, the log, the agent's own sockets.
+/// File descriptors that are not client connections: store, log, the agent's own sockets.
 const RESERVED_FILES: usize = 256;
 
 /// Raises the limit of descriptors for so many templates, up to the process's hard limit: each waits for up to

@@ -10,10 +10,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::agent::identity::IdentityMethod;
 use crate::config;
 
-/// The digest of a session's server, login and identity, of the certificates that they name, and of the provider's variables.
+/// Returns the digest of a session's server, login, identity, certificates and provider variables. It is stored in the
+/// state file.
 ///
-/// It stands in the state file. Of each secret it holds 16 bits: enough to notice another one, and no help to guess it.
-/// A federated token's content is left out, since that changes every hour.
+/// Each secret contributes 16 bits: enough to detect a change, too few to guess it. The content of a federated token is
+/// excluded, as it changes every hour.
 pub(super) fn fingerprint(session: &config::Session) -> String {
     let tls = &session.upstream.client.tls;
     let mut text = format!("{:?}\n{:?}\n{:?}\n", session.upstream, session.login, session.identity);

@@ -1,4 +1,4 @@
-//! The gateway, built from its options and joined to its sockets and to the makers of its tokens.
+//! Assembles the gateway from its options, its sockets and its token sources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,8 +152,8 @@ impl BuiltGateway {
         self.options.endpoints.iter().zip(&self.sockets).map(taken).collect()
     }
 
-    /// Serves until `stop`, then lets requests in flight end within `drain`; the makers of its tokens end after them. Where it
-    /// was replaced, connections that are idle have one more request, until then or until it is `gone`.
+    /// Serves until `stop`, then drains for at most `drain`; token sources stop afterwards. A replaced gateway keeps idle
+    /// connections for one more request, until then or until it is `gone`.
     async fn run(self, drain: Duration, stop: CancellationToken, gone: CancellationToken) -> anyhow::Result<()> {
         let drained = CancellationToken::new();
         let endpoints = self.endpoints().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -190,7 +190,7 @@ impl BuiltGateway {
     }
 }
 
-/// Longer than clients keep a connection (90 s in Go's): then it is never closed under a request.
+/// Longer than clients keep an idle connection (90 s in Go), so a request never meets a closing connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Binds the gateway's addresses, or reuses the sockets of a running gateway.

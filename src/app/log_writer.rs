@@ -60,7 +60,7 @@ impl LogWriter {
             let bytes = std::mem::take(&mut queue.bytes);
             queue.writing = true;
             drop(queue);
-            // An error has no reader either: standard error is the last resort.
+            // Nowhere is left to report an error of standard error.
             let _ = write(out, &bytes);
         }
     }

@@ -26,7 +26,7 @@ impl LogLevel {
     }
 }
 
-/// A started log. Dropped, it waits a second at most for lines that are on their way out.
+/// Running log. Dropping it flushes queued lines for at most one second.
 #[derive(Debug)]
 #[must_use = "what is logged last is lost without it"]
 pub(crate) struct Logging {

@@ -22,7 +22,7 @@ pub struct LoggedIn {
     created_token: bool,
 }
 
-/// Proof of a session's identity, with what a login by it needs.
+/// Proof of a session's identity, and what a login needs besides.
 #[derive(Debug)]
 pub(crate) struct ProvenIdentity {
     /// Description of the identity source.
@@ -33,8 +33,8 @@ pub(crate) struct ProvenIdentity {
     created_token: bool,
 }
 
-/// Gets a proof of the session's identity, with one attempt or with the source's retries. Nothing that can be used once is used
-/// up: no file is removed, and no wrapping opened.
+/// Gets a proof of the session's identity, with one attempt or with the source's retries. Has no one-time effects: removes
+/// no file and unwraps no token.
 ///
 /// # Errors
 /// The source gave no proof.

@@ -30,11 +30,11 @@ pub(crate) struct OneShotReader {
 }
 
 impl OneShotReader {
-    /// Through the API proxy of the running agent, which puts the session's token and namespace on each request; `key` is what
-    /// the proxy's listener asks for.
+    /// Creates a reader through the running agent's API proxy, which adds the session's token and namespace; `key` is the
+    /// listener's key.
     ///
     /// # Errors
-    /// No client can be made, or the key could not stand in a header.
+    /// The client cannot be built, or the key is not valid in a header.
     pub(crate) fn through_proxy(
         session: &Session,
         proxy: ServerAddress,

@@ -37,10 +37,10 @@ use crate::http::tls::ServerTls;
 #[derive(Debug)]
 pub(super) struct BuiltSink {
     pub(super) options: config::Sink,
-    /// Fingerprint of the reader's public key file, as read.
+    /// Fingerprint of the reader's public key file at the time it was read.
     pub(super) public_key: Option<FileFingerprint>,
     watch: TokenWatch,
-    /// Makes the token that is written, where that is not the session's own.
+    /// Manager of the derived token; `None` if the session's own token is written.
     derived: Option<DerivedTokenManager>,
     health: HealthHandle,
     shared: Shared,
@@ -51,9 +51,9 @@ pub(super) struct BuiltSink {
 pub(super) struct SinkOrders {
     /// Cancelled to stop it.
     pub(super) stop: CancellationToken,
-    /// Cancelled before `stop` where the token is to be revoked, so that it must not stay in the file.
+    /// Cancelled before `stop` if the token is revoked, so that the file is cleared first.
     pub(super) clear: CancellationToken,
-    /// Cancelled by the sink once it has let go of its file.
+    /// Cancelled by the sink once it no longer uses its file.
     pub(super) done: CancellationToken,
 }
 
@@ -148,10 +148,11 @@ enum ListenerService {
 }
 
 impl BoundListener {
-    /// Binds, or takes a running listener's socket over.
+    /// Binds the socket, or takes over that of a running listener.
     ///
     /// # Errors
-    /// The address cannot be bound, the socket file's owner cannot be set, or the server that is served cannot be called.
+    /// The address cannot be bound, the socket file's owner cannot be set, or the server's client cannot be
+    /// built.
     pub(super) fn bind(
         options: config::Listener,
         inputs: ListenerInputs<'_>,
@@ -218,8 +219,8 @@ impl BoundListener {
         &self.options.name
     }
 
-    /// Serves until `stop`, then lets requests in flight end within `drain`. Starts after the listener that it `follows` has
-    /// saved its cache; cancels `written` once it has saved its own.
+    /// Serves until `stop`, then drains for at most `drain`. Waits until the listener in `follows` has saved its cache;
+    /// cancels `written` after saving its own.
     pub(super) async fn serve(
         self,
         drain: Duration,

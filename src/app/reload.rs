@@ -86,7 +86,7 @@ pub(super) struct ReloadPlan {
     caller_tokens: CallerTokensPlan,
 }
 
-/// Sessions of a [`ReloadPlan`], and the handles of all that will run, by name.
+/// Sessions of a [`ReloadPlan`], and the handles of all sessions that will run, by name.
 #[derive(Debug, Default)]
 struct PlannedSessions {
     sessions: Vec<Session>,
@@ -272,7 +272,8 @@ impl RunningAgent {
         for inputs in plan.following {
             if let Some(running) = self.sessions.running.get_mut(&inputs.options.name) {
                 running.lifecycle.send_replace(inputs.options.lifecycle.clone());
-                // A file or role that the settings name may have been corrected: a failing session tries at once, others ignore this.
+                // A file or role in the settings may have been corrected: failing sessions retry at once; others ignore
+                // this.
                 drop(running.source.refresh_signal.demand().retry());
                 running.inputs = inputs;
             }

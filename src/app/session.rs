@@ -52,8 +52,8 @@ pub(super) struct SessionRefs<'a> {
     pub(super) sources: &'a BTreeMap<String, SessionHandle>,
 }
 
-/// Inputs of a session's login that persisted secrets are bound to, so that another identity never reads them. The server's
-/// address is bound where the secrets are stored.
+/// Returns the login inputs that persisted secrets are bound to, so that another identity cannot read them. The store
+/// binds the server's address.
 pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     let how = &session.login;
     // A method without roles is identified by its identity source.
@@ -97,8 +97,8 @@ impl SessionInputs {
         as_other == *other
     }
 
-    /// True if a token that `before` got is served until a login by these settings has succeeded: it is of the same
-    /// server, namespace and role, and handed out in the same form.
+    /// Returns true if a token of `before` stays valid for these settings: same server, namespace, role and form. It is
+    /// served until the first login.
     fn keeps_token_of(&self, before: &Self) -> bool {
         let (new, old) = (&self.options, &before.options);
         let server = |session: &config::Session| (session.upstream.kind, session.upstream.client.address.clone());
@@ -117,7 +117,7 @@ impl SessionInputs {
 pub(super) struct SessionOrders {
     /// Cancelled to stop it.
     pub(super) stop: CancellationToken,
-    /// Cancelled by the session once it keeps nothing any more; it may still revoke.
+    /// Cancelled by the session once it no longer serves the token; it may still revoke it.
     pub(super) ended: CancellationToken,
     /// Receiver of its token at its end; `None` unless another session takes the token over.
     pub(super) successor: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
@@ -136,7 +136,7 @@ impl SessionOrders {
     }
 }
 
-/// The session whose place another takes.
+/// Handle of the session that is being replaced.
 #[derive(Debug)]
 pub(super) struct Predecessor {
     /// Cancelled once it has ended and its state file is free.
@@ -150,7 +150,7 @@ pub(super) struct Predecessor {
 pub(super) struct Session {
     pub(super) inputs: SessionInputs,
     pub(super) source: SessionHandle,
-    /// Tells the session, once it runs, to keep its token by other options.
+    /// Replaces the lifecycle options of the running session.
     pub(super) lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
     /// True if it takes over the token of the session that it follows.
     pub(super) inherits: bool,

@@ -36,8 +36,8 @@ enum Phase {
 }
 
 impl ServiceNotifier {
-    /// Sends that a reload begins (`RELOADING=1` with the time that it asks for). What is not ready yet reloads in
-    /// silence: the READY at its end would count as the first one.
+    /// Sends `RELOADING=1` with its timestamp. Sends nothing before the first `READY=1`: systemd would count the one at
+    /// the end of the reload as that.
     pub(crate) fn reloading(&self) {
         if self.phase() == Phase::Ready
             && let Ok(now) = NotifyState::monotonic_usec_now()

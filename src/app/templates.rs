@@ -102,8 +102,7 @@ pub(super) struct TemplatesPlan {
 }
 
 impl TemplatesPlan {
-    /// Adds what a template is rendered to: a credential for systemd, or else an input that the child process waits for if
-    /// it is required.
+    /// Adds the output of a template: a systemd credential, or an input of the child process if it is required.
     fn add_output(
         &mut self,
         kind: &str,

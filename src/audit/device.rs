@@ -49,7 +49,7 @@ impl Device {
         }
     }
 
-    /// Has written lines reach the disk.
+    /// Syncs written lines to the disk.
     pub(super) fn sync(&mut self) -> Result<(), DeviceError> {
         match self {
             Self::File(file) => file.sync(),

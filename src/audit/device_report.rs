@@ -11,7 +11,7 @@ use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
 
-/// Tells operators of failures of a device, and counts its records.
+/// Reports failures of a device to operators, and counts its records.
 #[derive(Debug)]
 pub(super) struct DeviceReport {
     name: String,

@@ -53,7 +53,7 @@ pub(super) struct ResumedChain {
 pub(super) struct WriteOutcome {
     /// Whole lines that were kept.
     pub(super) lines: usize,
-    /// One more line was begun, and its rest follows before anything else.
+    /// One more line was started; its rest follows before anything else.
     pub(super) is_partial: bool,
     pub(super) error: Option<DeviceError>,
 }

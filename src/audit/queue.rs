@@ -36,7 +36,7 @@ struct State {
 /// Event that the thread waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Wait {
-    /// It works.
+    /// The thread is busy.
     #[default]
     Nothing,
     /// The first record.
@@ -50,7 +50,7 @@ enum Wait {
 pub(super) struct QueuedRecord {
     pub(super) at: SystemTime,
     pub(super) record: AuditRecord,
-    /// Told true when the record is kept. Closed where nobody waits any more.
+    /// Receives true once the record is written; closed if nobody waits.
     pub(super) kept: Option<oneshot::Sender<bool>>,
 }
 
@@ -92,7 +92,7 @@ impl RecordQueue {
         fits
     }
 
-    /// Has the device's task call [`RecordQueue::flush`], since a request waits for its record.
+    /// Makes the device's task call [`RecordQueue::flush`], because a request waits for its record.
     pub(super) fn request_flush(&self) {
         self.0.flush_requested.notify_one();
     }
@@ -102,7 +102,7 @@ impl RecordQueue {
         self.0.flush_requested.notified().await;
     }
 
-    /// Has the device write what is queued.
+    /// Makes the device write queued records.
     pub(super) fn flush(&self) {
         let mut state = self.state();
         state.is_urgent |= !state.records.is_empty();
@@ -116,7 +116,7 @@ impl RecordQueue {
         self.wake(state);
     }
 
-    /// Has the device write what is queued, and end.
+    /// Makes the device write queued records and stop.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.stop = true;
@@ -130,15 +130,14 @@ impl RecordQueue {
             Wait::UrgentWork => state.is_due(),
         };
         if wakes {
-            // Once is enough: until the thread runs, each further call would be a system call for nothing.
+            // Notify once: each further call would be a useless system call until the thread runs.
             state.wait = Wait::Nothing;
             drop(state);
             self.0.changed.notify_one();
         }
     }
 
-    /// Waits for work, at most until `timeout`. Records that nobody waits for are collected for a moment, so that they cost
-    /// no write of their own where others follow.
+    /// Waits for work, at most until `timeout`. Collects records without a waiter for a moment, to write several at once.
     pub(super) fn take(&self, timeout: Option<Duration>) -> Work {
         let end = timeout.map(|timeout| Instant::now() + timeout);
         let mut collected = Instant::now() + COLLECTING;

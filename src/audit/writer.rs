@@ -1,4 +1,4 @@
-//! Thread of one audit device: takes records from the queue, chains them, and writes them in batches.
+//! Thread of one audit device: chains queued records and writes them in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 
-/// Writes the records of one device, and tells what fails.
+/// Writes the records of one device, and reports failures.
 #[derive(Debug)]
 pub(super) struct AuditWriter {
     name: String,
@@ -38,7 +38,7 @@ pub(super) struct AuditWriter {
     unsynced: Option<Instant>,
     /// The last write failed. The device works again once one succeeds, whatever can be synced meanwhile.
     is_write_failing: bool,
-    /// The last sync failed. The same the other way round.
+    /// The last sync failed; independent of `is_write_failing`.
     is_sync_failing: bool,
     checkpoints: CheckpointExport,
     confirmations: Confirmations,
@@ -221,7 +221,7 @@ impl AuditWriter {
         leading
     }
 
-    /// Reads once what the process before left.
+    /// Reads the end of the previous process's file, once.
     fn resume(&mut self) -> Result<(), DeviceError> {
         if !matches!(self.start, Start::Unread) {
             return Ok(());

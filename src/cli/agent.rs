@@ -110,10 +110,10 @@ fn sessions_to_choose(response: &Result<(StatusCode, Value), TransportError>) ->
     Some(names)
 }
 
-/// More than the agent waits for a login.
+/// Longer than the agent waits for a login.
 const RETRY_TIME: Duration = Duration::from_secs(35);
 
-/// As long as the agent lets a caller wait in one request.
+/// Maximum wait that the agent allows per request.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Pause between requests for a token that does not exist yet.
 const AGAIN: Duration = Duration::from_secs(1);

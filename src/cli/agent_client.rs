@@ -198,7 +198,7 @@ impl AgentAddress {
     }
 }
 
-/// Finds the listener to call. The file may have errors that the running agent has not read yet.
+/// Finds the listener to call. The file may contain errors that the running agent has not loaded.
 fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddress, Option<&Listener>), Exit> {
     let found = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
     if outcome.config.is_some() {
@@ -247,7 +247,8 @@ pub(super) struct ProxyEndpoint {
 }
 
 impl ProxyEndpoint {
-    /// The one that fits best: with the session's own token before a child of it, a unix socket before TCP.
+    /// Finds the best API proxy: one with the session's own token before one with a derived token, unix sockets before
+    /// TCP.
     pub(super) fn find(outcome: &LoadOutcome, session: &str) -> Result<Self, Exit> {
         let listeners = outcome.config.iter().flat_map(|config| &config.listeners);
         let serves = |listener: &&Listener| {
@@ -276,7 +277,7 @@ const ADDRESS_VARIABLE: &str = "KEYWARD_ADDR";
 /// Socket of the packaged configurations; used if the configuration cannot be read.
 const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 
-/// The time for an answer that waits for nothing.
+/// Time limit of requests that do not wait.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn parse_address(text: &str) -> Result<ServerAddress, String> {

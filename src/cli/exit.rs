@@ -25,7 +25,7 @@ pub(crate) enum Exit {
     Taken,
     /// `migrate` has written a configuration that needs a review.
     ActionRequired,
-    /// Something works that is about to fail.
+    /// Something works but is about to fail.
     AtRisk,
     /// A later attempt may succeed.
     TryLater,

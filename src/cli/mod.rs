@@ -236,7 +236,7 @@ pub fn main() -> ExitCode {
     finish_output(exit).into()
 }
 
-/// Is the spawner of the agent that started this process, until that one ends.
+/// Runs as the spawner of the agent that started this process, until that agent ends.
 fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
     let Err(error) = crate::command::run_spawner(descriptors);
     say_error(&format!("the spawner cannot serve the agent: {error}"));
@@ -285,7 +285,7 @@ pub fn command() -> clap::Command {
     help::group_commands(Cli::command())
 }
 
-/// The error for a command or a flag that has another name today.
+/// Returns the error for a renamed command or flag.
 fn renamed(error: &clap::Error) -> Option<String> {
     [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| {
         let Some(ContextValue::String(old)) = error.get(kind) else { return None };
@@ -304,7 +304,7 @@ fn print(bytes: &[u8]) {
     note_failure(std::io::stdout().write_all(bytes));
 }
 
-/// The first failure to write output. A reader that closes the pipe early, such as `head`, is none.
+/// First error of writing output. A closed pipe, as with `head`, does not count.
 static OUTPUT_FAILURE: OnceLock<std::io::Error> = OnceLock::new();
 
 fn note_failure(written: std::io::Result<()>) {

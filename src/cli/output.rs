@@ -22,7 +22,7 @@ pub(super) fn json(value: &impl Serialize) {
     say(&serde_json::to_string_pretty(value).unwrap_or_default());
 }
 
-/// Removes control characters, which could move or colour a terminal, from a server's text.
+/// Removes control characters from a server's text, which could move the cursor or change colours.
 pub(super) fn harmless(text: &str) -> String {
     let unseen = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     let harm = |letter: char| (letter.is_control() && !matches!(letter, '\n' | '\t')) || unseen(letter);

@@ -89,7 +89,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         };
         anyhow::Ok(ended)
     });
-    // A name look-up or a write that hangs in the system must not hold the end up.
+    // Do not wait for a hanging lookup or write at the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     if let Some(spawner) = spawner {
         spawner.wait();

@@ -28,7 +28,7 @@ pub(super) struct SetupFile {
 #[derive(Debug)]
 pub(super) enum Content {
     Text(String),
-    /// A new key. One that exists is kept: what it has encrypted cannot be read without it.
+    /// A new key. An existing one is kept: data encrypted with it could not be read otherwise.
     Key(SecretString),
 }
 

@@ -180,7 +180,7 @@ impl SpawnerClient {
             table.starting.remove(&id)
         };
         let child = SpawnedChild { client: self.clone(), id, pid, ended, has_ended: false };
-        // Nobody waits any more: dropping the child kills it.
+        // If nobody waits any more, dropping the child kills it.
         drop(waiting.map(|waiting| waiting.send(Ok(child))));
     }
 }

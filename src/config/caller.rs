@@ -219,7 +219,7 @@ pub(super) fn attach(
     Some(policy)
 }
 
-/// Returns true for listeners whose requests the rules decide; systemd alone asks for credentials.
+/// Returns true for listeners whose requests `[caller.NAME]` decides; credentials are requested by systemd only.
 const fn has_callers(listener: &Listener) -> bool {
     matches!(listener.serves, Serves::LocalApi | Serves::ApiProxy(_))
 }

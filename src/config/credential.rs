@@ -50,7 +50,7 @@ fn read(
     Credential { name, session, hosts, path, username, username_field, password_field: field }
 }
 
-/// A host as clients name it, with its port where that is not the usual one.
+/// Parses a host as clients write it, with its port unless it is the default.
 fn host(text: &str) -> Result<String, ValueError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if text.bytes().all(plain) && text.bytes().any(|byte| byte.is_ascii_alphanumeric()) {

@@ -55,7 +55,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     whole.then_some(EtcdOptions { endpoints, prefix, ca_file, identity, login, connect_timeout, request_timeout })
 }
 
-/// Says so where one of two keys that go together is missing.
+/// Reports a key whose counterpart is missing.
 fn pair(reader: &mut Reader<'_>, both: [(&'static str, &str); 2]) {
     let [first, second] = both;
     match (reader.place_of(first.0), reader.place_of(second.0)) {

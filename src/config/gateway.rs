@@ -100,7 +100,7 @@ pub(super) fn read(
     let required = reader.flag("required", true);
     reader.finish();
     let upstream = upstream?;
-    // The platform names itself by the host that Terraform's configurations name it by, whatever address leads there.
+    // The platform identifies itself by the host in Terraform's configurations, whatever its address is.
     let its_name = host.as_ref().and_then(|host| Url::parse(&format!("https://{host}")).ok());
     let aliases = its_name.filter(|url| url.origin() != upstream.origin()).into_iter().collect();
     let proxy = GatewayOptions {
@@ -186,7 +186,7 @@ fn actions(reader: &mut Reader<'_>) -> actions::ActionOptions {
     }
 }
 
-/// A name that is put into a path as one segment, encoded: those that walk can be none.
+/// Reads a name that becomes one encoded path segment; rejects `.` and `..`.
 fn segment(text: &str) -> Result<String, ValueError> {
     if matches!(text, "." | "..") { invalid("is not a name", "write the name itself") } else { Ok(text.to_owned()) }
 }
@@ -277,7 +277,7 @@ fn service_host(text: &str) -> Result<ServiceHost, ValueError> {
     }
 }
 
-/// Replaces a value that is unknown on this machine by a placeholder; the lack was reported before.
+/// Replaces an unknown value by a placeholder; its absence was already reported.
 fn or_placeholder<T>(text: &Text, read: Option<T>, nothing: impl FnOnce() -> Option<T>) -> Option<T> {
     if text.unknown { read.or_else(nothing) } else { read }
 }

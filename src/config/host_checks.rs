@@ -25,8 +25,8 @@ const NO_ID: u32 = u32::MAX;
 const OTHERS: u32 = 0o077;
 
 impl Reader<'_> {
-    /// Records a path. One that came from a reference may hold a secret and stands in a list
-    /// of its own; one without a value is left out.
+    /// Records a path for `LoadOutcome::paths`. A path from a reference goes to `referenced_paths`; a placeholder is
+    /// skipped.
     pub(super) fn record_path(&self, text: &Text, path: &Path, usage: PathUse) {
         if text.unknown {
             return;
@@ -36,7 +36,7 @@ impl Reader<'_> {
         list.borrow_mut().push(named);
     }
 
-    /// The path of a file that must be there.
+    /// Reads the path of a file that must exist.
     pub(super) fn file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
@@ -45,7 +45,7 @@ impl Reader<'_> {
         Some(path)
     }
 
-    /// The path of a folder that must be there.
+    /// Reads the path of a folder that must exist.
     pub(super) fn folder(&mut self, name: &'static str, usage: PathUse) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::path)?;
@@ -73,8 +73,8 @@ impl Reader<'_> {
         self.scope.diagnostics.optional_on_host(text.at, &text.key, found, advice);
     }
 
-    /// Says so where others than root and the agent's user own or may write the folder of a file that the agent writes:
-    /// they can put a file of their own in its place.
+    /// Reports an output folder that users other than root and the agent's user own or may write: they could replace the
+    /// file.
     pub(super) fn unshared_folder_of(&self, text: &Text, path: &Path) {
         let Some(folder) = path.parent() else { return };
         let Ok(metadata) = std::fs::metadata(folder) else { return };
@@ -89,7 +89,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns of files in a folder of ours that others may read.
+    /// Warns of files that others can read in one of keyward's folders.
     #[cfg(feature = "acl")]
     pub(super) fn closed_in(&self, text: &Text, folder: &Path, names: &[&str]) {
         for name in names.iter().filter(|_| !text.unknown) {
@@ -103,7 +103,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Says so where a folder that the service creates has no folder to stand in, or something else is in its place.
+    /// Reports a folder that the service creates if its parent is missing or something else has its path.
     #[cfg(feature = "acl")]
     pub(super) fn check_future_folder(&self, text: &Text, path: &Path) {
         self.record_path(text, path, PathUse::CreateFolder);
@@ -129,7 +129,7 @@ impl Reader<'_> {
         self.scope.diagnostics.missing_on_host(text.at, &text.key, found, "create it before the agent starts");
     }
 
-    /// Reads the secret in the file of a key, of at least so many bytes. Returns a placeholder that no caller can send if this
+    /// Reads the secret in a key file of at least `least` bytes. Returns a placeholder that no caller can send if this
     /// machine lacks the file.
     pub(super) fn secret(&mut self, name: &'static str, least: usize) -> Option<SecretString> {
         let text = self.text(name)?;
@@ -147,7 +147,7 @@ impl Reader<'_> {
             Err(error) => {
                 self.record_path(&text, &path, PathUse::ReadSecret);
                 if error.is_forbidden() {
-                    // Another secret in its place would not decrypt or verify what this one did.
+                    // No fallback to another secret: it would not decrypt or verify existing data.
                     advice = "let the agent's user read it, by its group and mode";
                 }
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Reader<'_> {
         Some(SecretString::from("\0"))
     }
 
-    /// The path of a file that must be there and that others should not read.
+    /// Reads the path of a file that must exist and be unreadable for others.
     pub(super) fn key_file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
@@ -167,8 +167,8 @@ impl Reader<'_> {
         Some(path)
     }
 
-    /// Warns of a secret's file that others may read. Where root owns it, its group may: that is how root hands a key
-    /// to the agent, and systemd and a kubelet do it so.
+    /// Warns of a secret file that others can read. The group may read it if root owns the file, as systemd and kubelet
+    /// set it up.
     pub(super) fn closed(&self, text: &Text, path: &Path) {
         self.record_path(text, path, PathUse::ReadSecret);
         let Ok(metadata) = std::fs::metadata(path) else { return };
@@ -181,12 +181,12 @@ impl Reader<'_> {
         self.scope.diagnostics.warning(text.at, &text.key, (ErrorCode::UnsafePermissions, found), advice);
     }
 
-    /// The id of the user that a key names.
+    /// Reads a user name or id; returns the id.
     pub(super) fn user(&mut self, name: &'static str) -> Option<u32> {
         self.id(name, "user", os::user_id, |accounts| &mut accounts.users)
     }
 
-    /// The id of the group that a key names.
+    /// Reads a group name or id; returns the id.
     pub(super) fn group(&mut self, name: &'static str) -> Option<u32> {
         self.id(name, "group", os::group_id, |accounts| &mut accounts.groups)
     }
@@ -205,8 +205,7 @@ impl Reader<'_> {
         self.id_of(&text, kind, look_up)
     }
 
-    /// The ids of the users that a key names, one or a list: of callers, to whom nothing is given. A user that this machine
-    /// lacks has an id that no process has.
+    /// Reads one or more callers' user ids. An unknown user becomes an id that no process has.
     pub(super) fn users(&mut self, name: &'static str) -> Vec<u32> {
         let texts = self.one_or_more(name);
         texts.iter().map(|text| self.id_of(text, "user", os::user_id).unwrap_or(NO_ID)).collect()

@@ -154,7 +154,7 @@ fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionM
     SessionMethod { role, method: IdentityMethod::Certificate, mount: Some("cert"), certificate }
 }
 
-/// A file that may come after the agent has started: the session waits for it.
+/// Reads the path of a file that may appear after the start: the session waits for it.
 fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str) -> PathBuf {
     let text = table.required(name, meaning);
     let path = text.and_then(|text| {
@@ -176,7 +176,7 @@ fn wrapping_path(text: &str) -> Result<String, ValueError> {
     Ok(path.to_owned())
 }
 
-/// The placeholder where the method is missing.
+/// Returns a placeholder method for a session without one.
 fn placeholder() -> SessionMethod {
     let method = IdentityMethod::Cloud(Box::new(CloudIdentityOptions {
         resource: String::new(),

@@ -166,7 +166,7 @@ pub struct Sink {
     pub derive: Option<DerivedTokenKind>,
 }
 
-/// A file or a variable that is rendered from secrets.
+/// File or variable rendered from secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// Name of the session that reads its secrets.
@@ -349,8 +349,8 @@ pub struct LoadOutcome {
     pub notes: Vec<Diagnostic>,
     /// Listeners that could be read, also where the configuration has errors: a running agent may serve them.
     pub listeners: Vec<Listener>,
-    /// Keys whose value this machine lacks (a variable, a secret's file, a user): the configuration holds a placeholder. Code
-    /// that uses one of those values looks here first.
+    /// Keys with a placeholder because this machine lacks their value (variable, secret file, user). Check this before
+    /// using such a value.
     pub placeholders: BTreeSet<String>,
     /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are left out.
     pub paths: Vec<NamedPath>,
@@ -364,8 +364,7 @@ pub struct LoadOutcome {
     pub accounts: Accounts,
 }
 
-/// Users and groups that files and sockets are given to, by name or id as the configuration has them: those too that this
-/// machine lacks.
+/// Users and groups that will own files and sockets, by name or id as configured; includes unknown ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts {
     /// Owners.

@@ -51,9 +51,9 @@ pub struct SecretToken {
     pub path: String,
     /// The field that holds the token.
     pub field: String,
-    /// How often a secret without a lease is looked at.
+    /// Interval between reads of a secret without a lease.
     pub interval: Duration,
-    /// How long a token that was replaced stays good.
+    /// Time that a replaced token stays valid.
     pub grace: Duration,
 }
 

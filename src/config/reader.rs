@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         Self { scope, at, path: String::new(), pattern: String::new(), items, known: Vec::new() }
     }
 
-    /// A key's path from the top.
+    /// Returns the full key of an entry of this table.
     pub(super) fn key(&self, name: &str) -> String {
         tree::join(&self.path, name)
     }
@@ -48,13 +48,13 @@ impl<'a> Reader<'a> {
         self.items.get(name)
     }
 
-    /// A string that is neither empty nor holds control characters.
+    /// Reads a string that is not empty and has no control characters.
     pub(super) fn text(&mut self, name: &'static str) -> Option<Text> {
         let entry = self.entry(name)?;
         self.text_of(&self.key(name), &tree::join(&self.pattern, name), entry.at, &entry.value)
     }
 
-    /// A string as it stands, of several lines perhaps, with no references in it; and where it stands.
+    /// Reads a string without references, possibly of several lines, with its location.
     pub(super) fn verbatim(&mut self, name: &'static str) -> Option<(Location, String)> {
         let entry = self.entry(name)?;
         if let Value::Text(text) = &entry.value {
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         matches!(self.items.get(name), Some(Entry { value: Value::Integer(_), .. }))
     }
 
-    /// A required string; `None` after its absence was reported.
+    /// Reads a required string; `None` if its absence was reported.
     pub(super) fn required(&mut self, name: &'static str, meaning: &str) -> Option<Text> {
         if !self.items.contains_key(name) {
             self.missing(name, meaning);
@@ -110,25 +110,25 @@ impl<'a> Reader<'a> {
         self.text(name)
     }
 
-    /// Says that a key must be there.
+    /// Reports a missing required key.
     pub(super) fn missing(&mut self, name: &'static str, meaning: &str) {
         self.entry(name);
         self.scope.diagnostics.missing(self.at, &self.key(name), "missing", meaning);
     }
 
-    /// Says that two keys do not go together.
+    /// Reports two keys that exclude each other.
     pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
         let at = self.place_of(name).unwrap_or(self.at);
         let found = (ErrorCode::ConflictingKeys, format!("conflicts with {other}: {why}"));
         self.scope.diagnostics.error(at, &self.key(name), found, "keep one of the two");
     }
 
-    /// A string's value without further validation.
+    /// Reads a string without further validation.
     pub(super) fn value(&mut self, name: &'static str) -> Option<String> {
         self.text(name).map(|text| text.value)
     }
 
-    /// A string that `parse` converts; its error names the expected form.
+    /// Reads a string and converts it with `parse`, whose error names the expected form.
     pub(super) fn parsed<T>(
         &mut self,
         name: &'static str,
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
         self.parse(&text, parse)
     }
 
-    /// The same for a string that was read already.
+    /// Converts a string that was already read.
     pub(super) fn parse<T>(&self, text: &Text, parse: impl FnOnce(&str) -> Result<T, values::ValueError>) -> Option<T> {
         match parse(&text.value) {
             Ok(value) => Some(value),
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads a boolean.
     pub(super) fn flag(&mut self, name: &'static str, default: bool) -> bool {
         match self.entry(name) {
             None => default,
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A whole number.
+    /// Reads an integer in a range.
     pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
         let entry = self.entry(name)?;
         let (least, most) = (range.start(), range.end());
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A duration such as `30s`.
+    /// Reads a duration such as `30s`.
     pub(super) fn duration(
         &mut self,
         name: &'static str,
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         self.duration_if_given(name, range).unwrap_or(default)
     }
 
-    /// The same where there is no default.
+    /// Reads a duration without a default.
     pub(super) fn duration_if_given(
         &mut self,
         name: &'static str,
@@ -210,12 +210,12 @@ impl<'a> Reader<'a> {
         self.parsed(name, |text| values::duration(text, &range))
     }
 
-    /// One of a few words.
+    /// Reads one of several keywords.
     pub(super) fn choice<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
         self.parsed(name, |text| values::choice(text, words))
     }
 
-    /// A file mode such as `"0640"`.
+    /// Reads a file mode such as `"0640"`.
     pub(super) fn mode(&mut self, name: &'static str, default: u32) -> u32 {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
             let found = format!("the integer {number} is not a mode, which is octal");
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         self.parsed(name, values::mode).unwrap_or(default)
     }
 
-    /// A list of strings; `None` where the key is not there.
+    /// Reads a list of strings; `None` if the key is absent.
     pub(super) fn list(&mut self, name: &'static str) -> Option<Vec<Text>> {
         let entry = self.entry(name)?;
         let (key, pattern) = (self.key(name), tree::join(&self.pattern, name));
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
         is_empty && self.entry(name).is_some()
     }
 
-    /// One string, or a list of them; empty where the key is not there.
+    /// Reads a string or a list of strings; empty if the key is absent.
     pub(super) fn one_or_more(&mut self, name: &'static str) -> Vec<Text> {
         match self.items.get(name) {
             Some(Entry { value: Value::List(_), .. }) => self.list(name).unwrap_or_default(),
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A table; `None` where the key is not there.
+    /// Reads a table; `None` if the key is absent.
     pub(super) fn table(&mut self, name: &'static str) -> Option<Self> {
         let entry = self.entry(name)?;
         let (path, pattern) = (self.key(name), tree::join(&self.pattern, name));
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
         Some(Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() })
     }
 
-    /// The tables of `[name.NAME]`, by name. A name that could not be a file's is an error.
+    /// Reads the tables of `[name.NAME]`, by name. Names must be valid file names.
     pub(super) fn tables(&mut self, name: &'static str) -> Vec<(String, Self)> {
         let Some(entry) = self.entry(name) else { return Vec::new() };
         let above = self.key(name);

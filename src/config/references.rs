@@ -87,10 +87,10 @@ pub const REFERENCE_KEYS: [&str; 70] = [
     "template.*.source",
 ];
 
-/// The most that one value with references may hold, in bytes.
+/// Maximum length of one value after expansion, in bytes.
 const MAX_VALUE: usize = 64 * 1024;
 
-/// The most that all values with references may hold together, in bytes.
+/// Maximum length of all expanded values together, in bytes.
 const MAX_ALL: usize = 4 * 1024 * 1024;
 
 /// Advice that shows the forms of a reference.
@@ -176,8 +176,8 @@ impl ReadContext<'_> {
         text
     }
 
-    /// Adds to a value, within the bounds of expanded references; reports a value that is too long. A file that
-    /// names one large file many times would otherwise fill the memory of whoever checks it.
+    /// Appends to a value within the bounds for expanded references; reports a value that is too long. Otherwise a file
+    /// that names one large file many times would exhaust memory.
     fn expand(&self, text: &mut Text, part: &str) -> bool {
         let all = self.expanded.get() + part.len();
         let most = if text.value.len() + part.len() > MAX_VALUE {

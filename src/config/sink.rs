@@ -161,15 +161,15 @@ pub(super) fn file_path(text: &str) -> Result<PathBuf, ValueError> {
 /// The sessions that outputs may name.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// Every session's name, those with errors too, and whether its token is wrapped.
+    /// All session names, including those with errors, and whether the token is wrapped.
     wrapped: BTreeMap<String, bool>,
-    /// Those that log in to a server of the kind consul.
+    /// Sessions at servers of kind `consul`.
     consul: BTreeSet<String>,
-    /// The state of those without errors.
+    /// State options of the sessions without errors.
     states: BTreeMap<String, Option<token_lifecycle::SessionStateOptions>>,
-    /// Reported lacks as `KEY SESSION`, so that each is reported once.
+    /// Reported gaps as `KEY SESSION`, so that each is reported once.
     reported: RefCell<BTreeSet<String>>,
-    /// Those whose server keeps no secrets, and its kind.
+    /// Sessions whose server stores no secrets, with its kind.
     without_secrets: BTreeMap<String, ServerKind>,
 }
 
@@ -256,7 +256,7 @@ impl Sessions {
         self.wrapped.iter().filter(|(_, wrapped)| !**wrapped).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The session that `session` names; the only one where the key is left out.
+    /// Returns the session that `session` names, or the only one if the key is absent.
     pub(super) fn one_of(&self, reader: &mut Reader<'_>) -> Option<String> {
         if reader.place_of("session").is_none() {
             let names: Vec<_> = self.wrapped.keys().cloned().collect();

@@ -242,7 +242,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     }
 }
 
-/// Says so where a program, named by its whole path, is not there: it may come with another package yet.
+/// Reports a program whose absolute path does not exist. It is a warning or note, as a package may install it later.
 pub(super) fn absent(reader: &Reader<'_>, at: Location, program: &str) {
     if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
         let found = format!("the program {program} does not exist");
@@ -250,7 +250,7 @@ pub(super) fn absent(reader: &Reader<'_>, at: Location, program: &str) {
     }
 }
 
-/// The variables that a program may have, by the names that `pass_env` adds to those that all may.
+/// Returns the variables that a program gets: the default ones and those of `pass_env`.
 pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
     let at = reader.place_of("pass_env").unwrap_or(reader.at);
     let pass: Vec<String> = reader.list("pass_env").unwrap_or_default().into_iter().map(|text| text.value).collect();

@@ -68,7 +68,7 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
     Conversion { file, lines, diagnostics }.table(table.get_ref(), 0)
 }
 
-/// The deepest that a value may stand: none of ours is deeper than five. Every walk of the tree recurses once a level.
+/// Maximum nesting of a value. No setting is nested deeper than five; every walk recurses once per level.
 const DEEPEST: usize = 16;
 
 struct Conversion<'a> {
@@ -143,7 +143,7 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 
-/// A text in quotes as a message may show it: control characters escaped, and not too long.
+/// Quotes a text for a message: escapes control characters and truncates.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(64) {
         None => format!("{text:?}"),

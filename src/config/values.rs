@@ -29,12 +29,12 @@ pub(super) fn invalid_secret<T>(found: impl Into<String>, advice: impl Into<Stri
     Err(ValueError { found: found.into(), advice: advice.into(), secret: true })
 }
 
-/// Advice about a host or an address that is none: `usual`, or that names stand in ASCII.
+/// Returns advice about an invalid host or address: `usual`, or to write the name in ASCII.
 pub(super) fn host_advice<'a>(text: &str, usual: &'a str) -> &'a str {
     if text.is_ascii() { usual } else { "write the host's name in ASCII, as DNS has it (xn--...)" }
 }
 
-/// A duration in `range`, such as `30s`, `5m` or `1h 30m`.
+/// Parses a duration in `range`, such as `30s`, `5m` or `1h 30m`.
 pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, ValueError> {
     let bounds = format!("write one from {} to {}", format_duration(*range.start()), format_duration(*range.end()));
     let trimmed = text.trim();
@@ -58,7 +58,7 @@ pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<D
     }
 }
 
-/// An octal mode of three or four digits.
+/// Parses an octal mode of three or four digits.
 pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
     let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     match u32::from_str_radix(text, 8) {
@@ -80,12 +80,12 @@ pub(super) fn path(text: &str) -> Result<PathBuf, ValueError> {
     Ok(path.components().collect())
 }
 
-/// The same for the path of a secret's file: a secret written instead is not printed.
+/// Parses the path of a secret file; never prints the value, which may be a misplaced secret.
 pub(super) fn secret_path(text: &str) -> Result<PathBuf, ValueError> {
     path(text).map_err(|error| ValueError { secret: true, ..error })
 }
 
-/// One of a few words.
+/// Parses one of several keywords.
 pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, ValueError> {
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
         Ok(*value)
@@ -95,7 +95,7 @@ pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Valu
     }
 }
 
-/// Words as a choice: `a, b or c`.
+/// Joins keywords as `a, b or c`.
 pub(super) fn join_alternatives(words: &[String]) -> String {
     match words {
         [] => String::new(),

@@ -173,7 +173,7 @@ fn session_state(
     let is_refused = component.is_some_and(|component| !component.ready);
     let has_ended = session.expires.is_some_and(|ends| ends <= now);
     if !session.serving || is_refused || has_ended {
-        // A session that replaces another has its token until it has its own.
+        // A replacing session serves the previous token until its own login.
         let inherits = !session.serving && component.is_some_and(|component| component.ready);
         let state = if inherits { StatusState::AtRisk } else { StatusState::Down };
         let reason = component.and_then(|component| component.reason.clone());

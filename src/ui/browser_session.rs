@@ -18,7 +18,7 @@ use crate::token_bucket::{BucketRate, TokenBucket};
 /// Time after which a browser has to sign in again.
 pub(super) const LIFETIME: Duration = Duration::from_mins(15);
 
-/// Most browsers that are signed in; the one that was idle longest makes room.
+/// Maximum of signed-in browsers; the longest idle one is removed for a new one.
 const MAX_SESSIONS: usize = 64;
 
 /// The prefix binds the cookie to this host and to path `/` (RFC 6265bis, 4.1.3.2).

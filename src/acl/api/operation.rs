@@ -210,8 +210,8 @@ impl Operation {
         )
     }
 
-    /// True if the operation checks for a running restore itself: a read before each look at the store, and a restore, which
-    /// continues one that did not finish.
+    /// True if the operation checks for a running restore itself: reads before each store access, and restores, which may
+    /// continue an interrupted one.
     pub(super) const fn checks_restore_itself(self) -> bool {
         self.is_read() || matches!(self, Op::SnapshotRestore)
     }

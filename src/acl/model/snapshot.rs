@@ -1,14 +1,6 @@
-//! Snapshot format: one file with all records of a store at one revision.
-//!
-//! | part | bytes |
-//! |---|---|
-//! | what it is | the line `keyward access snapshot 1` |
-//! | its header | a line of JSON: [`SnapshotHeader`] |
-//! | each record, in the order of the keys | length of the key and of the value (4 bytes each, the highest first), key, value |
-//! | its end | 8 zero bytes, the number of records (8 bytes), SHA-256 of all that is before (32 bytes) |
-//!
-//! Length prefixes keep values byte-identical and let a reader buffer one record at a time. The first two lines are
-//! text for humans (`head -n 2`). The checksum detects damage and truncation; it is not a signature.
+//! (table) `what it is` -> `magic line`; `its header` -> `header`; `each record, in the order of the keys` -> `records, by
+//! ascending key`; `its end` -> `trailer`; `the highest first` -> `big-endian`; `SHA-256 of all that is before` ->
+//! `SHA-256 of all preceding bytes`
 
 use aws_lc_rs::digest;
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,7 @@ pub(super) struct RequestHeaders<'a> {
     vault_token: Option<&'a HeaderValue>,
     /// The token of `Authorization: Bearer`; other schemes carry none.
     bearer: Option<&'a [u8]>,
-    /// Another header that the server takes a token from has a value.
+    /// A header other than `X-Vault-Token` and `Authorization` that the server reads a token from is set.
     other_token: bool,
     /// Values of the headers that the server takes a namespace from.
     namespaces: [Option<&'a HeaderValue>; 2],

@@ -216,7 +216,7 @@ impl ProxyRouter {
         Ok(token.map(build))
     }
 
-    /// Decides whether a request gets the session's token.
+    /// Decides whether to set the session's token on a request.
     ///
     /// # Errors
     /// The request must not be sent with it: the response for the caller.
@@ -231,7 +231,7 @@ impl ProxyRouter {
         let has_token = headers.has_token(has_listener_key) || has_query_token;
         let needs_no_token = rule_path.is_login() || UNAUTHENTICATED.contains(&path.without_trailing_slash());
         let with_session = match self.options.token_mode {
-            // Goes without the session's token, so that it works while there is none.
+            // `logins` are sent without the session's token, so they work while there is none.
             _ if !has_token && needs_no_token => false,
             TokenMode::Always => true,
             TokenMode::WhenMissing => !has_token,
@@ -286,8 +286,8 @@ impl ProxyRouter {
         }
     }
 
-    /// Puts the namespace that the caller names before the path: the server reads the two as one, and so must the rules. The
-    /// second value is false if the caller's own limits do not permit that namespace.
+    /// Prepends the caller's namespace to the path, as the server does, so that rules see the same path. The second value
+    /// is false if the caller's own limits do not permit the namespace.
     fn path_with_namespace<'a>(
         &self,
         path: &ApiPath<'a>,
@@ -316,7 +316,7 @@ fn refused(refusal: &CallerRefusal) -> Box<Response<ProxyBody>> {
     Box::new(local_response(refusal.to_response()))
 }
 
-/// Refuses a request by the rules of callers, which there are wherever this is called.
+/// Refuses a request by a caller's rules; `gate` is present wherever this is called.
 fn refuse_caller<T>(refusal: Option<CallerRefusal>) -> Result<T, Box<Response<ProxyBody>>> {
     match refusal {
         Some(refusal) => Err(refused(&refusal)),
@@ -324,7 +324,7 @@ fn refuse_caller<T>(refusal: Option<CallerRefusal>) -> Result<T, Box<Response<Pr
     }
 }
 
-/// Routes of which a caller needs one to have requests forwarded.
+/// Routes of which a caller needs at least one to have requests forwarded.
 const FORWARDS: [CallerRoute; 2] = [CallerRoute::Proxy, CallerRoute::Credentials];
 
 /// Route that a caller needs to clear the cache.

@@ -1,4 +1,4 @@
-//! Request heads in the dialect of each server: its headers for tokens and namespaces, and whose token they carry.
+//! Builds request heads for each server product: which headers carry the token and the namespace.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A token of a caller's own, as the one who serves it holds it.
+//! Handle of a caller's own token, as its manager holds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

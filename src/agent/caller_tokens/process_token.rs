@@ -1,4 +1,4 @@
-//! The token of one process, and its part of the live ones.
+//! Token of one process, with its slot in the limit of live tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub(super) struct ProcessToken {
     pub(super) output: String,
     pub(super) process: Arc<PinnedProcess>,
     pub(super) manager: DerivedTokenManager,
-    /// Counts it among the live tokens until its own are revoked.
+    /// Occupies a slot of the limit until the token is revoked.
     pub(super) slot: LiveSlot,
 }
 

@@ -77,13 +77,13 @@ struct TableEntry {
 /// Reason why a process gets no token of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessTokenRefusal {
-    /// None is derived from that session.
+    /// No token is derived from that session.
     NoSource,
-    /// The connection does not tell its process.
+    /// The kernel does not report the process of this connection.
     NoProcess,
     /// The process has ended.
     Ended,
-    /// As many tokens are live as may be.
+    /// The limit of live tokens is reached.
     Full { most: usize, retry_after: Duration },
     /// Too many tokens were created.
     RateLimited { retry_after: Duration },
@@ -94,11 +94,11 @@ pub(super) enum ProcessTokenRefusal {
 /// Largest number of live tokens of one caller's processes for one session.
 pub(crate) const MAX_PROCESS_TOKENS: usize = 64;
 
-/// `Retry-After` where all tokens are in use: the time in which the token of an ended process is revoked.
+/// `Retry-After` while the limit is reached: long enough to revoke the token of an ended process.
 const FULL_RETRY: Duration = Duration::from_secs(2);
 
 impl ProcessTokens {
-    /// Creates an empty table. [`ProcessTokens::run`] keeps its tokens.
+    /// Creates an empty table. [`ProcessTokens::run`] creates, renews and revokes its tokens.
     pub(crate) fn new(deps: ProcessTokenDeps) -> Self {
         let (starts, started) = mpsc::unbounded_channel();
         let revoker = TokenRevoker {
@@ -121,7 +121,7 @@ impl ProcessTokens {
         Self { table: Arc::new(table), started: Arc::new(Mutex::new(Some(started))) }
     }
 
-    /// Keeps the tokens until `stop` is cancelled, then revokes all. Returns at once the second time.
+    /// Runs until `stop` is cancelled, then revokes all tokens. Returns at once the second time.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut started) = started else { return };
@@ -136,12 +136,12 @@ impl ProcessTokens {
                 Some(_) = running.join_next() => {}
             }
         }
-        // Those that are still in the queue have created nothing.
+        // Queued processes have no token yet, so nothing has to be revoked.
         started.close();
         while running.join_next().await.is_some() {}
     }
 
-    /// Returns the token of a connection's process. The first request of a process begins to create it; later ones join that.
+    /// Returns the token of a connection's process. The first request starts its creation; later requests wait for it.
     pub(super) fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
         let refused = self.table.get(identity);
         if matches!(refused, Err(ProcessTokenRefusal::Full { .. })) {
@@ -152,7 +152,7 @@ impl ProcessTokens {
 }
 
 impl ProcessTable {
-    /// Keeps a token until its process ends, or `stop` is cancelled, or it has no token and gets none; then revokes it.
+    /// Manages one token until its process ends, `stop` is cancelled, or creation fails for good; then revokes it.
     async fn keep(self: Arc<Self>, token: ProcessToken, stop: CancellationToken) {
         let ProcessToken { id, output, process, manager, slot } = token;
         let ends = CancellationToken::new();
@@ -163,7 +163,7 @@ impl ProcessTable {
             () = process.wait_for_end() => None,
             tokens = &mut managed => Some(tokens),
         };
-        // Nobody gets the token from here on. Another process may have the id already.
+        // From here on no request gets the token: another process may already have the id.
         self.remove(&process, id);
         let tokens = if let Some(tokens) = tokens {
             tokens
@@ -194,8 +194,8 @@ impl ProcessTable {
         let process = identity.process().ok_or(ProcessTokenRefusal::NoProcess)?;
         let pid = process.id().ok_or(ProcessTokenRefusal::NoProcess)?;
         let mut entries = self.lock();
-        // While both live, one id is one process. The order matters: were the entry's process to end and its id to pass to
-        // another between the two looks, the connection's process would be the one that has ended.
+        // Check the entry's process after the connection's: while both live, one id is one process. In the other order,
+        // the entry's process could end and its id pass to a new process between the two checks.
         let found = entries.get(&pid).filter(|entry| entry.process.is_alive()).map(|entry| entry.token.clone());
         if !process.is_alive() {
             return Err(ProcessTokenRefusal::Ended);
@@ -211,7 +211,7 @@ impl ProcessTable {
         Ok(token)
     }
 
-    /// Has a token created that is not there, as after a new login of the session.
+    /// Requests the creation of a missing token, as after a new login of the session.
     fn request_missing(&self, token: &CallerToken) -> Result<(), ProcessTokenRefusal> {
         let is_there = token.handle.watch.with(|state| matches!(state.availability, Availability::Available(_)));
         if !is_there {
@@ -275,7 +275,7 @@ impl ProcessTable {
         })
     }
 
-    /// Removes an ended process, unless another one has its place.
+    /// Removes an ended process from the table, unless a new process has taken its id.
     fn remove(&self, process: &PinnedProcess, id: u64) {
         let mut entries = self.lock();
         if let Some(pid) = process.id()
@@ -295,7 +295,7 @@ impl ProcessTable {
         let live = MAX_PROCESS_TOKENS - self.slots.available_permits();
         let ProcessTokenDeps { caller, health, metrics, clock, .. } = &self.deps;
         let labels = CallerTokenLabels { caller: caller.clone() };
-        // Of all its sessions, and of the table that a reload has replaced.
+        // Sums over all sessions, and over the table that a reload has replaced.
         let gauge = i64::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         metrics.get::<CallerTokenMetrics>().live.get_or_create(&labels).set(gauge);
         health.ready();

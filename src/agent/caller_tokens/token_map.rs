@@ -1,4 +1,4 @@
-//! Values that a listener builds once for each token of a caller's own, such as a cached header.
+//! Caches a value per caller token, such as a prebuilt header.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The token of its own that a caller gets in place of a session's.
+//! Looks up a caller's own token, which replaces the session's token in its requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ pub enum CallerTokenSource {
 }
 
 impl CallerTokens {
-    /// Creates it of sources by caller and session.
+    /// Creates the set from sources, by caller and session.
     pub(crate) fn new(sources: BTreeMap<(String, String), CallerTokenSource>) -> Self {
         Self(Arc::new(sources))
     }
 
-    /// Returns the token that an admitted caller gets in place of a session's; `None` if it gets what the listener serves.
+    /// Returns the own token of an admitted caller for a session; `None` if the caller uses the listener's token.
     ///
     /// # Errors
-    /// It has a token of its own, which cannot be had now: the refusal, recorded.
+    /// The caller's own token is not available: the recorded refusal.
     pub(in crate::agent) fn resolve(
         &self,
         caller: &AdmittedCaller<'_>,
         session: &str,
     ) -> Result<Option<CallerToken>, CallerRefusal> {
         let Some((name, _, identity)) = caller.own_token() else { return Ok(None) };
-        // Never the session's token in its place: one that is missing here refuses.
+        // Refuse if the own token is missing: the session's token has more rights.
         match self.0.get(&(name.to_owned(), session.to_owned())) {
             Some(CallerTokenSource::Shared(token)) => Ok(Some(token.clone())),
             Some(CallerTokenSource::Process(tokens)) => {

@@ -3,8 +3,8 @@
 //! Only the way from the root counts. Users and containers may own a part of the tree and name the cgroups below it as
 //! they like, so a name further down proves nothing.
 
-/// Returns the system manager's unit of a cgroup, such as `nginx.service`: the first part that is no slice. A unit of a user's
-/// own manager is never returned: its user chose its name.
+/// Returns the system manager's unit of a cgroup, such as `nginx.service`: the first segment that is not a slice. Never
+/// returns a unit of a user manager, because the user chose its name.
 pub(crate) fn unit(path: &str) -> Option<&str> {
     let part = path
         .strip_prefix('/')?
@@ -19,8 +19,8 @@ pub(crate) fn unit(path: &str) -> Option<&str> {
 /// Kinds of units whose processes have a cgroup of their own.
 pub(crate) const UNIT_KINDS: [&str; 5] = ["service", "scope", "socket", "mount", "swap"];
 
-/// Returns the UID of the pod whose container a cgroup is, as kubelet names it for containerd and CRI-O, by either cgroup
-/// driver. Monitors that run beside a container are none.
+/// Returns the UID of the pod that owns a container's cgroup, in kubelet's naming for containerd and CRI-O with either
+/// cgroup driver. Monitor processes beside a container (conmon) do not count.
 pub(super) fn pod(path: &str) -> Option<String> {
     let mut parts = path.strip_prefix('/')?.split('/').peekable();
     // kubelet's `--cgroup-root`, as kind sets it.

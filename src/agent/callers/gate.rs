@@ -165,7 +165,7 @@ impl CallerGate {
 }
 
 impl GateState {
-    /// Returns the caller of a connection: the one that it was when it connected, if it still is that.
+    /// Returns the caller of a connection as identified when it connected, if the process is still the same.
     fn identify(
         &self,
         identity: &PeerIdentity,
@@ -254,7 +254,7 @@ impl<'a> AdmittedCaller<'a> {
         Some(WaitingCaller { gate: Arc::clone(gate), identity: Arc::clone(identity), audited: audited.cloned() })
     }
 
-    /// Refuses a session that it may not use.
+    /// Refuses access to a session.
     pub(crate) fn refuse_session(&self) -> Option<CallerRefusal> {
         self.0.map(|it| it.refuse(CallerRefusal::session(it.rule)))
     }

@@ -68,7 +68,7 @@ pub enum CallerTokenScope {
     /// All processes that are the caller.
     #[default]
     Caller,
-    /// None: each process has its own, until it ends.
+    /// Each process has its own token until it ends.
     Process,
 }
 

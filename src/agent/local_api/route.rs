@@ -191,7 +191,7 @@ impl Api {
         let (caller, name): (_, Arc<str>) = (caller.caller.to_waiting(), name.into());
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
-            // The creation of an own token ends with the signal, also where it has failed.
+            // The signal also fires if the creation of an own token fails.
             let created = async { if is_missing { refresh_signal.wait().await } else { std::future::pending().await } };
             let response = tokio::select! {
                 response = response => response,
@@ -258,7 +258,7 @@ impl Api {
         requested: Option<&str>,
     ) -> Result<(&str, &ServedSession), ApiError> {
         let permitted = |name: &str| caller.caller.permits_session(name);
-        // Before the look-up, so that the answer does not tell which sessions there are.
+        // Check before the lookup, so that the response does not reveal which sessions exist.
         if let Some(refusal) = requested.filter(|name| !permitted(name)).and_then(|_| caller.caller.refuse_session()) {
             return Err(refusal.into());
         }

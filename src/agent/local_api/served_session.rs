@@ -24,7 +24,7 @@ impl ServedSession {
         Self { handle, reader, is_own: false }
     }
 
-    /// Returns true if it is a caller's own token that is not there: one for its process may be under way.
+    /// Returns true if the session serves a caller's own token that does not exist yet; its creation may be in progress.
     pub(super) fn is_missing_own_token(&self) -> bool {
         self.is_own && !self.reader.has_changed(None)
     }

@@ -103,7 +103,7 @@ impl LimitState {
     }
 }
 
-/// As many at once as tokens may be live, then one a second.
+/// A burst of as many creations as tokens may be live, then one per second.
 const RATE: BucketRate = BucketRate { size: 64, refill: Duration::from_secs(1) };
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub enum DerivedTokenKind {
 }
 
 impl DerivedTokenKind {
-    /// Returns what to do about a refused creation, as the end of its error; empty for nothing that is known.
+    /// Returns advice about a refused creation, to append to its error; empty if the cause is unknown.
     fn advice(&self, verdict: TokenVerdict) -> String {
         match (self, verdict) {
             (Self::Child(options), TokenVerdict::Denied) => {
@@ -195,12 +195,12 @@ impl DerivedTokenManager {
                 self.parent = Some(token);
                 if self.is_on_demand {
                     if is_new && self.current.is_some() && !is_current {
-                        // Not ahead for all processes at once: most may need none again.
+                        // Do not renew ahead of time for every process: most never need the token again.
                         self.next = None;
                         self.set_absent(None, "the session has another token, from which none is derived yet");
                     }
                 } else if is_new && !is_current {
-                    // The token derived from the previous parent stays valid until that ends, so it is published on.
+                    // Keep publishing the token of the previous parent: it is valid until that parent ends.
                     self.next = Some(self.deps.clock.now());
                 }
             }
@@ -231,7 +231,7 @@ impl DerivedTokenManager {
     /// Creates another token in place of a dead one.
     async fn replace_dead(&mut self) {
         let now = self.deps.clock.now();
-        // A token with a number of uses dies by intent, which the limit of creations alone bounds.
+        // A token with `num_uses` ends by design, so only the creation limit bounds its replacement.
         if !self.kind.ends_by_use() {
             tracing::warn!(
                 event = "token.derived.dead",
@@ -239,7 +239,7 @@ impl DerivedTokenManager {
                 code = ErrorCode::TokenDead.as_str(),
                 "the derived token is dead"
             );
-            // Rate-limited: where every new token is refused, as from an address that it is not bound to, this must not loop.
+            // Rate-limited: if every new token is refused, as from an address outside `bound_cidrs`, this would loop.
             self.outage.begin(now);
             let earliest = self.retry_budget.earliest_login(now);
             if !now.until(earliest).is_zero() {

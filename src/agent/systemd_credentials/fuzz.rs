@@ -2,7 +2,7 @@
 
 use super::grants::{GrantRule, PeerIds, UnitPattern, decide};
 
-/// Asks, as this user and group, by a socket's name for what one rule grants: `id` to `unit`. Returns unit and id if it is
+/// Decides a request by uid, gid and socket name against one rule that grants `id` to `unit`. Returns unit and id if it is
 /// granted.
 pub fn ask(ids: (u32, u32), name: &[u8], unit: &str, id: &str) -> Option<(String, String)> {
     let rule = GrantRule { units: vec![UnitPattern::parse(unit).ok()?], id: id.to_owned() };

@@ -131,8 +131,8 @@ impl Refusal {
     }
 }
 
-/// Decides what a peer gets: the index of the rule that names its unit, else of one that covers the unit as an instance.
-/// The peer's ids come first, as every process can bind the name that it likes.
+/// Decides which rule applies to a peer: the one that names its unit, else one that covers it as an instance. Check the
+/// peer's ids first: any process can bind any socket name.
 pub(super) fn decide<'a, 'r>(
     peer: PeerIds,
     name: &'a [u8],

@@ -71,7 +71,7 @@ pub(super) fn is_unit_name(text: &str) -> bool {
     text.len() <= 255 && text.bytes().all(is_name) && !start.is_empty() && !start.starts_with('@') && !suffix.is_empty()
 }
 
-/// Returns true for an id of a credential: `credential_name_valid` in systemd. It is a file's name without a colon.
+/// Returns true for a credential id: systemd's `credential_name_valid`, a file name without a colon.
 pub(crate) fn is_credential_name(text: &str) -> bool {
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && !b":/".contains(&byte);
     (1..=255).contains(&text.len()) && text.bytes().all(is_plain) && text != "." && text != ".."

@@ -143,7 +143,7 @@ struct OpenServer {
 }
 
 impl OpenServer {
-    /// Writes the value that the peer may have, and nothing else.
+    /// Writes the credential that the peer may have to the stream, and nothing else.
     async fn response(self: Arc<Self>, mut stream: UnixStream, peer: Peer) {
         let Peer::Unix { uid, gid, pid, .. } = peer else { return };
         let address = getpeername(&stream).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());

@@ -41,7 +41,7 @@ impl CredentialSource {
     }
 }
 
-/// Watches the value of a credential.
+/// Watch of a credential's value, whichever source it has.
 #[derive(Debug, Clone)]
 pub(super) enum ValueWatch {
     Token(TokenWatch),

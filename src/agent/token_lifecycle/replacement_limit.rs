@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::clock::ClockReading;
 
-/// Limits the logins that suspect tokens cause. Pure: time is passed in.
+/// Limits logins that replace suspect tokens. Pure: time is passed in.
 ///
-/// The server refuses a token that is bound to another address with the error of a dead one, and so it does the next token
-/// of the role. So a login that changed nothing delays the next one, until a token was seen alive.
+/// The server rejects a token from an address outside its `bound_cidrs` with the error of a dead token, and also rejects
+/// the next token of the role. Each login that changed nothing therefore delays the next one, until a look-up succeeds.
 #[derive(Debug, Default)]
 pub(super) struct ReplacementLimiter {
     /// Logins since a token was last seen alive.

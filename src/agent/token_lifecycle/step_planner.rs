@@ -51,8 +51,8 @@ impl StepPlanner {
         if current.is_some_and(|current| current.outdated) {
             return self.plan_replacement(lifetime, last, now);
         }
-        // After a failed login a token with a denied look-up is renewed, or waits for the next login like any other. A token of
-        // suspect health is not renewed: the server would refuse that too.
+        // After a failed login, renew a token whose look-up was denied like any other. Do not renew a suspect token: the
+        // server would refuse that too.
         let suspect = current.is_some_and(|current| {
             current.health == TokenHealth::Suspect
                 || (last != LastOutcome::Failed && current.lookup_status == LookupStatus::Suspect)
@@ -139,7 +139,7 @@ impl StepPlanner {
         self.for_callers = false;
     }
 
-    /// Holds renewals off: the server refuses to renew even fresh tokens.
+    /// Suspends renewals: the server refuses to renew even fresh tokens.
     pub(super) fn hold_renewals(&mut self, now: ClockReading) {
         self.no_renewal_until = Some(now + RENEWAL_HOLD);
     }

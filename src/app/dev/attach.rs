@@ -29,10 +29,10 @@ impl Places {
         Ok(())
     }
 
-    /// Finds what runs in a folder.
+    /// Finds the running `keyward dev` in a folder.
     ///
     /// # Errors
-    /// Nothing runs there, or others can read the folder.
+    /// None runs there, or others can read the folder.
     pub(crate) fn find(dir: &Path) -> anyhow::Result<Self> {
         let nothing = || format!("no keyward dev runs in {}; start it, or say --dir", dir.display());
         anyhow::ensure!(dir.is_dir(), nothing());
@@ -45,7 +45,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Formats the variables with which other commands work against it, for a shell.
+    /// Formats the shell variables that point other commands at it.
     pub(crate) fn exports(&self) -> String {
         let program = std::env::current_exe().unwrap_or_default();
         let folder = program.parent().unwrap_or(Path::new("")).display().to_string();
@@ -75,8 +75,8 @@ impl Places {
         Environment { variables: self.azure_variables.clone(), user: rustix::process::geteuid().as_raw() }
     }
 
-    /// Moves the Azure endpoints of a configuration to the emulated ones. That is all that differs from a real machine, and no
-    /// file can ask for it.
+    /// Replaces the Azure endpoints of a configuration by the emulated ones: the only difference from a real machine. No
+    /// configuration key can do this.
     pub(crate) fn move_endpoints(&self, config: &mut Config) -> anyhow::Result<()> {
         for session in &mut config.sessions {
             let IdentityMethod::Cloud(identity) = &mut session.identity else { continue };
@@ -171,14 +171,14 @@ mod tests {
         let health = listener.local_addr().unwrap();
         publish(&dir, health);
         assert_eq!(attach(Some(&dir), &[&its]), Ok(Some(dir.clone())));
-        // The real Azure: no variable, another configuration, or one that is more than its own.
+        // Falls back to the real Azure: without the variable, for another configuration, or for several files.
         assert_eq!(attach(None, &[&its]), Ok(None));
         assert_eq!(attach(Some(Path::new("")), &[&its]), Ok(None));
         assert_eq!(attach(Some(&dir), &[&other]), Ok(None));
         assert_eq!(attach(Some(&dir), &[&its, &other]), Ok(None));
         assert_eq!(attach(Some(&folder.path().join("missing")), &[&its]), Ok(None));
 
-        // Its state file outlives a process that was killed; others could write a folder that is open to them.
+        // The state file outlives a killed process, and others could write into an open folder.
         drop(listener);
         assert!(attach(Some(&dir), &[&its]).unwrap_err().starts_with("no keyward dev runs in "));
         std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

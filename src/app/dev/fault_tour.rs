@@ -13,7 +13,7 @@ use crate::app::one_shot;
 use crate::config::Session;
 use crate::http::client::{Client, ServerAddress};
 
-/// Clients and options that a look at a fault needs.
+/// Clients and options for observing faults.
 struct FaultTour<'a> {
     switch: FaultSwitch<'a>,
     session: Session,
@@ -52,7 +52,7 @@ pub(super) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
 }
 
 impl FaultTour<'_> {
-    /// Looks at a fault as its callers do; returns what they see.
+    /// Observes a fault as callers do; returns what they see.
     async fn look(&self, fault: Fault) -> anyhow::Result<String> {
         Ok(match fault {
             Fault::Server => {
@@ -87,7 +87,7 @@ impl FaultTour<'_> {
         })
     }
 
-    /// Logs in once with the session's options, and then in the agent, whose own attempts may be waiting.
+    /// Logs in once with the session's options, then makes the agent retry, which may be waiting for its backoff.
     async fn log_in_again(&self) -> anyhow::Result<()> {
         let logged_in = one_shot::login(&self.session).await?;
         logged_in.revoke().await.map_err(anyhow::Error::msg)?;

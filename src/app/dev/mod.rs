@@ -41,7 +41,7 @@ pub(crate) use tour::take as take_the_tour;
 #[derive(Debug)]
 pub(crate) struct Folder {
     dir: PathBuf,
-    /// Ends with the process, however that ends.
+    /// Locked for the life of the process.
     lock: File,
 }
 
@@ -62,7 +62,7 @@ impl Folder {
     }
 }
 
-/// All of it, built and bound.
+/// All servers of `keyward dev`, built and bound.
 #[derive(Debug)]
 pub(crate) struct Dev {
     /// The agent, the ACL server and the gateway.
@@ -133,7 +133,7 @@ pub(crate) struct Places {
 const INSTANCE_RESOURCE: &str = "https://management.azure.com/";
 /// The resource that the workload's identity is used for.
 const WORKLOAD_RESOURCE: &str = "api://keyward-dev";
-/// Long enough to look at, short enough to see renewals: one every forty seconds or so, a login every five minutes.
+/// Long enough to follow by eye, short enough to see renewals: one about every 40 s, a login every 5 min.
 const WORKLOAD_TTL: Duration = Duration::from_mins(1);
 const WORKLOAD_MAX_TTL: Duration = Duration::from_mins(5);
 
@@ -209,10 +209,10 @@ impl Dev {
 }
 
 impl Places {
-    /// Makes the first token of the ACL server, unless an earlier start has. Waits until the server answers.
+    /// Creates the first token of the ACL server unless it exists. Waits until the server answers.
     ///
     /// # Errors
-    /// The server refuses, as where somebody has made the first token by hand.
+    /// The server refuses, for example because someone has already bootstrapped it.
     pub(crate) async fn bootstrap_acl(&self) -> anyhow::Result<()> {
         if self.acl_token.exists() {
             return Ok(());
@@ -225,7 +225,7 @@ impl Places {
     }
 }
 
-/// The configuration as the file says, with the cloud's endpoints moved to the emulated ones.
+/// Loads the configuration, with the cloud's endpoints replaced by the emulated ones.
 fn load(places: &Places) -> anyhow::Result<Config> {
     let outcome = config::load(std::slice::from_ref(&places.config), &places.environment(), Purpose::Run);
     let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
@@ -277,7 +277,7 @@ fn discovery(cloud: &Cloud) -> url::Url {
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
 
-/// Keeps a second one out of the folder: it would change the keys and files of the first.
+/// Locks the folder against a second `keyward dev`, which would overwrite keys and files.
 fn claim(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join(".lock");
     let mut options = OpenOptions::new();
@@ -292,8 +292,8 @@ fn claim(dir: &Path) -> anyhow::Result<File> {
     Ok(lock)
 }
 
-/// Lets the next gateway take the local token of the last one: the emulated platform, to which it belongs, has another port at each
-/// start. The lock keeps all others out of the folder.
+/// Removes the owner record of the local token: the emulated platform has another port at each start. The lock protects
+/// against other gateways.
 fn disown(owner: &Path) -> anyhow::Result<()> {
     match std::fs::remove_file(owner) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -308,7 +308,7 @@ fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the file of a key, unless an earlier start has.
+/// Creates a key file unless it exists.
 fn make_key(path: PathBuf) -> anyhow::Result<PathBuf> {
     if !path.exists() {
         write_private(&path, &random_key()?)?;

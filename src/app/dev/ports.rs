@@ -15,7 +15,7 @@ pub(super) struct Ports(Vec<(SocketAddr, TcpSocket)>);
 impl Ports {
     const COUNT: u16 = 12;
 
-    /// Takes those in a row from `first` on, or free ones. Must be called inside a runtime.
+    /// Reserves consecutive ports from `first`, or free ones. Must be called inside a runtime.
     pub(super) fn choose(first: Option<u16>) -> anyhow::Result<Self> {
         let Some(first) = first else {
             let reserved: std::io::Result<Vec<_>> = (0..Self::COUNT).map(|_| reserve(0)).collect();
@@ -61,7 +61,7 @@ mod tests {
     async fn a_reserved_port_is_only_given_to_a_server_that_names_it() {
         let ports = Ports::choose(None).unwrap();
         let named: Vec<u16> = (0..usize::from(Ports::COUNT)).map(|index| ports.get(index).port()).collect();
-        // As many as the range of free ports has, or nearly: none of them is one that was named.
+        // Random free ports do not overlap with a named one.
         let mut others = Vec::new();
         while let Ok(other) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) {
             assert!(!named.contains(&other.local_addr().unwrap().port()));

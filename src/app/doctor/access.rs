@@ -1,4 +1,4 @@
-//! Looks paths up for the computation of rights: owners and modes of all folders on the way, and the user's groups.
+//! Reads owners and modes of all folders on a path, and the user's groups, to compute rights.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -33,11 +33,11 @@ pub(crate) fn current_identity() -> Identity {
     found
 }
 
-/// Folders and files from the root folder to `path`, its symlinks resolved. If the end of the path does not exist, the nodes end
-/// at the deepest folder that does, and the second value is true.
+/// Returns folders and files from the root to `path`, with symlinks resolved. If the end does not exist, stops at the
+/// deepest existing folder; the second value is then true.
 ///
 /// # Errors
-/// A folder on the way may not be looked into by this process.
+/// This process may not search a folder on the way.
 pub(crate) fn nodes(path: &Path) -> io::Result<(Vec<PathNode>, bool)> {
     let mut is_missing = false;
     let real = existing_part(path, &mut is_missing)?;

@@ -1,4 +1,4 @@
-//! A tar file for those who help: results, redacted configuration and units, status, metrics, log and facts of the system.
+//! Writes a tar file for support: results, redacted configuration and units, status, metrics, log and system facts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -82,14 +82,13 @@ fn write(file: File, texts: &[(String, String)]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Collects the values that must not be in the bundle: secrets in files and variables that the configuration names, and token
-/// files.
+/// Collects values that must not appear in the bundle: secrets in configured files and variables, and token files.
 fn redactor(diagnosis: &Diagnosis, environment: &Environment) -> Redactor {
     let mut redactor = Redactor::default();
     let secrets = diagnosis.outcome.paths.iter();
     for named in secrets.filter(|named| matches!(named.usage, PathUse::ReadSecret | PathUse::Replace)) {
         for line in secret::read_lines(&named.path).into_iter().flatten() {
-            // A rendered file holds words of all kinds: only a file of one line is one secret.
+            // A rendered file contains ordinary words: treat only a one-line file as a secret.
             if named.usage == PathUse::ReadSecret || secret::read_file(&named.path).is_ok() {
                 redactor.add(line.expose_secret());
             }

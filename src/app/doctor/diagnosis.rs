@@ -51,7 +51,7 @@ impl std::fmt::Debug for DoctorOptions<'_> {
     }
 }
 
-/// All results, and what they were made from.
+/// All results, and the inputs that they are based on.
 #[derive(Debug)]
 pub(crate) struct Diagnosis {
     /// The results, in the order in which they are shown.
@@ -66,7 +66,7 @@ pub(crate) struct Diagnosis {
     pub agent: Option<RunningAgent>,
 }
 
-/// Time for what waits for others. The revocation of a login has two seconds more.
+/// Time limit of remote checks. The revocation of a login has two more seconds.
 const REMOTE_TIME: Duration = Duration::from_secs(6);
 
 /// Runs all checks, within ten seconds.
@@ -79,7 +79,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
     let identity = judged_user(options, service.as_ref())?;
     let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
     let outcome = (options.load)(&environment, Purpose::Run)?;
-    // A file that is missing on this machine is an error there, and must not stop the other checks.
+    // A missing file is an error on this machine, but must not stop the other checks.
     let loose = (options.load)(&environment, Purpose::Check)?;
     let config = loose.config.as_ref();
     let mut results = check_configuration(options, &outcome, service.as_ref(), &unit_files);
@@ -175,8 +175,8 @@ fn unit_environment(
     environment
 }
 
-/// Errors and warnings of the configuration. Folders that the service manager creates, and credentials that it passes at the
-/// start, are not missed.
+/// Reports errors and warnings of the configuration. Ignores missing folders that the service manager creates, and
+/// credentials that it passes.
 fn check_configuration(
     options: &DoctorOptions<'_>,
     outcome: &LoadOutcome,
@@ -210,7 +210,7 @@ fn check_configuration(
     steps.into_results()
 }
 
-/// This machine, as it was read.
+/// Facts read from this machine.
 struct Machine<'a> {
     options: &'a DoctorOptions<'a>,
     identity: &'a Identity,
@@ -244,7 +244,7 @@ impl Machine<'_> {
         let mut problems = Vec::new();
         for path in &paths {
             for problem in judge.problems(path) {
-                // Two keys of one folder would tell the same.
+                // Two keys in one folder would report the same problem twice.
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }
@@ -317,7 +317,7 @@ impl Machine<'_> {
     }
 }
 
-/// Time for the names of the peers: their own checks tell of a resolver that does not answer.
+/// Time limit of name lookups: other checks report a resolver that does not answer.
 const NAMES_TIME: Duration = Duration::from_secs(2);
 
 /// Addresses that the sandbox lets the agent reach, and those that it does not.

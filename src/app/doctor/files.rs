@@ -98,7 +98,7 @@ impl FileJudge<'_> {
         }
     }
 
-    /// Computes the rights on a path. What does not exist yet is judged by the deepest folder that does.
+    /// Computes the rights on a path. For a missing path, the deepest existing folder decides.
     pub(crate) fn rights_problem(&self, key: &str, path: &Path, operation: Operation) -> Option<Problem> {
         let user = &self.identity.name;
         let (nodes, is_missing) = match access::nodes(path) {
@@ -173,7 +173,7 @@ fn kind_problem(key: &str, path: &Path) -> Option<Problem> {
     Some(Problem::new(ErrorCode::OutputNotRegular, found).fix(fix))
 }
 
-/// Less than this is a full disk for a file of tokens.
+/// Below this, the disk counts as full for token files.
 const LEAST_SPACE: u64 = 64 * 1024;
 
 fn space_problem(key: &str, path: &Path) -> Option<Problem> {

@@ -138,7 +138,7 @@ impl ListenerJudge<'_> {
     }
 }
 
-/// Judges an address by the programs that hold it, where no agent can be asked which addresses are its own.
+/// Checks which process holds an address if no agent can be asked for its own addresses.
 fn judge_processes(address: &str, user: &str, holders: &[Process], fix: String) -> StepResult {
     if let Some(Process { id, program, .. }) = holders.iter().find(|process| process.is_keyward) {
         return Ok(format!("{address} is held by {program}, process {id}"));

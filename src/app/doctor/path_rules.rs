@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::unit::{Unit, is_true};
 
-/// Access to a path inside of the sandbox, the most restrictive one first: that is the one that counts where two settings name
-/// the same path.
+/// Access to a path inside the sandbox, most restrictive first; the most restrictive wins if two settings name one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PathAccess {
     /// Not there, and no setting shows anything below it.

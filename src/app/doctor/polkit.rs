@@ -7,8 +7,8 @@ use crate::os;
 /// Action that `systemctl` needs to start, stop or reload a unit.
 const ACTION: &str = "org.freedesktop.systemd1.manage-units";
 
-/// Returns true if one of the rule files seems to let the user control the unit: it names the action, answers yes, and names the
-/// user or one of the user's groups, and the unit where it names units at all.
+/// Returns true if a rule file seems to let the user control the unit: it names the action, returns YES, and matches user
+/// or group, and the unit if it names any.
 pub(crate) fn allows(files: &[String], identity: &Identity, control: &UnitAction) -> bool {
     files.iter().any(|file| allows_by(&without_comments(file), identity, control))
 }

@@ -9,10 +9,10 @@ use url::Url;
 use crate::config::systemd::split_unit_words;
 use crate::secret_string::SecretString;
 
-/// In place of what is removed.
+/// Replacement for redacted text.
 const REDACTED: &str = "[redacted]";
 
-/// Shorter values are words that stand in any text.
+/// Minimum length of a redacted value: shorter ones would match ordinary words.
 const SHORTEST: usize = 8;
 
 /// Replaces secrets in texts.

@@ -55,7 +55,7 @@ pub(crate) struct RunningAgent {
     pub metrics: String,
 }
 
-/// Time for one response: it waits for nothing.
+/// Time limit of a response; the requests do not wait.
 const RESPONSE_TIME: Duration = Duration::from_secs(3);
 
 /// Asks the agent for its status and metrics. `None` if no agent answers.
@@ -117,8 +117,8 @@ async fn peer_of(path: &Path) -> Option<u32> {
     u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
 }
 
-/// Notes whether an agent runs, its release, and each of its components that is not ready. `None` stands for a configuration
-/// without a local API.
+/// Reports whether an agent runs, its release, and components that are not ready. `None` means that the configuration has
+/// no local API.
 pub(crate) fn note(found: Option<&Result<Option<RunningAgent>, Problem>>, steps: &mut Steps) {
     let agent = match found {
         Some(Ok(Some(agent))) => agent,

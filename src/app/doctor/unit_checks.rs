@@ -36,7 +36,8 @@ impl ServiceUnit {
         edit_unit(&self.name, &[setting.into()])
     }
 
-    /// Returns paths, users and groups of the unit that do not exist, and another configuration than the one checked.
+    /// Returns paths, users and groups that the unit names and that do not exist, and a configuration other than the
+    /// checked one.
     pub(crate) fn settings_problems(&self, configs: &[std::path::PathBuf]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let is_dynamic = self.unit.flag("DynamicUser");
@@ -86,8 +87,8 @@ impl ServiceUnit {
         Some(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
     }
 
-    /// Returns why commands of the configuration cannot run, or cannot do their work. `rules` are polkit's, `None` if they may
-    /// not be read.
+    /// Returns why configured commands cannot run or cannot do their work. `rules` are polkit's; `None` if they are
+    /// unreadable.
     pub(crate) fn program_problems(
         &self,
         needed: &NeededProgram,

@@ -19,8 +19,8 @@ use crate::http::client::{ClientOptions, ServerAddress, connection_error_code};
 use crate::http::tls::{client_config, expiry};
 use crate::time_format::{format_rfc3339, format_seconds};
 
-/// Resolves the host to connect to, connects to it, and reads its certificate. A proxy does that for the servers behind it:
-/// then its own name is resolved. Later steps are left out once one has failed.
+/// Checks name resolution, TCP connection and certificate of a host. For a server behind a proxy, checks the proxy. Skips
+/// later steps after a failure.
 pub(super) async fn check_way(
     options: &ClientOptions,
     unreachable: ErrorCode,
@@ -151,7 +151,7 @@ pub(super) fn check_clock(headers: &HeaderMap, server: &str) -> Option<StepResul
     Some(compare_clocks(SystemTime::now(), theirs, server))
 }
 
-/// From this difference on, logins are refused: identity tokens have no leeway.
+/// Clock difference from which logins fail: identity tokens have no leeway.
 const FAILS_FROM: Duration = Duration::from_secs(30);
 const WARNS_FROM: Duration = Duration::from_secs(5);
 

@@ -100,7 +100,7 @@ fn describe(server: &ServerInfo) -> String {
     format!("{product}{release}{api}")
 }
 
-/// Calls `ask` with the platform token. Revokes the token's login afterwards, if it was made for this check.
+/// Calls `ask` with the platform token, then revokes a login that this check made.
 async fn with_token(
     gateway: &Gateway,
     sessions: &[Session],
@@ -170,7 +170,7 @@ fn read_token(file: &Path) -> Result<SecretString, Problem> {
 async fn look_up_owner(client: &Client, token: &SecretString, server: &ServerInfo) -> StepResult {
     let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
     let response = client.send(request).await.map_err(|error| unreachable(client, &error))?;
-    // Some platforms say what they are only to callers with a token.
+    // Some platforms report their product only to authenticated callers.
     let is_unknown = *server == ServerInfo::default();
     let detected = is_unknown.then(|| ServerInfo::default().updated_by(&response.headers)).flatten();
     let description = detected.map(|server| format!("; {}", describe(&server))).unwrap_or_default();

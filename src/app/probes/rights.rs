@@ -28,8 +28,8 @@ const READ: &[&str] = &["read"];
 const LIST: &[&str] = &["list"];
 const WRITE: &[&str] = &["update", "create"];
 
-/// Lists the rights that the configuration needs of a session's token. Paths that a template makes of secrets are not known
-/// before it is rendered, and are left out.
+/// Lists the capabilities that the configuration needs from a session's token. Excludes paths that a template computes
+/// from secrets, as they are unknown before rendering.
 pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRight> {
     let mut needed = BTreeSet::new();
     let mut add = |path: &str, any_of, needed_by: String| {

@@ -48,7 +48,7 @@ async fn check_server(session: &Session, limits: &Limits, steps: &mut Steps) -> 
     }
 }
 
-/// Any HTTP response will do for a login: a sealed or standby server says so in the login's response.
+/// Sends any HTTP request: a sealed or standby server reports its state at login.
 async fn probe_server(session: &Session) -> Result<(String, ClientResponse), Problem> {
     let client = session.upstream.client.build().map_err(|error| {
         let error = anyhow::Error::from(error);

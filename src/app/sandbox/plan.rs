@@ -57,7 +57,7 @@ impl SandboxPlan {
     }
 }
 
-/// Accesses that a running sandbox allows. `None` in a field: the sandbox does not limit it.
+/// Accesses that a running sandbox allows. `None` means that the sandbox does not limit the field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AllowedAccess {
     /// Files and folders that may be read, and folders that may be written.

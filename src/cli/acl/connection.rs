@@ -1,4 +1,4 @@
-//! How the service is reached, and with which token.
+//! Connection of an ACL command: address, token, namespace and output format.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,23 +43,23 @@ pub(super) struct Connection {
     format: Format,
 }
 
-/// The service, as a command asks it.
+/// Connected ACL client with the output settings of a command.
 pub(super) struct Service {
     pub(super) client: AclClient,
     format: Format,
-    /// The arguments that lead another command to the same place, without the token.
+    /// Flags that make another command use the same server, without the token.
     flags: String,
     token_use: TokenUse,
     /// True if the server is on this machine.
     pub(super) is_local: bool,
 }
 
-/// The token that a command asks with.
+/// Source of a command's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenUse {
-    /// Reads the token of the flag or the variable, if one is set.
+    /// The flag or the environment variable, if set.
     Given,
-    /// A token of a flag alone: the call needs none, and the variable may name a file that the command is to make.
+    /// The flag only: the call needs no token, and the variable may name the file that the command creates.
     FlagOnly,
 }
 

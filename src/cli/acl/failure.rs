@@ -1,4 +1,4 @@
-//! How a command fails: in one line, with an exit code.
+//! Failure of an ACL command: one line and an exit code.
 
 use crate::acl::client::AclClientError;
 use crate::app::error_codes;
@@ -7,13 +7,13 @@ use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
 use crate::http::client::TransportError;
 
-/// Why a command was not done.
+/// Failure of a command.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) exit: Exit,
     pub(super) text: String,
     pub(super) code: Option<ErrorCode>,
-    /// True if a token, or another one, might help.
+    /// True if another token might help.
     pub(super) unknown_token: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How things look: a table, a list of fields, or JSON.
+//! Formats ACL objects: tables, fields or JSON.
 
 use std::fmt::Display;
 
@@ -96,7 +96,7 @@ pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
     policies.chain(roles).chain(templates).chain(services).chain(nodes).collect::<Vec<_>>().join(", ")
 }
 
-/// When something ends, and how long that is from `now`.
+/// Formats an expiry and the time left from `now`.
 pub(super) fn end(end: Option<Timestamp>, now: Timestamp) -> String {
     let Some(end) = end else { return "never".to_owned() };
     let left = end.since(now);
@@ -118,7 +118,7 @@ pub(super) fn note_omitted<T>(read: &ReadResponse<T>) {
     }
 }
 
-/// A policy's rules, or a template's text, in from the margin.
+/// Prints a policy's rules or a template's text, indented.
 pub(super) fn indented(text: &str) {
     harmless(text).lines().for_each(|line| say(format!("  {line}").trim_end()));
 }

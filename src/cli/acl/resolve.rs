@@ -105,7 +105,7 @@ fn id_prefix(text: &str) -> Option<String> {
     fits.then(|| text.to_ascii_lowercase())
 }
 
-/// A shorter beginning is more likely a slip.
+/// Minimum length of an id prefix: shorter ones are likely typing errors.
 const SHORTEST: usize = 4;
 
 fn single_id(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, Failure> {

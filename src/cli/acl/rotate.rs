@@ -1,4 +1,4 @@
-//! `keyward acl token rotate`: a new token in the place of an old one, with no moment in which neither works.
+//! `keyward acl token rotate`: replaces a token without a moment in which neither works.
 
 use std::time::Duration;
 
@@ -144,8 +144,7 @@ impl Pair<'_> {
         self.service.command(&format!("token delete {}", self.old.accessor_id))
     }
 
-    /// Sees that the new token works, and gives its secret to whom it is for. If either fails the new one is deleted and
-    /// all is as it was.
+    /// Verifies the new token and writes its secret. If either fails, deletes the new token and leaves the old one.
     async fn hand_over(&self, to: &OutputFlags) -> Result<SecretDisplay, Failure> {
         let works = self.service.client.with_token(secret_of(&self.new)?);
         if let Err(error) = works.read_self(&QueryOptions::default()).await {

@@ -49,8 +49,8 @@ impl NewFileFlags {
 }
 
 impl OutputFlags {
-    /// Writes the secret of a token that was just made into the file, where one is named, and replaces what it holds. Where
-    /// that fails the token is deleted again by `undo`, because it could not be used.
+    /// Writes the secret of a new token to the file, if one is named. If that fails, deletes the token with `undo`, as
+    /// nobody could use it.
     pub(super) async fn take(
         &self,
         token: &Token,
@@ -143,7 +143,7 @@ fn already_exists(path: &Path) -> Failure {
     Failure::new(Exit::Failed, text)
 }
 
-/// The undoing of a token that this client made.
+/// Deletes a token that this client created.
 pub(super) async fn delete(service: &Service, token: &Token) -> Result<bool, AclClientError> {
     service.client.delete_token(&token.accessor_id).await
 }

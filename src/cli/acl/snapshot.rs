@@ -1,4 +1,4 @@
-//! `keyward acl backup` and `restore`: everything that a running service keeps, to a file and back.
+//! `keyward acl backup` and `restore`: all records of a server, to a file and back.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};

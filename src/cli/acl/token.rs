@@ -276,7 +276,7 @@ impl List {
     }
 }
 
-/// Tells of a token that was just made, and hands its secret over.
+/// Prints a new token and delivers its secret.
 async fn made(service: &Service, token: &Token, hand_over: &NewFileFlags) -> Result<(), Failure> {
     let shown = hand_over.take(token, async || secret_output::delete(service, token).await).await?;
     token_output::token(service, token, &shown, None);

@@ -76,7 +76,7 @@ pub(super) fn respond(by: HelperProtocol, arguments: &[OsString]) -> Exit {
 struct HostCredential {
     username: SecretString,
     password: SecretString,
-    /// When they end, where they were issued for a time.
+    /// Expiry, for a leased credential.
     expires: Option<SystemTime>,
 }
 

@@ -16,7 +16,7 @@ pub(super) use target::GatewayTarget;
 
 use super::{ConfigFiles, Exit, LogChoice};
 
-/// Run the gateway, and ask one that runs.
+/// Run the gateway, or query a running one.
 #[derive(Debug, Args)]
 pub(super) struct Gateway {
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! Values of flags, or answers on a terminal.
+//! Inputs of `keyward init`: values of flags, or answers on a terminal.
 
 use std::io::{BufRead, Write};
 
@@ -11,7 +11,7 @@ pub(super) struct Answers<'a> {
     pub(super) missing: Vec<(&'static str, &'static str)>,
     /// Flags whose value no plan can hold, each with the reason.
     pub(super) invalid: Vec<String>,
-    /// The first failure to ask. The plan is worth nothing then.
+    /// First error while asking; the plan is not used then.
     pub(super) failure: Option<anyhow::Error>,
 }
 

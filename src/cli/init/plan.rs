@@ -1,4 +1,4 @@
-//! Everything that a kind of use wants written and told.
+//! Files and commands that a kind of setup needs.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

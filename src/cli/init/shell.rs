@@ -11,7 +11,7 @@ pub(super) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A value that was given, quoted for a shell, or a name in capitals to be replaced.
+/// Quotes a given value for a shell, or returns a placeholder in capitals.
 pub(super) fn quote_or_placeholder(given: Option<&String>, capitals: &str) -> String {
     given.map_or_else(|| capitals.to_owned(), |value| quote(value))
 }

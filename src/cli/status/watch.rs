@@ -68,7 +68,7 @@ struct View {
     screen: Screen,
     alternate: Option<AlternateScreen>,
     last: Vec<Line>,
-    /// Parts of the last status that are worth a new block in a log: all but the times.
+    /// Parts of the last status that start a new block in a log: all but the times.
     last_change: Option<Vec<(String, StatusState, Option<String>)>>,
     /// Beginning of the time without an answer.
     gone_since: Option<Instant>,

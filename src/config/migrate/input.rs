@@ -10,7 +10,7 @@ use crate::time_format::format_duration;
 /// Message for a value that should be a boolean.
 pub(super) const NO_FLAG: &str = "not a boolean";
 
-/// A block, or the top of the file.
+/// A block of the other agent's configuration, or its top level.
 #[derive(Debug)]
 pub(super) struct Block<'a> {
     report: &'a Report,
@@ -47,7 +47,7 @@ impl<'a> Block<'a> {
         last
     }
 
-    /// The same, of a key whose last value is such a one; another is left where it is.
+    /// Takes the last value of a key if it has the given form; leaves it otherwise.
     pub(super) fn take_if(&mut self, key: &str, wanted: impl Fn(&Value) -> bool) -> Option<InputValue<'a>> {
         let last = self.items.iter().rfind(|item| item.key == key)?;
         if wanted(&last.value.value) { self.take(key) } else { None }
@@ -167,7 +167,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Tells of the block, and of every key in it, that it is left out.
+    /// Reports the block and each of its keys as dropped.
     pub(super) fn drop_all(self, why: &str) {
         self.record(Outcome::NotSupported, why);
         for (_, item) in self.items.iter().enumerate().filter(|(number, _)| !self.taken.contains(number)) {
@@ -203,7 +203,7 @@ impl InputValue<'_> {
         self.report.record(self.at, &self.key, Outcome::NotSupported, words);
     }
 
-    /// A string that is not empty.
+    /// Returns a non-empty string.
     pub(super) fn text(&self) -> Option<&str> {
         match self.value {
             Value::Text(text) if !text.is_empty() => Some(text),
@@ -220,7 +220,7 @@ impl InputValue<'_> {
         text
     }
 
-    /// `true` or `false`, which they also take as a string or a number.
+    /// Returns a boolean, which may also be written as a string or a number.
     pub(super) fn flag(&self) -> Option<bool> {
         match self.value {
             Value::Bool(flag) => Some(*flag),
@@ -233,7 +233,7 @@ impl InputValue<'_> {
         }
     }
 
-    /// A span: a number of seconds, or a text such as `1m30s`.
+    /// Returns a duration: seconds as a number, or a text such as `1m30s`.
     pub(super) fn span(&self) -> Option<Duration> {
         match self.value {
             Value::Number(text) | Value::Text(text) => span(text),
@@ -284,7 +284,7 @@ pub(super) fn span(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(Duration::from_millis(u64::try_from(sum.as_millis()).ok()?))
 }
 
-/// A span as ours are written.
+/// Formats a duration as keyward's configuration takes it.
 pub(super) fn written(span: Duration) -> String {
     format_duration(span)
 }

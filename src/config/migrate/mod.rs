@@ -23,10 +23,10 @@ use input::Block;
 pub use output::Outcome;
 use output::{Document, Report};
 
-/// A configuration that was read.
+/// Result of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migrated {
-    /// Ours, as TOML.
+    /// keyward's configuration as TOML.
     pub toml: String,
     /// Outcome of each key, in the order of the text.
     pub report: Vec<Line>,
@@ -54,7 +54,7 @@ impl std::fmt::Display for Line {
     }
 }
 
-/// The one server and the one session that such a configuration has.
+/// Name of the one server and the one session in a migrated configuration.
 const MAIN: &str = "main";
 
 /// File for a token that an operator has to provide.

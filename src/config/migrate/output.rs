@@ -149,7 +149,7 @@ impl Section {
         self
     }
 
-    /// A text of several lines, as it is written where that can be.
+    /// Writes a multi-line string as such where TOML allows it.
     pub(super) fn long_text(&mut self, key: &'static str, value: &str) -> &mut Self {
         let plain = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
         let literal = value.contains('\n') && !value.contains("'''") && value.chars().all(plain);

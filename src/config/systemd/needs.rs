@@ -180,7 +180,7 @@ impl UnitNeeds {
         }
     }
 
-    /// Drops what another folder of the list covers.
+    /// Removes folders that another folder of the list covers.
     fn drop_covered(&mut self) {
         let is_below = |path: &Path, folders: &BTreeSet<PathBuf>| {
             folders.iter().any(|folder| path != folder && path.starts_with(folder))

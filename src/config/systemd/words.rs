@@ -1,4 +1,4 @@
-//! Splits lines into words, as a shell or a unit file does: the only reader of quotes and backslashes.
+//! Splits shell lines and unit-file lines into words: the only code that interprets quotes and backslashes.
 
 /// Rules by which a line is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -120,7 +120,7 @@ pub(super) async fn create_from_repository(request: ApiRequest) -> ApiResult {
     add_repository(&request, &mut state, &organization, &repository)
 }
 
-/// Old route: names no organization, so that of the OAuth token is used.
+/// Old route without an organization: uses that of the OAuth token.
 pub(super) async fn create_from_repository_of_token(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let (repository, organization) = repository(&request, &state)?;

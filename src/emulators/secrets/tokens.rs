@@ -88,7 +88,7 @@ impl Tokens {
         auth
     }
 
-    /// Uses a token once. `None` if it is unknown, expired, used up, or of another namespace.
+    /// Consumes one use of a token. `None` if it is unknown, expired, used up, or of another namespace.
     pub(super) fn use_once(&mut self, secret: &str, namespace: &str, now: ClockReading) -> Option<Token> {
         if !self.is_alive(secret, now) {
             self.remove(secret);

@@ -44,21 +44,10 @@ impl ChangeFilter {
     pub(crate) const NAMES: [&str; 10] =
         ["since", "until", "resource", "kind", "edition", "release", "gateway", "method", "path", "text"];
 
-    /// Sets one part by its name:
-    /// - `since`, `until`: a day, itself included, with or without zeros;
-    /// - `resource`: such as `registry-modules`; letters may be large, and words parted by spaces or underscores;
-    /// - `kind`: added, changed, deprecated, fixed, docs or breaking;
-    /// - `edition`: `hosted` or `enterprise` is what that product may have, marked for it or for none; `all` is what is
-    ///   marked for none;
-    /// - `release`: what a self-managed release may have: all but what a later one has first. A release that cannot be
-    ///   compared leaves nothing out: see [`ChangeFilter::remark`];
-    /// - `gateway`: what the gateway does about it: feature-check, warn, rewrite, paginate, validate, redact or none;
-    /// - `method`, `path`: an endpoint that takes such a call. The path may be a call's own (`/api/v2/runs/run-1/policy-checks`,
-    ///   with or without origin, base path and query), or a template (`/runs/:run_id/policy-checks`);
-    /// - `text`: a part of the row's text, of a name, of a resource or of an endpoint, letters large or small.
-    ///
-    /// # Errors
-    /// There is no such part, or it does not take the value. The error says what is known.
+    /// (list) `letters may be large, and words parted by spaces or underscores` -> `case-insensitive; spaces and
+    /// underscores count as hyphens`; `what that product may have, marked for it or for none; all is what is marked for
+    /// none` -> `changes that the product may have: marked for it, or unmarked; all: unmarked only`; `letters large or
+    /// small` -> `ignores case`
     pub(crate) fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
         let invalid = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
         match name {

@@ -1,8 +1,8 @@
 //! Mints platform tokens with a parent token, for the gateway's own use. Each has a limited lifetime: the next one is
 //! minted before it expires, and the previous one is deleted after a grace period.
 //!
-//! The platform has two sorts. An owner has any number of the first, identified by description: many gateways keep
-//! theirs side by side. Of the second an owner has one, and minting another revokes it at once, wherever it is in use.
+//! There are two kinds. Team, agent pool and user tokens: any number, identified by description. Organization and legacy
+//! team tokens: one per owner; minting another revokes it at once.
 //!
 //! A module names only modules above it in this list.
 

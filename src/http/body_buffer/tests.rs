@@ -34,7 +34,7 @@ fn a_budget_is_used_to_its_end_and_not_beyond() {
     let mut second = budget.buffer(10_000);
     second.push(&[b'x'; 1500]).unwrap();
     assert_eq!(budget.available(), 476);
-    // Twice as much is not there, but what is needed is.
+    // The budget lacks double the capacity but has what is needed.
     first.push(&[b'x'; 400]).unwrap();
     assert_eq!(budget.available(), 76);
     assert_eq!(first.push(&[b'x'; 100]), Err(BufferFull::Budget));

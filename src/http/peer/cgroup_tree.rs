@@ -21,7 +21,7 @@ pub(super) struct CgroupTree {
 /// Number of ids that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// Number of cgroups that a search looks at: more than a full node has.
+/// Maximum number of cgroups that a search visits: more than a full node has.
 const SEARCHED: usize = 50_000;
 
 impl CgroupTree {

@@ -1,7 +1,7 @@
-//! The executable of a process, compared with those that were asked for.
+//! Identifies the executable of a process among those that rules name.
 //!
-//! A path that a process shows is no proof: it can be one of a mount namespace of the process's own. Two paths are the same
-//! program if they lead to the same file (device and inode), as seen from this process.
+//! The path that a process reports proves nothing: it may belong to its own mount namespace. Two paths are the same
+//! program if they have the same device and inode in this process's view.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use super::facts::ExecutableFacts;
 use crate::command::{ExecutableAccess, ExecutableOpener};
 
-/// An executable that a rule asks for.
+/// An executable that a rule names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedExecutable {
     /// Path in the file system of this process.
@@ -61,7 +61,7 @@ impl Executables {
         self.wanted.is_empty()
     }
 
-    /// Returns the file that a process runs; `None` if it cannot be known, or nothing asks for it.
+    /// Returns the file that a process runs; `None` if it is unknown or no rule names executables.
     pub(super) fn file_of(&self, pid: u32) -> Option<FileId> {
         if self.is_empty() {
             return None;

@@ -25,7 +25,7 @@ pub(crate) struct PeerIdentity {
     facts: PeerFacts,
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
     process: Option<(Arc<PinnedProcess>, PeerReading)>,
-    /// The last look at the process's executable; the first one is that of the connection.
+    /// Result of the last check of the executable; the first one is made at connect.
     last_look: Mutex<ExecutableLook>,
     is_unix: bool,
     /// Counts the connection for its caller while it is open.
@@ -44,11 +44,11 @@ struct ExecutableLook {
 pub(crate) enum ExecutableAge {
     /// It is looked at now.
     Present,
-    /// It may have been looked at up to 100 ms ago: a look costs as much as half a forwarded request.
+    /// May be up to 100 ms old: a check costs half as much as a forwarded request.
     Recent,
 }
 
-/// Age up to which a look counts as recent.
+/// Age up to which a result counts as recent.
 const RECENT: Duration = Duration::from_millis(100);
 
 /// Comparison of a peer with its state when it connected.

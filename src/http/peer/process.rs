@@ -26,7 +26,7 @@ enum Pin {
     StartTime(u64),
 }
 
-/// Time between two looks at a process without a descriptor.
+/// Poll interval for processes without a descriptor.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// State of a process that may change while it lives. What is not known is absent.
@@ -114,7 +114,7 @@ impl PinnedProcess {
         }
     }
 
-    /// Returns true while the process lives. What was read of its files in `/proc` before is then of this process.
+    /// Returns true while the process lives. Files in `/proc` that were read before the call belong to this process then.
     pub(crate) fn is_alive(&self) -> bool {
         match &self.pin {
             Pin::Descriptor(descriptor) => {
@@ -132,7 +132,7 @@ impl PinnedProcess {
     pub(super) fn state(&self, support: &KernelSupport) -> Result<ProcessState, ProcessEnded> {
         if let (true, Pin::Descriptor(descriptor)) = (support.pidfd_info, &self.pin) {
             let info = os::pidfd_info(descriptor);
-            // The kernel still tells the state of a process that has ended until its parent has taken notice.
+            // The kernel reports the state of a zombie until its parent waits for it.
             if !self.is_alive() {
                 return Err(ProcessEnded);
             }

@@ -62,8 +62,8 @@ fn parse_cgroup(text: &str) -> Option<String> {
     known.then(|| path.to_owned())
 }
 
-/// The program's name, in parentheses, may hold anything; its state is the first field behind it, the start time the 20th.
-/// `None` for a process that has ended and of which its parent has not taken notice.
+/// Parses the start time from `/proc/PID/stat`. The name in parentheses may contain anything; state is the first field
+/// after it, start time the 20th. `None` for a zombie.
 fn parse_start_time(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let is_over = matches!(fields.next()?, "Z" | "X" | "x");

@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// Looks up the groups of all holders that were not looked up yet.
+    /// Resolves the groups of all holders that are still unresolved.
     fn look_up_all(&mut self) {
         if self.unknown == 0 {
             return;

@@ -78,11 +78,10 @@ pub(super) async fn accept_queued(listener: &Listener, mut take: impl FnMut(Stre
     }
 }
 
-/// Time to accept queued connections when a listener stops.
+/// Time to accept clients from the kernel's queue when a listener stops.
 const QUEUED: Duration = Duration::from_millis(5);
 
-/// Time that a connection without a first byte keeps when its listener stops: the caller may have sent it before the
-/// task has read it.
+/// Time that a connection without a first byte keeps when its listener stops: its request may have arrived unread.
 const LAST_CALL: Duration = Duration::from_millis(250);
 
 /// Open connections of a listener with the service for their requests.

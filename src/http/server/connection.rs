@@ -64,7 +64,7 @@ where
             let connection = Arc::clone(&connection);
             async move {
                 let mut response = response.await;
-                // A connection with an unread body closes; a client that is not told would send its next request on it.
+                // Tell the client that the connection closes: it would otherwise send its next request on it.
                 if connection.is_closing() || !connection.has_body() {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }

@@ -117,7 +117,7 @@ fn root_store(certificates: Vec<CertificateDer<'static>>) -> RootCertStore {
 
 fn system_authorities() -> Result<RootCertStore, CertificateError> {
     let mut roots = RootCertStore::empty();
-    // A system's store may hold certificates that the library does not support; that is for its maintainers to mend.
+    // The system store may contain certificates that the library does not support; they are not this program's problem.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() { Err(CertificateError::NoAuthority) } else { Ok(roots) }
 }

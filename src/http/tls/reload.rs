@@ -1,8 +1,8 @@
-//! TLS configurations that follow their files: each new connection uses what the files hold then.
+//! TLS configurations that follow their files: each new connection uses the current files.
 //!
-//! The files are looked at with `stat(2)` for each connection, which costs microseconds beside a handshake of
-//! milliseconds, and misses nothing on file systems without notifications. Files that cannot be used leave the
-//! configuration as it is: a writer may have replaced the certificate and not yet its key.
+//! `stat(2)` runs for each connection: microseconds beside a handshake of milliseconds, and reliable on file systems
+//! without notifications. Unusable files leave the configuration unchanged: a writer may have replaced the certificate but
+//! not yet the key.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;

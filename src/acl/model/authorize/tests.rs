@@ -60,7 +60,7 @@ fn the_most_specific_rule_applies_and_among_equals_the_strongest_level() {
     let wanted =
         [("", "r--"), ("x", "r--"), ("a/", "---"), ("a/b", "---"), ("a/b/", "rlw"), ("a/b/d", "rlw"), ("a/b/c", "rl-")];
     check(&[nested], &wanted);
-    // Closeness goes before the word, whichever policy a rule is from.
+    // Namespace specificity takes precedence over exact names, whichever policy a rule is from.
     check(
         &["key_prefix \"\" { policy = \"deny\" }", "key_prefix \"a\" { policy = \"read\" }"],
         &[("a", "r--"), ("b", "---")],
@@ -116,7 +116,7 @@ fn only_policies_of_default_grant_global_resources() {
     let owns = [Resource::Operator, Resource::Keyring, Resource::Mesh, Resource::Peering];
     let check = |own: &str, direct: Policies<'_>, defaults: Policies<'_>, wanted: [&str; 4]| {
         let grants = grants(own, direct, defaults, DefaultPolicy::Deny);
-        // They are in no namespace: whatever is named makes no difference.
+        // These resources are not namespaced: the named namespace has no effect.
         for namespace in ["default", "team", "other"] {
             assert_eq!(owns.map(|resource| may(&grants, resource, namespace)), wanted, "{own} {namespace}");
         }
@@ -146,7 +146,7 @@ fn rules_apply_in_the_namespace_of_the_token_or_in_the_named_one() {
         &[("default", named)],
         &[("default", "---"), ("team", "rlw"), ("tea", "r--"), ("te", "r--"), ("t", "---")],
     );
-    // Only a policy of `default` reaches out, be it into its own namespace by name.
+    // Only policies of `default` apply to other namespaces.
     check("team", &[("team", named)], &[("team", "---"), ("tea", "---")]);
     let all = "namespace_prefix \"\" { acl = \"write\" }";
     let near = "namespace_prefix \"a\" { acl = \"read\" } namespace \"ab\" { acl = \"deny\" }";
@@ -158,7 +158,7 @@ fn rules_apply_in_the_namespace_of_the_token_or_in_the_named_one() {
     // A more specific block without a matching rule falls back to the next.
     let silent = "namespace \"b\" { key \"k\" { policy = \"read\" } }";
     check("default", &[("default", all), ("default", silent)], &[("b", "rlw")]);
-    // Outside of all blocks is as close as a block with the name.
+    // A rule outside all blocks is as specific as one in a block with the namespace's name.
     let outside = "acl = \"read\" namespace \"default\" { acl = \"write\" } namespace_prefix \"\" { acl = \"deny\" }";
     check("default", &[("default", outside)], &[("default", "rlw"), ("team", "---")]);
     let partition = "partition \"default\" { acl = \"read\" namespace \"a\" { acl = \"write\" } } partition_prefix \"de\" \
@@ -220,7 +220,7 @@ fn a_namespace_is_visible_to_callers_with_access_inside_it() {
         &[("default", "namespace_prefix \"t\" { key \"a\" { policy = \"list\" } }")],
         &[("team", "rl-"), ("a", "---")],
     );
-    // A word about the namespace itself is about nothing that is in it, and to write it needs `operator`.
+    // A rule about the namespace itself grants nothing inside it, and writing it needs `operator`.
     let itself = "namespace \"team\" { policy = \"write\" } namespace_prefix \"\" { policy = \"read\" }";
     check("default", &[("default", itself)], &[("team", "rl-"), ("other", "rl-")]);
     let grants = grants("default", &[("default", itself)], &[], DefaultPolicy::Deny);

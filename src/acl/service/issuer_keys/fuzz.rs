@@ -11,7 +11,7 @@ use super::documents::{JwkSet, parse_object};
 use super::{CaSource, FetchState, IssuerKeyOptions, IssuerKeys, KeyDocument, KeyFetcher, KeySet, MAX_KEY_AGE, fixed};
 use crate::clock::{Clock, TestClock};
 
-/// Counts the signature keys of a JWK set; `None` if it is none.
+/// Counts the signature keys of a JWK set; `None` if the text is not one.
 pub fn count_jwks(document: &[u8]) -> Option<usize> {
     parse_object::<JwkSet>(document).map(|set| set.signing_keys().len())
 }

@@ -188,7 +188,7 @@ impl Store for Etcd {
             if revision > since {
                 return Ok(revision);
             }
-            // Changes reported twice, as after a reconnect, wake for nothing.
+            // A change reported twice, as after a reconnect, only causes a spurious wakeup.
             changed.await;
         }
     }

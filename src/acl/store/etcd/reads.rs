@@ -13,7 +13,7 @@ use crate::acl::store::{Freshness, Listing, Page, Revision, StoreError};
 /// Records per request; reduced if they are large, as a gRPC message holds 4 MiB.
 pub(super) const CHUNK_RECORDS: usize = 1024;
 
-/// Time to look for a member that has the newest known revision, if the nearest one lags behind.
+/// Time to search for a member at the required revision if the nearest one lags behind.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 impl Etcd {

@@ -103,7 +103,7 @@ impl CachedEntries {
             return None;
         }
         let remaining = slot.lease.as_ref().map(|lease| now.until(lease.active.ends()));
-        // A response names whole seconds, and 0 of them would mean that there is no lease.
+        // `ttl` is in whole seconds, and clients read 0 as "no lease".
         if remaining.is_some_and(|remaining| remaining < Duration::from_secs(1)) {
             self.remove(key);
             return None;

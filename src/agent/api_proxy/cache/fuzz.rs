@@ -14,7 +14,7 @@ use crate::agent::encrypted_file::MAX_CONTENT;
 use crate::agent::token::Generation;
 use crate::clock::{Clock, ClockReading};
 
-/// A cache, and the time, which stands still but for [`FuzzedCache::advance`].
+/// A cache with a clock that only [`FuzzedCache::advance`] moves.
 #[derive(Debug)]
 pub struct FuzzedCache {
     cache: Cache,
@@ -89,7 +89,7 @@ impl FuzzedCache {
         Self { cache, now, login: Generation::new() }
     }
 
-    /// Inserts a response with status 200; returns false if it is none that is cached. `unit` is a number in `0.0..1.0`.
+    /// Inserts a response with status 200; returns false if it is not cacheable. `unit` is a random number in `0.0..1.0`.
     pub fn insert(&self, request: &FuzzedRequest<'_>, is_leased: bool, body: &[u8], unit: f64) -> bool {
         let kind = if is_leased { EntryKind::Leased } else { EntryKind::Plain };
         let (Some(key), Some(entry)) = (request.key(), CacheEntry::parse(kind, body)) else { return false };

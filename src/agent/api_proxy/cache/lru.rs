@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_hit_and_an_eviction_do_not_look_at_the_other_values() {
-        // With a scan of all values for each of them this takes minutes.
+        // A scan of all values for each insertion would take minutes.
         const VALUES: u32 = 50_000;
         let mut map = LruMap::new(VALUES as usize);
         for key in 0..2 * VALUES {

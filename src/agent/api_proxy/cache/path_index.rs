@@ -1,4 +1,4 @@
-//! Cache keys ordered by the path of their request: finding those below a path takes no look at the others.
+//! Index of cache keys by request path. A prefix search visits no other keys.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -16,8 +16,7 @@ impl TokenManager {
         }
     }
 
-    /// Reports that a session that lost its token has no login left for now, if so. A login that failed has said how long the next
-    /// one waits.
+    /// Reports that a session without a token has used up its logins. A failed login has already reported its own delay.
     pub(super) fn report_used_up_logins(&mut self, unavailability: &'static str) {
         if self.planner.budget.failures() == 0 && self.warn_about_delayed_login(USED_UP) {
             self.publisher.set_unavailability(format!("{unavailability}, and {USED_UP}"));

@@ -1,4 +1,4 @@
-//! Forbidden acts of a thread in the sandbox, each tried before it and in it. Threads that it starts are in the same sandbox.
+//! Tries forbidden operations in a thread before and inside the sandbox. Threads that it starts inherit the sandbox.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 
-/// Things outside the sandbox that the acts are aimed at.
+/// Targets outside the sandbox.
 struct Outside {
     folder: tempfile::TempDir,
     port: TcpListener,
@@ -105,7 +105,7 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().unwrap())
 }
 
-/// Says past the test runner, which shows no output of tests that pass, that a test was not run.
+/// Writes to standard error that a test was not run: the test runner hides the output of passing tests.
 fn not_run(why: &str) {
     let said = format!("not run: forbidden acts in the sandbox: {why}\n");
     std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).unwrap();

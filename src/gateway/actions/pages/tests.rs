@@ -88,7 +88,7 @@ fn a_list_without_page_numbers_is_followed_by_its_links() {
         let links = json!({"self": "/list", "first": "/list", "prev": null, "next": null, "last": "/list"});
         assert_eq!(document, json!({"data": [{"id": "1"}], "links": links}));
     }
-    // Numbers may be there, and not the next one.
+    // `next-page` may be absent although page numbers are present.
     let next_page = br#"{"data":[{"id":"1"}],"meta":{"pagination":{"current-page":1}},"links":{"next":"?b"}}"#;
     let mut merge = PageMerger::default();
     assert_eq!(merge.add_page(next_page), Ok(NextPage::Link("?b".to_owned())));

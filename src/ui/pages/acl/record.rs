@@ -12,7 +12,7 @@ use super::list::{cell, records_table};
 use crate::ui::pages::Frame;
 use crate::ui::pages::layout::facts;
 
-/// Fields that are shown apart, or never: a secret is worth nothing on a page.
+/// Fields shown separately, or never: a secret does not belong on a page.
 const OMITTED: [&str; 6] = ["SecretID", "Rules", "ExpandedPolicies", "ExpandedRoles", "Policies", "Roles"];
 
 /// Builds the page. `dependents` are the records that depend on this one, by kind.

@@ -125,7 +125,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     let listing = any::<bool>();
     (block, about, level, listing).prop_map(|(block, about, level, listing)| {
         let level = if listing && level == "read" && matches!(about, RuleSubject::Key(..)) { "list" } else { level };
-        // These stand in a block only, or in none.
+        // These occur in blocks only, or outside only.
         let block = match about {
             RuleSubject::Namespace => block.or(Some((true, "team"))),
             RuleSubject::Operator => None,
@@ -151,7 +151,7 @@ proptest! {
         let policies: Vec<Policy> = policies
             .into_iter()
             .map(|(default, mut rules)| {
-                // Outside of blocks a key that has one value stands once.
+                // Outside blocks, a single-valued key occurs once.
                 let mut seen = Vec::new();
                 rules.retain(|rule| {
                     let once = rule.block.is_none() && matches!(rule.about, RuleSubject::Acl | RuleSubject::Operator);

@@ -45,7 +45,7 @@ fn the_least_recently_used_entry_is_evicted() {
 
 #[test]
 fn an_invalidation_by_path_looks_at_no_other_entry() {
-    // With a look at all entries for each of them this takes minutes.
+    // A scan of all entries for each insertion would take minutes.
     const ENTRIES: u64 = 20_000;
     let mut entries = CachedEntries::new(usize::MAX);
     for at_path in 0..ENTRIES {
