@@ -48,14 +48,14 @@ pub(crate) fn describe_error(error: &(dyn Error + 'static)) -> String {
 fn describe_certificate(error: &rustls::CertificateError) -> String {
     use rustls::CertificateError as Cause;
     let text = match error {
-        Cause::UnknownIssuer => "no authority that is trusted here has issued it",
+        Cause::UnknownIssuer => "it is not issued by a trusted authority",
         Cause::BadEncoding => "it cannot be read",
         Cause::BadSignature => "its signature is wrong",
         Cause::Expired => "it has expired",
         Cause::NotValidYet => "it is not valid yet",
         Cause::Revoked => "it is revoked",
         Cause::NotValidForName => "it is not valid for this name",
-        Cause::InvalidPurpose => "it is made for another purpose",
+        Cause::InvalidPurpose => "it is for another purpose",
         Cause::Other(other) => {
             return match other.0.to_string() {
                 text if text == "CaUsedAsEndEntity" => "this is a CA certificate; a server needs one of its own".into(),

@@ -32,7 +32,7 @@ impl FileWatch {
     }
 
     /// Creates a watch like [`FileWatch::new`] that also notifies of each write to a file that stays open.
-    pub(crate) fn written(failed: impl FnOnce(&io::Error)) -> Self {
+    pub(crate) fn new_with_writes(failed: impl FnOnce(&io::Error)) -> Self {
         Self { flags: CHANGES | WatchFlags::MODIFY, ..Self::new(failed) }
     }
 
@@ -76,7 +76,7 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
         } else {
             // `join` with an absolute path replaces the base.
             let next = at.join(part);
-            if links < MOST_LINKS
+            if links < MAX_LINKS
                 && let Ok(target) = std::fs::read_link(&next)
             {
                 links += 1;
@@ -93,7 +93,7 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// Number of symlinks that the kernel follows (`path_resolution(7)`).
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ pub(crate) struct BucketRate {
 /// Actions that are still allowed. The rate is passed to each call, as that of some buckets changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenBucket {
-    left: u32,
+    remaining: u32,
     /// Time of the last refill, or of the first action since the bucket was full.
     refilled: ClockReading,
 }
@@ -24,27 +24,27 @@ pub(crate) struct TokenBucket {
 impl TokenBucket {
     /// Creates a full bucket.
     pub(crate) const fn full(rate: BucketRate, now: ClockReading) -> Self {
-        Self { left: rate.size, refilled: now }
+        Self { remaining: rate.size, refilled: now }
     }
 
     /// Restores a bucket from its saved state; more actions than its size are never left.
-    pub(crate) fn restore(rate: BucketRate, left: u32, refilled: ClockReading) -> Self {
-        Self { left: left.min(rate.size), refilled }
+    pub(crate) fn restore(rate: BucketRate, remaining: u32, refilled: ClockReading) -> Self {
+        Self { remaining: remaining.min(rate.size), refilled }
     }
 
     /// Returns the state to be saved: the actions left and the time of the last refill.
     pub(crate) const fn to_saved(&self) -> (u32, ClockReading) {
-        (self.left, self.refilled)
+        (self.remaining, self.refilled)
     }
 
     /// Returns the number of actions allowed now.
     pub(crate) fn available(&mut self, rate: BucketRate, now: ClockReading) -> u32 {
         let every = rate.refill.max(Duration::from_nanos(1));
         let refills = now.since(self.refilled).as_nanos() / every.as_nanos();
-        let refills = u32::try_from(refills).unwrap_or(u32::MAX).min(rate.size.saturating_sub(self.left));
-        self.left += refills;
+        let refills = u32::try_from(refills).unwrap_or(u32::MAX).min(rate.size.saturating_sub(self.remaining));
+        self.remaining += refills;
         self.refilled = self.refilled + every * refills;
-        self.left
+        self.remaining
     }
 
     /// Returns the time at which `cost` actions are allowed; not after `now` if they are allowed now.
@@ -60,7 +60,7 @@ impl TokenBucket {
         if self.available(rate, now) >= rate.size {
             self.refilled = now;
         }
-        self.left = self.left.saturating_sub(cost);
+        self.remaining = self.remaining.saturating_sub(cost);
     }
 
     /// Takes an action.
@@ -77,7 +77,7 @@ impl TokenBucket {
 
     /// Allows at least one action.
     pub(crate) fn allow_one(&mut self) {
-        self.left = self.left.max(1);
+        self.remaining = self.remaining.max(1);
     }
 }
 
@@ -133,8 +133,8 @@ mod tests {
     fn a_saved_bucket_is_not_refilled_and_never_over_its_size() {
         let mut bucket = TokenBucket::full(RATE, at(0));
         bucket.take(RATE, at(0), 3);
-        let (left, refilled) = bucket.to_saved();
-        let mut restored = TokenBucket::restore(RATE, left, refilled);
+        let (remaining, refilled) = bucket.to_saved();
+        let mut restored = TokenBucket::restore(RATE, remaining, refilled);
         assert_eq!((restored.available(RATE, at(9)), restored.available(RATE, at(10))), (0, 1));
         assert_eq!(TokenBucket::restore(RATE, 99, at(0)).available(RATE, at(0)), 3);
     }

@@ -28,8 +28,7 @@ impl LostStoreError {
 pub enum LostStoreError {
     /// The store is missing or empty although its key file exists.
     #[error(
-        "the store {} is {state}, but its key file {} exists: put the store's file back; or start once with --new-store, \
-         create the first token and restore a snapshot (a new store gives all rights to the first caller of the bootstrap)",
+        "the store {} is {state}, but its key file {} exists: restore the store file, or start once with --new-store, bootstrap at once (the first caller gets all rights) and restore a snapshot",
         store.display(),
         key_file.display()
     )]

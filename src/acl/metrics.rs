@@ -25,7 +25,7 @@ impl MetricSet for AclMetrics {
         Self {
             requests: registry.add("acl_requests", "Requests answered by the ACL server"),
             blocking_queries: registry.add("acl_blocking_queries", "Blocking queries that wait for a change"),
-            tokens_swept: registry.add("acl_tokens_swept", "Tokens destroyed after their end"),
+            tokens_swept: registry.add("acl_tokens_swept", "Expired tokens deleted"),
             unreadable: registry.add("acl_unreadable_records", "Records that cannot be read, each counted once"),
         }
     }

@@ -59,7 +59,7 @@ impl AclOptions {
         }
         #[cfg(feature = "etcd")]
         if let StoreOptions::Etcd(options) = &self.store {
-            for (name, text) in options.mistakes() {
+            for (name, text) in options.validation_errors() {
                 check(false, format!("etcd.{name}"), text);
             }
         }

@@ -15,7 +15,7 @@ pub(crate) struct OutputMetrics {
 
 impl MetricSet for OutputMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
-        Self { changes: registry.add("output_changes", "Outputs that somebody else had deleted or changed") }
+        Self { changes: registry.add("output_changes", "Outputs that another process deleted or changed") }
     }
 }
 

@@ -75,7 +75,7 @@ impl RunningCallerTokens {
     ) -> anyhow::Result<CallerTokensPlan> {
         let (mut sources, mut pairs, mut built, mut kept) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
-        for (key, inputs) in wanted(new) {
+        for (key, inputs) in list_required_tokens(new) {
             let Some(session) = sessions.sources.get(&key.1) else { continue };
             let running = self.running.get(&key).filter(|its| its.inputs == inputs && !rebuilt(&key.1));
             let source = if let Some(running) = running {
@@ -149,7 +149,7 @@ impl CallerTokensPlan {
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lists the callers with `derived_token`, and for each the sessions whose token a listener would serve.
-fn wanted(config: &Config) -> BTreeMap<Key, TokenInputs> {
+fn list_required_tokens(config: &Config) -> BTreeMap<Key, TokenInputs> {
     let mut wanted: BTreeMap<Key, TokenInputs> = BTreeMap::new();
     let serves = |listener: &&config::Listener| listener.callers.is_some();
     for rule in config.callers.iter().flat_map(CallerPolicy::rules).filter(|rule| uses_token(rule)) {

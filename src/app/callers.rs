@@ -31,7 +31,7 @@ fn probe(policy: &CallerPolicy, executables: ExecutableOpener) -> PeerKernel {
         tracing::warn!(
             event = "caller.facts.missing",
             missing = missing.join(", "),
-            "the kernel does not tell all facts about callers; rules that ask for a missing one do not match"
+            "the kernel does not report all facts about callers; rules that need a missing fact never match"
         );
     }
     kernel

@@ -53,7 +53,7 @@ impl CheckResult {
     }
 
     /// Returns the finding with the error code appended.
-    pub(crate) fn tagged(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         ErrorCode::tag(self.code, &self.found)
     }
 }
@@ -88,13 +88,13 @@ impl Problem {
     }
 
     /// Sets the remedy.
-    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+    pub(crate) fn with_remedy(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
     /// Prepends a text.
-    pub(crate) fn prefixed(mut self, before: &str) -> Self {
+    pub(crate) fn with_prefix(mut self, before: &str) -> Self {
         self.text.insert_str(0, before);
         self
     }
@@ -141,7 +141,7 @@ impl Steps {
     }
 
     /// Adds a result; returns false for a failure.
-    pub(crate) fn note(&mut self, step: impl Into<String>, result: StepResult) -> bool {
+    pub(crate) fn record(&mut self, step: impl Into<String>, result: StepResult) -> bool {
         let (part, name, step) = (self.part, self.name.clone(), step.into());
         let result = match result {
             Ok(found) => CheckResult { part, name, step, status: CheckStatus::Ok, found, code: None, fix: None },
@@ -157,12 +157,12 @@ impl Steps {
     }
 
     /// Adds a result for each problem, or one success if there is none.
-    pub(crate) fn note_all(&mut self, step: &str, problems: Vec<Problem>, found: impl Into<String>) {
+    pub(crate) fn record_all(&mut self, step: &str, problems: Vec<Problem>, found: impl Into<String>) {
         if problems.is_empty() {
-            self.note(step, Ok(found.into()));
+            self.record(step, Ok(found.into()));
         }
         for problem in problems {
-            self.note(step, Err(problem));
+            self.record(step, Err(problem));
         }
     }
 

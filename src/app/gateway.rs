@@ -15,7 +15,7 @@ use crate::command::ProvidedEnv;
 use crate::config;
 use crate::credential_watch::CredentialWatch;
 use crate::gateway::availability::PlatformStatus;
-use crate::gateway::client_setup::{ChildEnv, CliConfig, TfrcFile, TokenKind, TokenSource};
+use crate::gateway::client_setup::{ChildEnv, CliConfig, ClientTokenKind, ClientTokenSource, TfrcFile};
 use crate::gateway::local_token::LocalTokenManager;
 use crate::gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
 use crate::health::HealthHandle;
@@ -101,17 +101,17 @@ impl BuiltGateway {
         let gateway = Gateway::build(options.proxy.clone(), parts).context("the gateway cannot call the platform")?;
         let sockets = bind(&options.endpoints, running, inherited)?;
         let content = |token_kind| match token_kind {
-            TokenKind::PlatformToken => anyhow::Ok(TokenSource::Platform(platform.clone())),
-            TokenKind::LocalToken => {
+            ClientTokenKind::PlatformToken => anyhow::Ok(ClientTokenSource::Platform(platform.clone())),
+            ClientTokenKind::LocalToken => {
                 let address = sockets.iter().find_map(Listener::tcp_address);
-                Ok(TokenSource::Local(accepted.clone(), format!("http://{}", address.context(NO_TCP_SOCKET)?)))
+                Ok(ClientTokenSource::Local(accepted.clone(), format!("http://{}", address.context(NO_TCP_SOCKET)?)))
             }
         };
         let child = match options.process_token.zip(options.process_files.as_ref()) {
             None => None,
             Some((token_kind, reads)) => {
                 let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
-                let folder = options.local_token.file.parent().filter(|_| token_kind == TokenKind::LocalToken);
+                let folder = options.local_token.file.parent().filter(|_| token_kind == ClientTokenKind::LocalToken);
                 let terraform = folder.map(|folder| CliConfig::new(folder.to_owned(), reads.clone()));
                 let clock = shared.clock.clone();
                 Some(ChildEnv::new(content(token_kind)?, options.host.clone(), platform, terraform, clock))

@@ -116,7 +116,7 @@ impl LoggedIn {
     /// The server's error.
     pub(crate) async fn try_revoke(&self) -> Result<&'static str, CallError> {
         if !self.created_token {
-            return Ok("the token is another's, and lives on");
+            return Ok("the token was not created by this login and stays valid");
         }
         self.upstream.revoke_self(&self.token.secret, self.namespace.as_deref()).await?;
         Ok("the token is revoked")

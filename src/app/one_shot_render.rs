@@ -114,7 +114,7 @@ impl OneShotReader {
             }
             Err(error) => {
                 let gone = matches!(error, CallError::Status { status: 404, .. });
-                let what = if gone { "is not there" } else { "cannot be had" };
+                let what = if gone { "does not exist" } else { "is not available" };
                 Ok(Resolved::Absent(format!("the secret {} {what}: {error}", request.path).into()))
             }
         }

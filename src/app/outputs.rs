@@ -48,7 +48,7 @@ pub(super) struct BuiltSink {
 
 /// Signals to and from a running sink.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SinkOrders {
+pub(super) struct SinkControl {
     /// Cancelled to stop it.
     pub(super) stop: CancellationToken,
     /// Cancelled before `stop` if the token is revoked, so that the file is cleared first.
@@ -86,7 +86,7 @@ impl BuiltSink {
 
     /// Writes the file until it is stopped. Starts after the sinks that it replaces, which may write the same file, have
     /// ended.
-    pub(super) async fn run(self, orders: SinkOrders, follows: Vec<CancellationToken>) -> anyhow::Result<()> {
+    pub(super) async fn run(self, orders: SinkControl, follows: Vec<CancellationToken>) -> anyhow::Result<()> {
         let _done = orders.done.drop_guard();
         for other in follows {
             other.cancelled().await;

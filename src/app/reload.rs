@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
-use super::outputs::{BoundListener, BuiltSink, ListenerInputs, SinkOrders, public_key_fingerprint};
-use super::session::{FileFingerprint, Predecessor, Session, SessionInputs, SessionOrders, SessionRefs, Shared};
+use super::outputs::{BoundListener, BuiltSink, ListenerInputs, SinkControl, public_key_fingerprint};
+use super::session::{FileFingerprint, Predecessor, Session, SessionControl, SessionInputs, SessionRefs, Shared};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
 use crate::agent::token::SessionHandle;
@@ -52,7 +52,7 @@ impl<R> Default for RunningGroup<R> {
 pub(super) struct RunningSink {
     options: config::Sink,
     public_key: Option<FileFingerprint>,
-    orders: SinkOrders,
+    orders: SinkControl,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct RunningSession {
     inputs: SessionInputs,
     source: SessionHandle,
     lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
-    orders: SessionOrders,
+    orders: SessionControl,
 }
 
 #[derive(Debug)]
@@ -295,7 +295,7 @@ impl RunningAgent {
 
     fn start_session(&mut self, session: Session, predecessor: Option<Predecessor>) {
         let stop = self.sessions.tasks.stop_token().child_token();
-        let orders = SessionOrders { stop, ..SessionOrders::default() };
+        let orders = SessionControl { stop, ..SessionControl::default() };
         let name = session.name().to_owned();
         let (inputs, source) = (session.inputs.clone(), session.source.clone());
         let running = RunningSession { inputs, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
@@ -306,7 +306,7 @@ impl RunningAgent {
     /// `stopping` has the sinks that stop: a file has one writer at a time.
     fn start_sink(&mut self, sink: BuiltSink, stopping: Vec<CancellationToken>) {
         let stop = self.sinks.tasks.stop_token().child_token();
-        let orders = SinkOrders { stop, ..SinkOrders::default() };
+        let orders = SinkControl { stop, ..SinkControl::default() };
         let name = sink.name().to_owned();
         let running =
             RunningSink { options: sink.options.clone(), public_key: sink.public_key, orders: orders.clone() };

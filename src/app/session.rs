@@ -114,7 +114,7 @@ impl SessionInputs {
 
 /// Signals to and from a running session.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SessionOrders {
+pub(super) struct SessionControl {
     /// Cancelled to stop it.
     pub(super) stop: CancellationToken,
     /// Cancelled by the session once it no longer serves the token; it may still revoke it.
@@ -123,7 +123,7 @@ pub(super) struct SessionOrders {
     pub(super) successor: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
 }
 
-impl SessionOrders {
+impl SessionControl {
     /// The token is handed over at the end, and nothing is revoked then. To be called before the session is stopped.
     pub(super) fn hand_over(&self) -> oneshot::Receiver<SessionShutdown> {
         let (sender, receiver) = oneshot::channel();
@@ -198,7 +198,7 @@ impl Session {
 
     /// Manages the token until it is stopped, then revokes it if configured; outputs have released it by then. Starts after
     /// the session that it replaces, which has the same state file, has ended.
-    pub(super) async fn run(mut self, orders: SessionOrders, follows: Option<Predecessor>) -> anyhow::Result<()> {
+    pub(super) async fn run(mut self, orders: SessionControl, follows: Option<Predecessor>) -> anyhow::Result<()> {
         let ended = orders.ended.clone().drop_guard();
         if let Some(Predecessor { ended, token }) = follows {
             ended.cancelled().await;

@@ -78,5 +78,4 @@ async fn changed(silence: &mut Option<watch::Receiver<bool>>) -> bool {
 
 const ENDED: &str = "the spawner has ended, and its programs with it; callers that are known by their executables are refused; restart keyward";
 
-const SILENT: &str = "the spawner does not answer within a second: callers that are known by their executables are refused; is the process stopped? \
-     Continue it, or restart keyward";
+const SILENT: &str = "the spawner does not respond: callers matched by executable are refused; continue the process (SIGCONT) or restart keyward";

@@ -12,7 +12,7 @@ use super::device_result::DeviceError;
 use super::device_task::Confirmations;
 use super::file;
 use super::options::{AuditOptions, AuditTarget, OnFailure};
-use super::queue::{QueuedRecord, RecordQueue, Share};
+use super::queue::{QueueShare, QueuedRecord, RecordQueue};
 use super::record::AuditRecord;
 use super::writer::AuditWriter;
 use crate::clock::Clock;
@@ -88,7 +88,7 @@ impl Auditor {
     /// Records a request that may go on only once its record is kept.
     pub fn admit(&self, record: AuditRecord) -> PendingRecord {
         let mut waiting = Vec::new();
-        self.push(record, Share::Whole, |device| {
+        self.push(record, QueueShare::Whole, |device| {
             device.0.is_closed.then(|| {
                 let (sender, kept) = oneshot::channel();
                 waiting.push(PendingConfirmation { device: device.clone(), kept });
@@ -103,18 +103,18 @@ impl Auditor {
 
     /// Records a refusal. It leaves room in the queue for requests that were admitted.
     pub(crate) fn record_refusal(&self, record: AuditRecord) {
-        self.push(record, Share::Half, |_| None);
+        self.push(record, QueueShare::Half, |_| None);
     }
 
     /// Records the response to a request whose record was kept.
     pub(crate) fn record_response(&self, record: AuditRecord) {
-        self.push(record, Share::Whole, |_| None);
+        self.push(record, QueueShare::Whole, |_| None);
     }
 
     fn push(
         &self,
         record: AuditRecord,
-        share: Share,
+        share: QueueShare,
         mut confirm: impl FnMut(&DeviceHandle) -> Option<oneshot::Sender<bool>>,
     ) {
         let at = SystemTime::now();

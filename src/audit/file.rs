@@ -26,7 +26,7 @@ pub(super) struct AuditFile {
     /// Bytes that are in the file.
     length: u64,
     /// Another file may stand at the path.
-    looks_again: bool,
+    recheck_path: bool,
     /// An incomplete line follows the whole ones.
     is_torn: bool,
     /// The disk was full: a short line may still fit where the next one does not.
@@ -35,7 +35,7 @@ pub(super) struct AuditFile {
 
 impl AuditFile {
     pub(super) const fn new(options: AuditFileOptions) -> Self {
-        Self { options, file: None, length: 0, looks_again: false, is_torn: false, was_full: false }
+        Self { options, file: None, length: 0, recheck_path: false, is_torn: false, was_full: false }
     }
 
     /// Opens the file and reads where its chain ends. A file whose end does not fit the key is moved away.
@@ -60,7 +60,7 @@ impl AuditFile {
         let is_replaced = match &self.file {
             None => true,
             // A rotation of a file that somebody has moved away would fail, after it has moved the older ones.
-            Some(file) if std::mem::take(&mut self.looks_again) || is_full => !self.is_at_path(file),
+            Some(file) if std::mem::take(&mut self.recheck_path) || is_full => !self.is_at_path(file),
             Some(file) => file.metadata().is_ok_and(|metadata| metadata.nlink() == 0),
         };
         if is_replaced {
@@ -125,7 +125,7 @@ impl AuditFile {
     }
 
     pub(super) const fn reopen(&mut self) {
-        self.looks_again = true;
+        self.recheck_path = true;
     }
 
     fn is_at_path(&self, file: &File) -> bool {

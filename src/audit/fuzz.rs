@@ -1,6 +1,6 @@
 //! Entry point of the fuzz target `audit`.
 
-use super::{AuditKey, DisplayedRecord, Place, Verifier, VerifyReport, read_lines};
+use super::{AuditKey, DisplayedRecord, LinePosition, Verifier, VerifyReport, read_lines};
 use crate::secret_string::SecretString;
 
 /// Verifies bytes as the lines of an audit with the key of the seeds. Returns the report, and each record as text.
@@ -11,7 +11,7 @@ pub fn verify(bytes: &[u8]) -> (VerifyReport, Vec<String>) {
     // Reading from memory cannot fail.
     let _ = read_lines(&mut &*bytes, |line| {
         number += 1;
-        verifier.verify_line(&Place { file: "seed".into(), line: number }, line);
+        verifier.verify_line(&LinePosition { file: "seed".into(), line: number }, line);
         shown.extend(DisplayedRecord::parse(line).map(|record| record.format()));
     });
     (verifier.finish(), shown)

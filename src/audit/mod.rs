@@ -39,7 +39,7 @@ pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure}
 pub(crate) use read::{DisplayedRecord, LineSplitter, list_files, read_lines};
 pub use record::{AuditRecord, RecordKind, RequestState};
 pub use request::AuditedRequest;
-pub use verify::{Finding, FindingKind, Note, Place, Verifier, VerifyReport};
+pub use verify::{AuditFinding, AuditFindingKind, LinePosition, Verifier, VerifyNote, VerifyReport};
 
 #[cfg(test)]
 mod tests {

@@ -30,17 +30,17 @@ struct State {
     stop: bool,
     /// A request waits for one of the records, or they fill a batch.
     is_urgent: bool,
-    wait: Wait,
+    wait: WakeCondition,
 }
 
 /// Event that the thread waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Wait {
+enum WakeCondition {
     /// The thread is busy.
     #[default]
     Nothing,
     /// The first record.
-    Work,
+    QueuedWork,
     /// Something that must not wait until the records are due.
     UrgentWork,
 }
@@ -56,7 +56,7 @@ pub(super) struct QueuedRecord {
 
 /// Weight of a record: those that a caller can cause without being admitted leave room for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Share {
+pub(super) enum QueueShare {
     /// May fill the queue.
     Whole,
     /// May fill half of it.
@@ -65,7 +65,7 @@ pub(super) enum Share {
 
 /// Work for the device.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct QueuedWork {
     pub(super) records: Vec<QueuedRecord>,
     pub(super) lost: u64,
     pub(super) reopen: bool,
@@ -78,9 +78,9 @@ impl RecordQueue {
     }
 
     /// Queues a record. Returns false if the queue is full, and counts the record as lost.
-    pub(super) fn push(&self, record: QueuedRecord, share: Share) -> bool {
+    pub(super) fn push(&self, record: QueuedRecord, share: QueueShare) -> bool {
         let mut state = self.state();
-        let limit = if share == Share::Whole { CAPACITY } else { CAPACITY / 2 };
+        let limit = if share == QueueShare::Whole { CAPACITY } else { CAPACITY / 2 };
         let fits = state.records.len() < limit && !state.stop;
         if fits {
             state.records.push_back(record);
@@ -125,20 +125,20 @@ impl RecordQueue {
 
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         let wakes = match state.wait {
-            Wait::Nothing => false,
-            Wait::Work => true,
-            Wait::UrgentWork => state.is_due(),
+            WakeCondition::Nothing => false,
+            WakeCondition::QueuedWork => true,
+            WakeCondition::UrgentWork => state.is_due(),
         };
         if wakes {
             // Notify once: each further call would be a useless system call until the thread runs.
-            state.wait = Wait::Nothing;
+            state.wait = WakeCondition::Nothing;
             drop(state);
             self.0.changed.notify_one();
         }
     }
 
     /// Waits for work, at most until `timeout`. Collects records without a waiter for a moment, to write several at once.
-    pub(super) fn take(&self, timeout: Option<Duration>) -> Work {
+    pub(super) fn take(&self, timeout: Option<Duration>) -> QueuedWork {
         let end = timeout.map(|timeout| Instant::now() + timeout);
         let mut collected = Instant::now() + COLLECTING;
         let mut state = self.state();
@@ -149,9 +149,9 @@ impl RecordQueue {
                 break;
             }
             let until = is_collecting.then_some(collected).into_iter().chain(end).min();
-            state.wait = if is_collecting { Wait::UrgentWork } else { Wait::Work };
+            state.wait = if is_collecting { WakeCondition::UrgentWork } else { WakeCondition::QueuedWork };
             state = self.wait(state, until.map(|until| until - now));
-            state.wait = Wait::Nothing;
+            state.wait = WakeCondition::Nothing;
             if !is_collecting {
                 collected = Instant::now() + COLLECTING;
             }
@@ -160,7 +160,7 @@ impl RecordQueue {
         let records = state.records.drain(..count).collect();
         // Those that remain were too many for one batch.
         state.is_urgent = !state.records.is_empty();
-        Work {
+        QueuedWork {
             records,
             lost: std::mem::take(&mut state.lost),
             reopen: std::mem::take(&mut state.reopen),
@@ -206,12 +206,12 @@ mod tests {
     fn a_full_queue_loses_records_and_counts_them_and_refusals_leave_half_of_it() {
         let queue = RecordQueue::default();
         let push = |share, times: usize| (0..times).filter(|_| queue.push(queued(), share)).count();
-        assert_eq!(push(Share::Half, CAPACITY), CAPACITY / 2);
-        assert_eq!(push(Share::Whole, CAPACITY), CAPACITY / 2);
+        assert_eq!(push(QueueShare::Half, CAPACITY), CAPACITY / 2);
+        assert_eq!(push(QueueShare::Whole, CAPACITY), CAPACITY / 2);
         let work = queue.take(None);
         assert_eq!((work.records.len(), work.lost, work.stop), (BATCH, CAPACITY as u64, false));
         queue.stop();
-        assert_eq!(push(Share::Whole, 1), 0, "nothing is taken after the stop");
+        assert_eq!(push(QueueShare::Whole, 1), 0, "nothing is taken after the stop");
         let mut rest = 0;
         loop {
             let work = queue.take(None);
@@ -231,14 +231,14 @@ mod tests {
             change();
             queue.state().wait == wait
         };
-        let push = || assert!(queue.push(queued(), Share::Whole));
-        assert!(waits(Wait::UrgentWork, &|| queue.flush()), "nothing is queued");
-        assert!(!waits(Wait::Work, &push), "the first record begins the collection");
-        assert!(waits(Wait::UrgentWork, &push));
-        assert!(!waits(Wait::UrgentWork, &|| queue.flush()));
+        let push = || assert!(queue.push(queued(), QueueShare::Whole));
+        assert!(waits(WakeCondition::UrgentWork, &|| queue.flush()), "nothing is queued");
+        assert!(!waits(WakeCondition::QueuedWork, &push), "the first record begins the collection");
+        assert!(waits(WakeCondition::UrgentWork, &push));
+        assert!(!waits(WakeCondition::UrgentWork, &|| queue.flush()));
         assert_eq!(queue.take(None).records.len(), 2);
-        (1..BATCH).for_each(|_| assert!(waits(Wait::UrgentWork, &push)));
-        assert!(!waits(Wait::UrgentWork, &push));
+        (1..BATCH).for_each(|_| assert!(waits(WakeCondition::UrgentWork, &push)));
+        assert!(!waits(WakeCondition::UrgentWork, &push));
         assert_eq!(queue.take(None).records.len(), BATCH);
         push();
         assert_eq!(queue.take(None).records.len(), 1, "a collection ends");

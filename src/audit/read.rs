@@ -15,7 +15,7 @@ pub(crate) fn list_files(path: &Path) -> Vec<PathBuf> {
         name.push(format!(".{number}"));
         PathBuf::from(name)
     };
-    let mut older: Vec<_> = (1..=MOST_FILES).map(numbered).take_while(|path| path.exists()).collect();
+    let mut older: Vec<_> = (1..=MAX_FILES).map(numbered).take_while(|path| path.exists()).collect();
     older.reverse();
     older.push(path.to_owned());
     older
@@ -152,7 +152,7 @@ impl DisplayedRecord {
 }
 
 /// Most files that one audit may keep.
-const MOST_FILES: u32 = 1000;
+const MAX_FILES: u32 = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub use report::{Finding, FindingKind, Note, Place, VerifyReport};
+pub use report::{AuditFinding, AuditFindingKind, LinePosition, VerifyNote, VerifyReport};
 
 use super::checkpoint::Checkpoint;
 use super::key::{AuditKey, Mac};
@@ -29,7 +29,7 @@ pub struct Verifier<'a> {
     /// Type of the last record.
     last_kind: String,
     /// A line that cannot be read, and may turn out to be the end of a broken connection.
-    unreadable: Option<Finding>,
+    unreadable: Option<AuditFinding>,
     report: VerifyReport,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Verifies the next line, without its line end. Empty lines are skipped.
-    pub(crate) fn verify_line(&mut self, place: &Place, line: &[u8]) {
+    pub(crate) fn verify_line(&mut self, place: &LinePosition, line: &[u8]) {
         if line.is_empty() {
             return;
         }
@@ -81,7 +81,8 @@ impl<'a> Verifier<'a> {
             Ok(parsed) => self.verify_record(place, &parsed),
             Err(error) => {
                 self.flush_unreadable();
-                self.unreadable = Some(Finding { place: place.clone(), kind: FindingKind::Unreadable(error) });
+                self.unreadable =
+                    Some(AuditFinding { place: place.clone(), kind: AuditFindingKind::Unreadable(error) });
             }
         }
     }
@@ -93,7 +94,9 @@ impl<'a> Verifier<'a> {
         for CheckpointState { checkpoint, state, .. } in std::mem::take(&mut self.checkpoints) {
             match state {
                 CheckpointProgress::Same => self.report.checkpoints += 1,
-                CheckpointProgress::Before => self.report.notes.push(Note::OlderCheckpoint { seq: checkpoint.seq }),
+                CheckpointProgress::Before => {
+                    self.report.notes.push(VerifyNote::OlderCheckpoint { seq: checkpoint.seq });
+                }
                 CheckpointProgress::Differs => self.report.missing_checkpoints.push((checkpoint, None)),
                 CheckpointProgress::NotYet => {
                     let same = self.chain.as_deref() == Some(&checkpoint.chain);
@@ -106,7 +109,7 @@ impl<'a> Verifier<'a> {
         self.report
     }
 
-    fn verify_record(&mut self, place: &Place, line: &ParsedLine<'_>) {
+    fn verify_record(&mut self, place: &LinePosition, line: &ParsedLine<'_>) {
         let seq = line.fields.seq;
         let after = ChainPosition { next: seq.saturating_add(1), mac: line.mac };
         if let Some((chain, previous)) = line.header()
@@ -124,34 +127,34 @@ impl<'a> Verifier<'a> {
         }
         self.flush_unreadable();
         let kind = match self.last {
-            None => FindingKind::NoStart { seq },
-            Some(last) if seq > last.next => FindingKind::Missing { from: last.next, to: seq - 1 },
-            Some(last) if seq < last.next => FindingKind::OutOfPlace { seq },
-            Some(_) => FindingKind::Altered { seq },
+            None => AuditFindingKind::MissingHeader { seq },
+            Some(last) if seq > last.next => AuditFindingKind::Missing { from: last.next, to: seq - 1 },
+            Some(last) if seq < last.next => AuditFindingKind::OutOfOrder { seq },
+            Some(_) => AuditFindingKind::Altered { seq },
         };
-        self.report.findings.push(Finding { place: place.clone(), kind });
+        self.report.findings.push(AuditFinding { place: place.clone(), kind });
         self.last = Some(after);
         self.last_kind.clone_from(&line.fields.kind);
     }
 
     /// Verifies the place of a record at the beginning of a file or a connection, whose own MAC is right.
-    fn verify_header(&mut self, place: &Place, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
+    fn verify_header(&mut self, place: &LinePosition, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
         let seq = line.fields.seq;
         let is_same_chain = self.chain.as_deref() == Some(chain);
         let begins = ChainPosition { next: seq, mac: previous };
         let continues = is_same_chain && (self.last == Some(begins) || self.verified == Some(begins));
         if continues {
-            if let Some(Finding { place, .. }) = self.unreadable.take() {
-                self.report.notes.push(Note::Torn { place });
+            if let Some(AuditFinding { place, .. }) = self.unreadable.take() {
+                self.report.notes.push(VerifyNote::IncompleteLine { place });
             }
         } else if let (true, Some(last)) = (is_same_chain, self.last) {
             self.flush_unreadable();
             let kind = match seq {
-                seq if seq > last.next => FindingKind::Missing { from: last.next, to: seq - 1 },
-                seq if seq < last.next => FindingKind::OutOfPlace { seq },
-                seq => FindingKind::Altered { seq },
+                seq if seq > last.next => AuditFindingKind::Missing { from: last.next, to: seq - 1 },
+                seq if seq < last.next => AuditFindingKind::OutOfOrder { seq },
+                seq => AuditFindingKind::Altered { seq },
             };
-            self.report.findings.push(Finding { place: place.clone(), kind });
+            self.report.findings.push(AuditFinding { place: place.clone(), kind });
         } else {
             self.flush_unreadable();
             self.begin_chain(place, chain, seq);
@@ -162,8 +165,8 @@ impl<'a> Verifier<'a> {
             self.chain = Some(name);
         }
         match line.fields.previous.as_deref() {
-            Some("killed") => self.report.notes.push(Note::Killed { place: place.clone() }),
-            Some("unverified") => self.report.notes.push(Note::Unverified { place: place.clone() }),
+            Some("killed") => self.report.notes.push(VerifyNote::Killed { place: place.clone() }),
+            Some("unverified") => self.report.notes.push(VerifyNote::Unverified { place: place.clone() }),
             _ => {}
         }
         let own = self.checkpoints.iter_mut().filter(|it| it.checkpoint.chain == chain);
@@ -173,14 +176,14 @@ impl<'a> Verifier<'a> {
         .for_each(|it| it.state = CheckpointProgress::Before);
     }
 
-    fn begin_chain(&mut self, place: &Place, name: &str, seq: u64) {
+    fn begin_chain(&mut self, place: &LinePosition, name: &str, seq: u64) {
         if self.seen.contains(name) {
-            let kind = FindingKind::OutOfPlace { seq };
-            self.report.findings.push(Finding { place: place.clone(), kind });
+            let kind = AuditFindingKind::OutOfOrder { seq };
+            self.report.findings.push(AuditFinding { place: place.clone(), kind });
             return;
         }
         if let (Some(chain), Some(last)) = (&self.chain, self.last) {
-            let ended = Note::NewChain {
+            let ended = VerifyNote::NewChain {
                 place: place.clone(),
                 chain: Arc::clone(chain),
                 last: last.next.saturating_sub(1),
@@ -189,7 +192,7 @@ impl<'a> Verifier<'a> {
             self.report.notes.push(ended);
         }
         if seq > 0 {
-            self.report.notes.push(Note::Earlier { place: place.clone(), records: seq });
+            self.report.notes.push(VerifyNote::StartsAfterFirst { place: place.clone(), records: seq });
         }
     }
 

@@ -14,7 +14,7 @@ use super::device_task::Confirmations;
 use super::key::AuditKey;
 use super::line::{ChainPosition, LineWriter};
 use super::options::AuditOptions;
-use super::queue::{QueuedRecord, RecordQueue, Work};
+use super::queue::{QueuedRecord, QueuedWork, RecordQueue};
 use super::record::{ChainHeader, ChainRecord, PreviousEnd};
 use crate::clock::Clock;
 use crate::health::HealthHandle;
@@ -31,7 +31,7 @@ pub(super) struct AuditWriter {
     /// Position before a line that is incomplete on its connection.
     before_partial: Option<ChainPosition>,
     /// The start record, until it is written.
-    start: Start,
+    start: StartRecord,
     /// Records that were lost since one said so.
     lost: u64,
     /// A write has not reached the disk since.
@@ -47,7 +47,7 @@ pub(super) struct AuditWriter {
 
 /// Progress of the first record.
 #[derive(Debug)]
-enum Start {
+enum StartRecord {
     /// The end of the process before is not known yet.
     Unread,
     Unwritten {
@@ -70,7 +70,7 @@ impl AuditWriter {
             chain: random_name(),
             position: ChainPosition::default(),
             before_partial: None,
-            start: Start::Unread,
+            start: StartRecord::Unread,
             lost: 0,
             unsynced: None,
             is_write_failing: false,
@@ -86,7 +86,7 @@ impl AuditWriter {
         // The start record does not wait for the first request: it says when the process began to watch.
         self.write(Vec::new(), false);
         loop {
-            let Work { records, lost, reopen, stop } = queue.take(self.next_deadline());
+            let QueuedWork { records, lost, reopen, stop } = queue.take(self.next_deadline());
             self.count_lost(lost);
             if reopen {
                 self.device.reopen();
@@ -105,7 +105,7 @@ impl AuditWriter {
 
     /// Returns true if the device is tried without a request: one that waits for readiness may send none.
     fn retries(&self) -> bool {
-        self.report.is_failing() || !matches!(self.start, Start::Written)
+        self.report.is_failing() || !matches!(self.start, StartRecord::Written)
     }
 
     /// Time to the next sync, checkpoint or retry.
@@ -163,7 +163,7 @@ impl AuditWriter {
         self.before_partial = written.is_partial.then(|| batch.position_after(written.lines));
         if chained > 0 {
             self.position = batch.position_after(chained);
-            self.start = Start::Written;
+            self.start = StartRecord::Written;
             self.unsynced.get_or_insert_with(Instant::now);
             self.checkpoints.count(chained as u64);
         }
@@ -203,17 +203,17 @@ impl AuditWriter {
         let header = || ChainHeader { chain: Arc::clone(&self.chain).into(), prev: self.position.mac.hex() };
         let mut leading = Vec::new();
         match self.start {
-            Start::Unwritten { previous, torn_bytes } => leading.push(ChainRecord::Start {
+            StartRecord::Unwritten { previous, torn_bytes } => leading.push(ChainRecord::Start {
                 header: header(),
                 version: env!("CARGO_PKG_VERSION"),
                 pid: std::process::id(),
                 previous,
                 torn_bytes,
             }),
-            Start::Unread | Start::Written if prepared == WritePosition::New => {
+            StartRecord::Unread | StartRecord::Written if prepared == WritePosition::New => {
                 leading.push(ChainRecord::Continue { header: header() });
             }
-            Start::Unread | Start::Written => {}
+            StartRecord::Unread | StartRecord::Written => {}
         }
         if self.lost > 0 {
             leading.push(ChainRecord::Lost { records: self.lost });
@@ -223,11 +223,11 @@ impl AuditWriter {
 
     /// Reads the end of the previous process's file, once.
     fn resume(&mut self) -> Result<(), DeviceError> {
-        if !matches!(self.start, Start::Unread) {
+        if !matches!(self.start, StartRecord::Unread) {
             return Ok(());
         }
         let Device::File(file) = &mut self.device else {
-            self.start = Start::Unwritten { previous: PreviousEnd::None, torn_bytes: 0 };
+            self.start = StartRecord::Unwritten { previous: PreviousEnd::None, torn_bytes: 0 };
             return Ok(());
         };
         let ResumedChain { chain, previous, torn_bytes } = file.resume(self.lines.key())?;
@@ -241,7 +241,7 @@ impl AuditWriter {
                 "the end of the audit file does not fit the key; it was moved away, and a new chain begins"
             );
         }
-        self.start = Start::Unwritten { previous, torn_bytes };
+        self.start = StartRecord::Unwritten { previous, torn_bytes };
         Ok(())
     }
 

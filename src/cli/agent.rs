@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
-use super::{Exit, Format, say, say_code, say_error};
+use super::{Exit, Format, print_error, print_error_with_code, print_line};
 use crate::agent::local_api::SESSION_NEEDED;
 use crate::error_code::ErrorCode;
 use crate::http::client::TransportError;
@@ -30,7 +30,7 @@ pub(super) struct Token {
     format: Format,
 }
 
-/// Have the running agent log in once more, now.
+/// Make the running agent log in now.
 #[derive(Debug, Args)]
 pub(super) struct Retry {
     /// Session to use; required if there are several
@@ -47,7 +47,7 @@ impl Token {
         };
         let deadline = Deadline::after(self.wait.unwrap_or_default());
         let response = loop {
-            let wait = deadline.at_most(LONGEST_WAIT);
+            let wait = deadline.at_most(MAX_WAIT);
             let text = format!("{}ms", wait.as_millis());
             let query = [("session", self.session.as_deref()), ("wait", (!wait.is_zero()).then_some(text.as_str()))];
             let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
@@ -60,7 +60,7 @@ impl Token {
             }
         };
         if let Some(names) = sessions_to_choose(&response) {
-            say_code(ErrorCode::UnknownSession, &format!("--session is needed: the agent serves {names}"));
+            print_error_with_code(ErrorCode::UnknownSession, &format!("--session is needed: the agent serves {names}"));
             return Ok(Exit::Failed);
         }
         let response = match agent.expect(response) {
@@ -68,8 +68,8 @@ impl Token {
             Err(exit) => return Ok(exit),
         };
         match self.format {
-            Format::Json => say(&serde_json::to_string_pretty(&response)?),
-            Format::Text => say(response["token"].as_str().context("the agent's answer holds no token")?),
+            Format::Json => print_line(&serde_json::to_string_pretty(&response)?),
+            Format::Text => print_line(response["token"].as_str().context("the agent's answer holds no token")?),
         }
         Ok(Exit::Ok)
     }
@@ -86,16 +86,16 @@ impl Retry {
         if let Ok((StatusCode::SERVICE_UNAVAILABLE, body)) = &response
             && let Some(reason) = body["reason"].as_str()
         {
-            say_error(reason);
+            print_error(reason);
         }
         if let Some(names) = sessions_to_choose(&response) {
             let line = format!("SESSION is needed, as in `keyward retry NAME`: the agent serves {names}");
-            say_code(ErrorCode::UnknownSession, &line);
+            print_error_with_code(ErrorCode::UnknownSession, &line);
             return Exit::Failed;
         }
         match agent.expect(response) {
             Ok(_) => {
-                say("there is a token");
+                print_line("there is a token");
                 Exit::Ok
             }
             Err(exit) => exit,
@@ -114,6 +114,6 @@ fn sessions_to_choose(response: &Result<(StatusCode, Value), TransportError>) ->
 const RETRY_TIME: Duration = Duration::from_secs(35);
 
 /// Maximum wait that the agent allows per request.
-const LONGEST_WAIT: Duration = Duration::from_mins(5);
+const MAX_WAIT: Duration = Duration::from_mins(5);
 /// Pause between requests for a token that does not exist yet.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 use url::Url;
 
-use super::{ConfigFiles, Exit, say_code, say_error, say_warning};
+use super::{ConfigFiles, Exit, print_error, print_error_with_code, print_warning};
 use crate::app::doctor::AgentContact;
 use crate::config::{self, Environment, Listener, LoadOutcome, Purpose, Serves};
 use crate::error_code::ErrorCode;
@@ -54,7 +54,7 @@ pub(super) enum RequiredListener {
 }
 
 /// Reason for which a request has no usable answer.
-pub(super) struct Unanswered {
+pub(super) struct AgentError {
     /// Exit code of the command.
     pub(super) exit: Exit,
     /// Error with its code.
@@ -102,7 +102,7 @@ impl AgentClient {
             Ok(Self { client, key, socket, runtime })
         });
         built.map_err(|error| {
-            say_error(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             Exit::Failed
         })
     }
@@ -145,13 +145,13 @@ impl AgentClient {
     /// Returns the response if it is a success; prints an error otherwise.
     pub(super) fn expect(&self, response: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
         self.explain(response).map_err(|unanswered| {
-            say_error(&unanswered.line);
+            print_error(&unanswered.line);
             unanswered.exit
         })
     }
 
     /// Returns the body of a successful answer; else why there is none.
-    pub(super) fn explain(&self, response: Result<(StatusCode, Value), TransportError>) -> Result<Value, Unanswered> {
+    pub(super) fn explain(&self, response: Result<(StatusCode, Value), TransportError>) -> Result<Value, AgentError> {
         match response {
             Ok((status, body)) if status.is_success() => Ok(body),
             Ok((status, body)) => {
@@ -164,15 +164,15 @@ impl AgentClient {
                     _ => (Exit::Failed, None),
                 };
                 let line = ErrorCode::tag(code, &format!("the agent answers {status}: {}", errors.join("; ")));
-                Err(Unanswered { exit, line })
+                Err(AgentError { exit, line })
             }
             Err(error) => {
                 if let Some(refusal) = self.refusal() {
                     let line = ErrorCode::tag(Some(ErrorCode::AgentSocketDenied), &refusal);
-                    return Err(Unanswered { exit: Exit::Denied, line });
+                    return Err(AgentError { exit: Exit::Denied, line });
                 }
                 let line = ErrorCode::tag(Some(ErrorCode::AgentNotRunning), &format!("no agent answers: {error}"));
-                Err(Unanswered { exit: Exit::NotRunning, line })
+                Err(AgentError { exit: Exit::NotRunning, line })
             }
         }
     }
@@ -190,7 +190,7 @@ impl AgentAddress {
         match (&self.address, variable) {
             (Some(address), _) => Ok(Some(address.clone())),
             (None, Some(text)) => parse_address(text).map(Some).map_err(|why| {
-                say_error(&format!("{ADDRESS_VARIABLE} is {text:?}: {why}"));
+                print_error(&format!("{ADDRESS_VARIABLE} is {text:?}: {why}"));
                 Exit::Failed
             }),
             (None, None) => Ok(None),
@@ -203,7 +203,7 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
     let found = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
     if outcome.config.is_some() {
         return found.ok_or_else(|| {
-            say_code(
+            print_error_with_code(
                 ErrorCode::NoListener,
                 "the configuration has no listener for this command; write --address /PATH, or add [listener.local]",
             );
@@ -220,7 +220,7 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
         ServerAddress::Unix(path) => format!("unix://{}", path.display()),
         ServerAddress::Url(url) => url.to_string(),
     };
-    say_warning(&format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same"));
+    print_warning(&format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same"));
     Ok((address, listener))
 }
 
@@ -264,7 +264,7 @@ impl ProxyEndpoint {
                 "the configuration has no API proxy for session {session}, through which the running agent could be asked; \
                  add [listener.NAME] with kind = \"api_proxy\""
             );
-            say_code(ErrorCode::NoListener, &line);
+            print_error_with_code(ErrorCode::NoListener, &line);
             return Err(Exit::Failed);
         };
         Ok(Self { address, key: key(listener, outcome)? })
@@ -299,7 +299,7 @@ fn key(listener: &Listener, outcome: &LoadOutcome) -> Result<Option<SecretString
     }
     let place = format!("listener.{}.key_file", listener.name);
     for note in outcome.notes.iter().filter(|note| note.key == place) {
-        say_error(&note.to_string());
+        print_error(&note.to_string());
     }
     Err(Exit::Failed)
 }

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 
 use super::output::{json, table};
-use super::{Exit, Format, note, say, say_error};
+use super::{Exit, Format, print_error, print_line, print_note};
 use crate::gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
 
 /// Search the history of the API of HCP Terraform and Terraform Enterprise.
@@ -86,17 +86,17 @@ impl Changes {
 impl Filters {
     fn list(self, changelog: &Changelog, format: Format) -> anyhow::Result<Exit> {
         let filter = self.filter(changelog)?;
-        filter.remark().into_iter().for_each(note);
+        filter.remark().into_iter().for_each(print_note);
         let rows: Vec<&ChangelogRow> = changelog.find(&filter).collect();
         match format {
             Format::Json => json(&rows),
-            Format::Text if rows.is_empty() => note("no row of the history fits"),
+            Format::Text if rows.is_empty() => print_note("no row of the history fits"),
             Format::Text => {
                 table(["Date", "Kind", "Resource", "Text"], rows.iter().copied().map(line));
                 let changes = rows.iter().flat_map(|row| &row.changes).filter(|change| filter.matches_change(change));
                 for change in changes {
                     if let Some(advice) = &change.gateway.advice {
-                        say(&format!("do this: {advice} ({})", change.id));
+                        print_line(&format!("do this: {advice} ({})", change.id));
                     }
                 }
             }
@@ -148,7 +148,7 @@ fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
         let before = changelog.rows().iter().map(|row| row.date).find(|it| *it < date);
         let after = changelog.rows().iter().rev().map(|row| row.date).find(|it| *it > date);
         let near = [before, after].into_iter().flatten().map(|date| date.to_string()).collect::<Vec<_>>().join(" and ");
-        say_error(&format!("no change has the date {date}; the nearest dates are {near}"));
+        print_error(&format!("no change has the date {date}; the nearest dates are {near}"));
         return Exit::Missing;
     }
     match format {
@@ -156,7 +156,7 @@ fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
         Format::Text => {
             for (index, row) in rows.into_iter().enumerate() {
                 if index > 0 {
-                    say("");
+                    print_line("");
                 }
                 show(row);
                 row.changes.iter().for_each(show_change);
@@ -174,7 +174,7 @@ fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<E
             changelog.rows_on(day.parse()?).flat_map(|row| &row.changes).map(|change| change.id.as_str()).collect();
         let known =
             if of_day.is_empty() { "that day has none".to_owned() } else { format!("there are {}", of_day.join(", ")) };
-        say_error(&format!("there is no change {id}; {known}"));
+        print_error(&format!("there is no change {id}; {known}"));
         return Ok(Exit::Missing);
     };
     match format {
@@ -188,37 +188,37 @@ fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<E
 }
 
 fn show(row: &ChangelogRow) {
-    say(&format!("{} (written {})", row.id, row.changelog.date));
+    print_line(&format!("{} (written {})", row.id, row.changelog.date));
     if row.has_content() {
-        say(&format!("  {}", row.changelog.text));
+        print_line(&format!("  {}", row.changelog.text));
     } else {
-        say("  entry body: not shown");
+        print_line("  entry body: not shown");
     }
     documentation(&row.documentation, "  ");
 }
 
 fn show_change(change: &Change) {
     let Change { id, kind, resource, names, changelog, gateway, .. } = change;
-    say(&format!("  {id}: {kind}, {resource}: {}", names.join(", ")));
+    print_line(&format!("  {id}: {kind}, {resource}: {}", names.join(", ")));
     let release = changelog.release.map(|release| format!(" from {release}")).unwrap_or_default();
-    say(&format!("    edition: {}{release}", changelog.edition));
+    print_line(&format!("    edition: {}{release}", changelog.edition));
     for endpoint in &changelog.endpoints {
-        say(&format!("    endpoint: {}", endpoint.as_str()));
+        print_line(&format!("    endpoint: {}", endpoint.as_str()));
     }
     for endpoint in changelog.replacement.iter().map(Endpoint::as_str) {
-        say(&format!("    replaced by: {endpoint}"));
+        print_line(&format!("    replaced by: {endpoint}"));
     }
     documentation(&change.documentation, "    ");
     if let Some(advice) = &gateway.advice {
-        say(&format!("    do this: {advice}"));
+        print_line(&format!("    do this: {advice}"));
     }
     let note = gateway.note.as_deref().map(|note| format!(". {note}")).unwrap_or_default();
-    say(&format!("    gateway: {}{note}", gateway.action));
+    print_line(&format!("    gateway: {}{note}", gateway.action));
 }
 
 /// Prints the additions from public documentation, each line marked as such.
 fn documentation(documentation: &Documentation, margin: &str) {
-    let tell = |what: &str, text: &str| say(&format!("{margin}documentation: {what}{text}"));
+    let tell = |what: &str, text: &str| print_line(&format!("{margin}documentation: {what}{text}"));
     for endpoint in &documentation.endpoints {
         tell("", endpoint.as_str());
     }

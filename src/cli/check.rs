@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::{ConfigFiles, Exit, Format, emulated, say};
+use super::{ConfigFiles, Exit, Format, emulated, print_line};
 use crate::app::check_result::{CheckResult, CheckStatus, Progress};
 #[cfg(feature = "gateway")]
 use crate::app::probes::check_gateway;
@@ -20,8 +20,7 @@ pub(super) struct Check {
     paths: Vec<PathBuf>,
     #[command(flatten)]
     files: ConfigFiles,
-    /// Try DNS, TLS, the identity source, and a login that is revoked at once; for a gateway, its platform and the owner of its
-    /// token
+    /// Test DNS, TLS, the identity source and a login (revoked afterwards); for a gateway, the platform and the owner of its token
     #[arg(long)]
     online: bool,
     /// Require the files, users and variables of this machine, as `run` and a reload do
@@ -49,18 +48,18 @@ impl Check {
                 let mut report = serde_json::to_value(outcome.report())?;
                 report["online"] = steps.iter().map(online_step).collect();
                 report["ok"] = (outcome.config.is_some() && steps.iter().all(CheckResult::is_ok)).into();
-                say(&serde_json::to_string_pretty(&report)?);
+                print_line(&serde_json::to_string_pretty(&report)?);
             }
             Format::Text => {
                 for (kind, diagnostics) in
                     [("error", &outcome.errors), ("warning", &outcome.warnings), ("note", &outcome.notes)]
                 {
                     for diagnostic in diagnostics.iter().filter(|_| !(self.quiet && kind == "note")) {
-                        say(&format!("{diagnostic} ({kind})"));
+                        print_line(&format!("{diagnostic} ({kind})"));
                     }
                 }
                 if let Some(description) = outcome.description().filter(|_| !self.quiet) {
-                    say(description.to_string().trim_end());
+                    print_line(description.to_string().trim_end());
                 }
                 for step in steps.iter().filter(|step| !self.quiet || step.status > CheckStatus::Skipped) {
                     let outcome = match step.status {
@@ -68,7 +67,7 @@ impl Check {
                         CheckStatus::Warning => "warning",
                         CheckStatus::Failed => "FAILED",
                     };
-                    say(&format!("{}: {} {outcome}: {}", step.subject(), step.step, step.tagged()));
+                    print_line(&format!("{}: {} {outcome}: {}", step.subject(), step.step, step.describe()));
                 }
             }
         }
@@ -82,7 +81,7 @@ impl Check {
 
 /// A step in the JSON of `check`.
 fn online_step(step: &CheckResult) -> serde_json::Value {
-    let mut value = json!({ "part": step.part, "step": step.step, "ok": step.is_ok(), "found": step.tagged() });
+    let mut value = json!({ "part": step.part, "step": step.step, "ok": step.is_ok(), "found": step.describe() });
     if let Some(session) = &step.name {
         value["session"] = session.as_str().into();
     }

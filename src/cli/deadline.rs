@@ -1,6 +1,8 @@
 //! End of a time-out from the command line.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// End of a time-out; one that no clock can hold never ends.
 pub(super) struct Deadline(Option<Instant>);

@@ -10,8 +10,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::agent_client::find_contact;
-use super::output::harmless;
-use super::{ConfigFiles, Exit, Format, emulated, print, say};
+use super::output::strip_control_chars;
+use super::{ConfigFiles, Exit, Format, emulated, print, print_line};
 use crate::app::check_result::{CheckResult, CheckStatus, Progress};
 use crate::app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
 use crate::config::Environment;
@@ -22,7 +22,7 @@ use crate::error_code::ErrorCode;
 pub(super) struct Doctor {
     #[command(flatten)]
     files: ConfigFiles,
-    /// Judge file rights for this user, by name or id [default: `User=` of the unit for root, else the current user]
+    /// Check file rights for this user, by name or id [default: `User=` of the unit if run as root, else the current user]
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
     /// Name of the service's unit, or path of its file; its drop-ins are read too
@@ -90,14 +90,14 @@ impl Doctor {
                 if let Some((path, contents)) = &bundle {
                     value["bundle"] = json!({ "file": path, "contents": contents });
                 }
-                say(&serde_json::to_string_pretty(&value)?);
+                print_line(&serde_json::to_string_pretty(&value)?);
             }
             Format::Text => {
                 print(report.as_bytes());
                 if let Some((path, contents)) = &bundle {
-                    say(&format!("\nbundle {} (mode 0600):", path.display()));
+                    print_line(&format!("\nbundle {} (mode 0600):", path.display()));
                     for entry in contents {
-                        say(&format!("  {:>8}  {}", entry.bytes, entry.name));
+                        print_line(&format!("  {:>8}  {}", entry.bytes, entry.name));
                     }
                 }
             }
@@ -130,11 +130,14 @@ fn format_report(diagnosis: &Diagnosis, seconds: f32) -> String {
             CheckStatus::Failed => "FAILED",
         };
         let line = ErrorCode::tag(result.code, &format!("{}: {}: {}", result.subject(), result.step, result.found));
-        let _ = writeln!(text, "{word:8}{}", harmless(&line).replace(['\n', '\t'], " "));
+        let _ = writeln!(text, "{word:8}{}", strip_control_chars(&line).replace(['\n', '\t'], " "));
         if let Some(fix) = &result.fix {
             // A further line is a line of a unit's file.
-            let _ =
-                writeln!(text, "        fix: {}", harmless(fix).replace('\t', " ").replace('\n', "\n             "));
+            let _ = writeln!(
+                text,
+                "        fix: {}",
+                strip_control_chars(fix).replace('\t', " ").replace('\n', "\n             ")
+            );
         }
     }
     let count = |status| diagnosis.results.iter().filter(|result| result.status == status).count();
@@ -157,7 +160,7 @@ fn progress() -> Progress {
     let count = std::sync::atomic::AtomicUsize::new(0);
     Progress::new(move |step| {
         let count = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        let step: String = harmless(step).chars().take(60).collect();
+        let step: String = strip_control_chars(step).chars().take(60).collect();
         write_progress(&format!("\r\x1b[K{count} checks; {step}"));
     })
 }

@@ -20,10 +20,10 @@ pub(super) fn load(files: &[PathBuf], purpose: Purpose) -> anyhow::Result<LoadOu
 #[cfg_attr(not(feature = "dev"), expect(clippy::unnecessary_wraps, reason = "a build with dev has errors here"))]
 pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Purpose) -> anyhow::Result<LoadOutcome> {
     #[cfg(feature = "dev")]
-    if let Some(places) = crate::app::dev::attached(files, environment)? {
-        let mut outcome = config::load(files, &places.environment(), purpose);
+    if let Some(endpoints) = crate::app::dev::attached(files, environment)? {
+        let mut outcome = config::load(files, &endpoints.environment(), purpose);
         if let Some(config) = &mut outcome.config {
-            places.move_endpoints(config)?;
+            endpoints.move_endpoints(config)?;
         }
         return Ok(outcome);
     }

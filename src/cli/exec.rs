@@ -8,7 +8,7 @@ use clap::Args;
 use super::agent_client::ProxyEndpoint;
 use super::missing_values::require_values;
 use super::template::refused;
-use super::{ConfigFiles, Exit, say_error};
+use super::{ConfigFiles, Exit, print_error};
 use crate::app::one_shot_render::OneShotReader;
 use crate::command::{CommandSpec, EnvVars};
 use crate::config::{self, Config, Environment, LoadOutcome, Purpose};
@@ -16,7 +16,7 @@ use crate::config::{self, Config, Environment, LoadOutcome, Purpose};
 use crate::gateway::client_setup::UserConfigFiles;
 use crate::secret_string::SecretString;
 
-/// Run a program with the rendered `[env_template.NAME]`, and with the variables that lead its clients to the gateway.
+/// Run a program with environment templates, and with the variables that point its clients at the gateway.
 #[derive(Debug, Args)]
 pub(super) struct Exec {
     #[command(flatten)]
@@ -37,12 +37,12 @@ impl Exec {
         let outcome = config::load(&self.files.config, &environment, Purpose::Check);
         let Some(config) = &outcome.config else {
             for error in &outcome.errors {
-                say_error(&error.to_string());
+                print_error(&error.to_string());
             }
             return Ok(Exit::ConfigInvalid);
         };
         if config.env_templates.is_empty() && !has_gateway_variables(config) {
-            say_error(
+            print_error(
                 "the configuration has no [env_template.NAME], and no [gateway] with process_token: there is no variable to run a \
                  program with",
             );
@@ -63,7 +63,7 @@ impl Exec {
         };
         let program = CommandSpec { command: self.command, variables };
         let error = program.exec();
-        say_error(&format!("{}: {error}", program.command[0]));
+        print_error(&format!("{}: {error}", program.command[0]));
         // The codes of a shell.
         Ok(Exit::OfProgram(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
     }
@@ -127,7 +127,7 @@ fn render(config: &Config, outcome: &LoadOutcome) -> anyhow::Result<Result<EnvVa
         })?;
         match rendered {
             Ok(text) if text.contains('\0') => {
-                say_error(&format!("{name}: a variable cannot hold a NUL"));
+                print_error(&format!("{name}: a variable cannot hold a NUL"));
                 return Ok(Err(Exit::Failed));
             }
             Ok(text) => variables.set(name, SecretString::from(text.as_str())),

@@ -22,7 +22,7 @@ pub(crate) enum Exit {
     /// The named object does not exist.
     Missing,
     /// The name or the id is in use.
-    Taken,
+    AlreadyExists,
     /// `migrate` has written a configuration that needs a review.
     ActionRequired,
     /// Something works but is about to fail.
@@ -47,7 +47,7 @@ impl Exit {
             Self::Denied => 6,
             Self::NotRunning => 7,
             Self::Missing => 8,
-            Self::Taken => 9,
+            Self::AlreadyExists => 9,
             Self::ActionRequired => 10,
             Self::AtRisk => 11,
             Self::TryLater => 75,

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::output::{json, table};
-use super::{Exit, Format, say};
+use super::{Exit, Format, print_line};
 use crate::error_code::{ErrorCode, Explanation};
 
 /// Explain an error code.
@@ -23,9 +23,9 @@ impl Explain {
         match (self.format, self.code, found.as_slice()) {
             (Format::Json, ..) => json(&found),
             (Format::Text, Some(_), [one]) => {
-                say(&format!("{}: {}", one.code, one.title));
-                say(&format!("cause:  {}", one.cause));
-                say(&format!("remedy: {}", one.remedy));
+                print_line(&format!("{}: {}", one.code, one.title));
+                print_line(&format!("cause:  {}", one.cause));
+                print_line(&format!("remedy: {}", one.remedy));
             }
             (Format::Text, ..) => {
                 table(["Code", "Error"], found.iter().map(|one| [one.code.to_string(), one.title.to_owned()]));

@@ -4,14 +4,14 @@ use clap::Args;
 use serde_json::json;
 
 use super::run::start_log;
-use super::{ConfigFiles, Exit, Format, LogChoice, emulated, say, say_code, say_error};
+use super::{ConfigFiles, Exit, Format, LogChoice, emulated, print_error, print_error_with_code, print_line};
 use crate::agent::login::LoginError;
 use crate::app::one_shot::{self, OneShotError};
 use crate::config::{Config, Log, Purpose, Session};
 use crate::error_code::ErrorCode;
 use crate::time_format::format_duration;
 
-/// Log in once and print what was got, without the secret.
+/// Log in once and print the token's properties, without its secret.
 #[derive(Debug, Args)]
 pub(super) struct LoginOnce {
     #[command(flatten)]
@@ -33,7 +33,7 @@ impl LoginOnce {
         let outcome = emulated::load(&self.files.config, Purpose::Run)?;
         let Some(config) = outcome.config else {
             for error in outcome.errors {
-                say_error(&error.to_string());
+                print_error(&error.to_string());
             }
             return Ok(Exit::ConfigInvalid);
         };
@@ -43,7 +43,7 @@ impl LoginOnce {
         let session = match choose(&config, self.session.as_deref()) {
             Ok(session) => session,
             Err(advice) => {
-                say_code(ErrorCode::UnknownSession, &advice);
+                print_error_with_code(ErrorCode::UnknownSession, &advice);
                 return Ok(Exit::Failed);
             }
         };
@@ -54,9 +54,9 @@ impl LoginOnce {
                 if !self.reveal {
                     // Nobody could use it.
                     match runtime.block_on(logged_in.revoke()) {
-                        Ok(told) if self.format == Format::Text => say(&format!("           {told}")),
+                        Ok(told) if self.format == Format::Text => print_line(&format!("           {told}")),
                         Ok(_) => {}
-                        Err(error) => say_error(&format!("the token is not revoked and lives to its end: {error}")),
+                        Err(error) => print_error(&format!("the token is not revoked and lives to its end: {error}")),
                     }
                 }
                 Ok(Exit::Ok)
@@ -64,7 +64,7 @@ impl LoginOnce {
             Err(error) => {
                 let (exit, code) = (exit(&error), error.code());
                 let line = format!("session {}: {:#}", session.name, anyhow::Error::from(error));
-                say_error(&ErrorCode::tag(code, &line));
+                print_error(&ErrorCode::tag(code, &line));
                 Ok(exit)
             }
         }
@@ -75,29 +75,31 @@ impl LoginOnce {
         let secret = self.reveal.then(|| token.secret.secret().expose_secret());
         let expires_in = (!token.lease.ttl.is_zero()).then(|| format_duration(token.lease.ttl));
         match self.format {
-            Format::Json => say(&json!({
-                "session": session.name,
-                "identity": logged_in.identity,
-                "accessor": token.accessor,
-                "policies": token.policies,
-                "renewable": token.lease.renewable,
-                "ttl_seconds": token.lease.ttl.as_secs(),
-                "token": secret,
-            })
-            .to_string()),
+            Format::Json => print_line(
+                &json!({
+                    "session": session.name,
+                    "identity": logged_in.identity,
+                    "accessor": token.accessor,
+                    "policies": token.policies,
+                    "renewable": token.lease.renewable,
+                    "ttl_seconds": token.lease.ttl.as_secs(),
+                    "token": secret,
+                })
+                .to_string(),
+            ),
             Format::Text => {
-                say(&format!("session    {}", session.name));
-                say(&format!("identity   {}", logged_in.identity));
+                print_line(&format!("session    {}", session.name));
+                print_line(&format!("identity   {}", logged_in.identity));
                 let policies = token.policies.join(", ");
-                say(&format!("policies   {}", if policies.is_empty() { "none" } else { &policies }));
-                say(&format!("ends in    {}", expires_in.as_deref().unwrap_or("never")));
-                say(&format!("renewable  {}", if token.lease.renewable { "yes" } else { "no" }));
+                print_line(&format!("policies   {}", if policies.is_empty() { "none" } else { &policies }));
+                print_line(&format!("ends in    {}", expires_in.as_deref().unwrap_or("never")));
+                print_line(&format!("renewable  {}", if token.lease.renewable { "yes" } else { "no" }));
                 if let Some(accessor) = &token.accessor {
-                    say(&format!("accessor   {accessor}"));
+                    print_line(&format!("accessor   {accessor}"));
                 }
                 match secret {
-                    Some(secret) => say(&format!("token      {secret}")),
-                    None => say("token      obtained; --reveal prints it, and keeps it alive"),
+                    Some(secret) => print_line(&format!("token      {secret}")),
+                    None => print_line("token      obtained; --reveal prints it, and keeps it alive"),
                 }
             }
         }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::setup_files::{self, Destination, Existing, SetupFile};
-use super::{Exit, print, say_error};
+use super::{Exit, print, print_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
 use crate::config::systemd::UnitNeeds;
@@ -17,7 +17,7 @@ use crate::count_format::format_count;
 use crate::hcl;
 use crate::os;
 
-/// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours.
+/// Convert a configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template to keyward's.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
     /// Configuration of Vault Agent or consul-template in HCL or JSON: files, folders of *.hcl and *.json files read in name order, or - for standard input
@@ -45,7 +45,7 @@ impl Migrate {
         let migrated = match migrate::migrate_all(&only, self.openbao) {
             Ok(migrated) => migrated,
             Err((number, error)) => {
-                say_error(&format!("{}: {error}", texts[number].0));
+                print_error(&format!("{}: {error}", texts[number].0));
                 return Ok(Exit::ConfigInvalid);
             }
         };
@@ -55,8 +55,8 @@ impl Migrate {
         let unit_files = unit_files.map(|needs| needs.map(|needs| setup_files::unit_files(&needs)));
         // Nothing is written before all is known to be free, so that the command can be repeated.
         if let Some(out) = self.out.iter().find(|out| out.symlink_metadata().is_ok()) {
-            say_error(&format!("{} exists already; name another file, or move it away", out.display()));
-            return Ok(Exit::Taken);
+            print_error(&format!("{} exists already; name another file, or move it away", out.display()));
+            return Ok(Exit::AlreadyExists);
         }
         if let (Some(folder), Some(Some(files))) = (&self.systemd_drop_in, &unit_files)
             && let Err(exit) = setup_files::require_free(files, &Destination::Folder(folder.clone()), ADVICE)
@@ -76,15 +76,15 @@ impl Migrate {
         let actions = report(&migrated, &names);
 
         for diagnostic in &outcome.errors {
-            print_line(&format!("{diagnostic} (error)"));
+            print_report_line(&format!("{diagnostic} (error)"));
         }
         for diagnostic in &outcome.warnings {
-            print_line(&format!("{diagnostic} (warning)"));
+            print_report_line(&format!("{diagnostic} (warning)"));
         }
         Ok(match () {
             () if !outcome.errors.is_empty() => Exit::ConfigInvalid,
             () if actions > 0 && !self.accept => {
-                print_line("take these actions, or run it again with --accept");
+                print_report_line("take these actions, or run it again with --accept");
                 Exit::ActionRequired
             }
             () => Exit::Ok,
@@ -101,9 +101,11 @@ fn write_config(out: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let group = if is_root { os::group_id("keyward")? } else { None };
     atomic_file::replace(out, text.as_bytes(), &Attributes { mode, owner: None, group })?;
     let shown = out.display();
-    print_line(&format!("wrote {shown}, mode {mode:04o}"));
+    print_report_line(&format!("wrote {shown}, mode {mode:04o}"));
     if group.is_none() || mode & 0o040 == 0 {
-        print_line(&format!("  then, on the machine: sudo chown root:keyward {shown} && sudo chmod 0640 {shown}"));
+        print_report_line(&format!(
+            "  then, on the machine: sudo chown root:keyward {shown} && sudo chmod 0640 {shown}"
+        ));
     }
     Ok(())
 }
@@ -125,16 +127,16 @@ fn mode_of(paths: &[PathBuf]) -> anyhow::Result<u32> {
 /// the configuration.
 fn write_unit_files(files: Option<&[SetupFile]>, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
     let Some(files) = files else {
-        print_line("no drop-in is written: the configuration has errors");
+        print_report_line("no drop-in is written: the configuration has errors");
         return Ok(Ok(()));
     };
     if files.is_empty() {
-        print_line("the packaged systemd unit needs no drop-in");
+        print_report_line("the packaged systemd unit needs no drop-in");
     }
     let destination = Destination::Folder(folder.to_owned());
-    let written = setup_files::write(files, &destination, Existing::Keep(ADVICE), print_line)?;
+    let written = setup_files::write(files, &destination, Existing::Keep(ADVICE), print_report_line)?;
     for file in files.iter().filter(|_| written.is_ok()) {
-        print_line(&format!("  its place on the machine: {}", file.path.display()));
+        print_report_line(&format!("  its place on the machine: {}", file.path.display()));
     }
     Ok(written)
 }
@@ -153,20 +155,20 @@ fn report(migrated: &Migrated, names: &[&str]) -> usize {
         if lines.is_empty() {
             continue;
         }
-        print_line(&format!("{title}:"));
+        print_report_line(&format!("{title}:"));
         for line in lines {
-            let words = if line.words.is_empty() { String::new() } else { format!(": {}", line.words) };
+            let words = if line.detail.is_empty() { String::new() } else { format!(": {}", line.detail) };
             let (name, at) = (names[line.file], line.at);
-            print_line(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
+            print_report_line(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
         }
     }
     let (actions, changed, dropped, unchanged) = (counts[0], counts[1], counts[2], counts[3]);
     let required = format_count(actions as u64, "action");
-    print_line(&format!("{required} required, {changed} changed, {dropped} dropped, {unchanged} kept"));
+    print_report_line(&format!("{required} required, {changed} changed, {dropped} dropped, {unchanged} kept"));
     actions
 }
 
-fn print_line(line: &str) {
+fn print_report_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

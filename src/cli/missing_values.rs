@@ -1,6 +1,6 @@
 //! Values that a command uses and this machine lacks.
 
-use super::{Exit, say_error};
+use super::{Exit, print_error};
 use crate::config::LoadOutcome;
 
 /// Checks a configuration that was read for [`Purpose::Check`](crate::config::Purpose) before a command uses these keys, with
@@ -14,7 +14,7 @@ pub(super) fn require_values(outcome: &LoadOutcome, keys: &[String]) -> Result<(
     if missing.peek().is_none() {
         return Ok(());
     }
-    missing.for_each(|note| say_error(&note.to_string()));
+    missing.for_each(|note| print_error(&note.to_string()));
     Err(Exit::ConfigInvalid)
 }
 

@@ -207,7 +207,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             if let Some(renamed) = renamed(&error) {
-                say_code(ErrorCode::RenamedArgument, &renamed);
+                print_error_with_code(ErrorCode::RenamedArgument, &renamed);
                 return Exit::Failed.into();
             }
             if error.use_stderr() && journal::is_stderr(&Environment::current().variables) {
@@ -230,7 +230,7 @@ pub fn main() -> ExitCode {
         }),
     };
     let exit = run(cli.command, &log).unwrap_or_else(|error| {
-        say_error(&error_codes::format(&error));
+        print_error(&error_codes::format(&error));
         Exit::Failed
     });
     finish_output(exit).into()
@@ -239,7 +239,7 @@ pub fn main() -> ExitCode {
 /// Runs as the spawner of the agent that started this process, until that agent ends.
 fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
     let Err(error) = crate::command::run_spawner(descriptors);
-    say_error(&format!("the spawner cannot serve the agent: {error}"));
+    print_error(&format!("the spawner cannot serve the agent: {error}"));
     Exit::Failed
 }
 
@@ -295,7 +295,7 @@ fn renamed(error: &clap::Error) -> Option<String> {
 }
 
 /// Prints a line of a command's own output.
-fn say(line: &str) {
+fn print_line(line: &str) {
     note_failure(writeln!(std::io::stdout(), "{line}"));
 }
 
@@ -320,7 +320,7 @@ fn finish_output(exit: Exit) -> Exit {
     note_failure(std::io::stdout().flush());
     match OUTPUT_FAILURE.get() {
         Some(error) => {
-            say_error(&format!("cannot write to standard output: {error}"));
+            print_error(&format!("cannot write to standard output: {error}"));
             if exit == Exit::Ok { Exit::Failed } else { exit }
         }
         None => exit,
@@ -329,22 +329,22 @@ fn finish_output(exit: Exit) -> Exit {
 
 /// Prints a note on standard error.
 #[cfg(any(feature = "acl", feature = "gateway"))]
-fn note(line: &str) {
+fn print_note(line: &str) {
     write_to_stderr(NOTICE, &format!("note: {line}"));
 }
 
 /// Prints why a command failed, with the code of the error.
-fn say_code(code: ErrorCode, line: &str) {
-    say_error(&ErrorCode::tag(Some(code), line));
+fn print_error_with_code(code: ErrorCode, line: &str) {
+    print_error(&ErrorCode::tag(Some(code), line));
 }
 
 /// Prints why a command failed, in one line.
-fn say_error(line: &str) {
+fn print_error(line: &str) {
     write_to_stderr(ERROR, &format!("error: {line}"));
 }
 
 /// Prints a warning, after which the command continues.
-fn say_warning(line: &str) {
+fn print_warning(line: &str) {
     write_to_stderr(WARNING, &format!("warning: {line}"));
 }
 

@@ -15,7 +15,7 @@ use crate::health::{Component, Health};
 pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
     if let Some(session) = config.sessions.iter().find(|session| session.lifecycle.revoke_on_exit) {
         return Err(format!(
-            "session {} has revoke_on_exit = true, so that --exit-after-auth would revoke the token that it has just written; remove one of the two",
+            "--exit-after-auth would revoke the token that it writes: session {} has revoke_on_exit = true; remove one of the two",
             session.name
         ));
     }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::output::json;
-use super::{ConfigFiles, Exit, Format, say, say_error};
+use super::{ConfigFiles, Exit, Format, print_error, print_line};
 use crate::agent::api_proxy::explain_request;
 use crate::agent::callers::{CallerGrants, CallerPolicy, CallerRoute, CallerVerdict};
 use crate::config::{self, Config, Environment, Purpose, Serves};
@@ -112,18 +112,18 @@ impl ExplainCaller {
     fn run(self) -> Exit {
         let outcome = config::load(&self.files.config, &Environment::current(), Purpose::Check);
         let Some(config) = outcome.config else {
-            outcome.errors.iter().for_each(|error| say_error(&error.to_string()));
+            outcome.errors.iter().for_each(|error| print_error(&error.to_string()));
             return Exit::ConfigInvalid;
         };
         let Some(policy) = &config.callers else {
-            say_error(
+            print_error(
                 "the configuration has no [caller.NAME]: the options of each listener decide, as `keyward check` says",
             );
             return Exit::Missing;
         };
         let reader = PeerReader::new(PeerKernel::new(KernelSupport::probe()).into(), policy.executables());
         let Some(facts) = reader.facts_of_process(self.pid) else {
-            say_error(&format!("there is no process {}; write the id of a running one", self.pid));
+            print_error(&format!("there is no process {}; write the id of a running one", self.pid));
             return Exit::Missing;
         };
         let explanation = self.explain(&config, policy, &facts);
@@ -219,24 +219,24 @@ impl Explanation {
         let known = |id: Option<u32>| id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
         let ProcessFacts { pid, uid, gid, groups, cgroup, executable } = &self.process;
         let groups: Vec<_> = groups.iter().map(u32::to_string).collect();
-        say(&format!("process {pid}: uid {}, gid {}, groups {}", known(*uid), known(*gid), groups.join(" ")));
-        say(&format!("  cgroup: {}", cgroup.as_deref().unwrap_or("unknown")));
+        print_line(&format!("process {pid}: uid {}, gid {}, groups {}", known(*uid), known(*gid), groups.join(" ")));
+        print_line(&format!("  cgroup: {}", cgroup.as_deref().unwrap_or("unknown")));
         if let Some(executable) = executable {
-            say(&format!("  executable: {executable}"));
+            print_line(&format!("  executable: {executable}"));
         }
         for rule in &self.rules {
-            say(&format!("caller {} ({}): {}", rule.caller, rule.matches, rule.result));
+            print_line(&format!("caller {} ({}): {}", rule.caller, rule.matches, rule.result));
         }
         match &self.caller {
-            Some(caller) => say(&format!("it is caller {caller}, which may use {}", self.routes.join(", "))),
-            None => say("it is no caller, and every request of it is refused"),
+            Some(caller) => print_line(&format!("it is caller {caller}, which may use {}", self.routes.join(", "))),
+            None => print_line("no caller matches it: all its requests are refused"),
         }
         if let Some(token) = &self.token {
-            say(&format!("it gets {token}"));
+            print_line(&format!("it gets {token}"));
         }
         for check in &self.checks {
             let reason = check.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-            say(&format!("{}: {}{reason}", check.what, if check.granted { "granted" } else { "refused" }));
+            print_line(&format!("{}: {}{reason}", check.what, if check.granted { "granted" } else { "refused" }));
         }
     }
 }

@@ -7,11 +7,11 @@ use clap::Args;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener, Unanswered};
+use super::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
 #[cfg(feature = "gateway")]
 use super::gateway::{self, GatewayTarget};
-use super::{Exit, say_error};
+use super::{Exit, print_error};
 use crate::error_code::ErrorCode;
 use crate::time_format::format_duration;
 
@@ -46,14 +46,14 @@ impl Wait {
             let last = match source.fetch(deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
                 Readiness::Ready => return Exit::Ok,
                 Readiness::NotReady(reason) => reason,
-                Readiness::Unknown(Unanswered { exit: Exit::Denied, line }) => {
-                    say_error(&line);
+                Readiness::Unknown(AgentError { exit: Exit::Denied, line }) => {
+                    print_error(&line);
                     return Exit::Denied;
                 }
                 Readiness::Unknown(unanswered) => unanswered.line,
             };
             if deadline.is_over() {
-                say_not_ready(&format!("not ready after {}: {last}", format_duration(self.timeout)));
+                print_not_ready(&format!("not ready after {}: {last}", format_duration(self.timeout)));
                 return Exit::TimedOut;
             }
             std::thread::sleep(deadline.at_most(PAUSE));
@@ -71,11 +71,11 @@ impl Healthcheck {
         match readiness {
             Readiness::Ready => Exit::Ok,
             Readiness::NotReady(reason) => {
-                say_not_ready(&reason);
+                print_not_ready(&reason);
                 Exit::NotReady
             }
             Readiness::Unknown(unanswered) => {
-                say_error(&unanswered.line);
+                print_error(&unanswered.line);
                 unanswered.exit
             }
         }
@@ -94,7 +94,7 @@ enum Readiness {
     Ready,
     /// Reasons of its components, with their error codes.
     NotReady(String),
-    Unknown(Unanswered),
+    Unknown(AgentError),
 }
 
 impl ReadinessSource {
@@ -144,9 +144,9 @@ fn fetch_probe(agent: &AgentClient, path: &str, time: Duration) -> Readiness {
 }
 
 #[cfg(feature = "gateway")]
-fn fetch_gateway_status(gateway: &GatewayTarget, time: Duration) -> Result<Value, Unanswered> {
+fn fetch_gateway_status(gateway: &GatewayTarget, time: Duration) -> Result<Value, AgentError> {
     // A gateway that is starting has no local token yet.
-    let failed = |error: anyhow::Error| Unanswered { exit: Exit::Failed, line: format!("{error:#}") };
+    let failed = |error: anyhow::Error| AgentError { exit: Exit::Failed, line: format!("{error:#}") };
     gateway.fetch_within("/v1/platform/status", &[], time).unwrap_or_else(|error| Err(failed(error)))
 }
 
@@ -156,9 +156,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Prints why the agent is not ready. The codes of components are more specific than that of the whole.
-fn say_not_ready(line: &str) {
+fn print_not_ready(line: &str) {
     let code = (!line.contains("[KW-")).then_some(ErrorCode::AgentNotReady);
-    say_error(&ErrorCode::tag(code, line));
+    print_error(&ErrorCode::tag(code, line));
 }
 
 /// Describes the required components of a readiness or status document that are not ready, in one line.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFiles, Exit, LogChoice, once, say_error};
+use super::{ConfigFiles, Exit, LogChoice, once, print_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
 use crate::app::{App, ProcessSetup, ReloadRejected, Signals};
@@ -41,7 +41,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         Ok(loaded) => loaded,
         Err(rejected) => {
             for error in rejected.errors {
-                say_error(&error);
+                print_error(&error);
             }
             return Ok(Exit::Config);
         }
@@ -112,11 +112,11 @@ impl RunEnd {
     fn exit(self, exit_after_auth: bool) -> Exit {
         match self.outcome {
             Some(Err(error)) => {
-                say_error(&error);
+                print_error(&error);
                 Exit::Remote
             }
             None if exit_after_auth => {
-                say_error(&format!("stopped before everything was written: {}", self.missing.unwrap_or_default()));
+                print_error(&format!("stopped before everything was written: {}", self.missing.unwrap_or_default()));
                 Exit::NotReady
             }
             _ if self.code == 0 => Exit::Ok,
@@ -286,7 +286,7 @@ pub(super) fn stop_signals(
             match first {
                 None => first = Some(Instant::now()),
                 Some(first) if first.elapsed() < ONE_STOP => {}
-                Some(_) => anyhow::bail!("told to stop twice: ended at once"),
+                Some(_) => anyhow::bail!("stopped at once by a second signal"),
             }
             stop.cancel();
         }

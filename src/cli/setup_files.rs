@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use zeroize::Zeroizing;
 
-use super::{Exit, say_error};
+use super::{Exit, print_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::systemd::UnitNeeds;
 use crate::os;
@@ -21,7 +21,7 @@ pub(super) struct SetupFile {
     /// The content.
     pub(super) content: Content,
     /// Owner and mode.
-    pub(super) access: Access,
+    pub(super) access: SetupFileAccess,
 }
 
 /// Content of a [`SetupFile`].
@@ -34,7 +34,7 @@ pub(super) enum Content {
 
 /// Owner and mode of a [`SetupFile`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum SetupFileAccess {
     /// Root writes, everybody reads.
     Everybody,
     /// Root writes, the service reads: a configuration that the service could change would be no bound for it.
@@ -48,7 +48,7 @@ pub(super) enum Access {
 /// User and group of the packaged unit.
 const SERVICE_ACCOUNT: &str = "keyward";
 
-impl Access {
+impl SetupFileAccess {
     pub(super) const fn mode(&self) -> u32 {
         match self {
             Self::Everybody => 0o644,
@@ -142,9 +142,9 @@ pub(super) fn require_free(files: &[SetupFile], destination: &Destination, advic
     let taken: BTreeSet<PathBuf> =
         texts.map(|file| destination.resolve(&file.path)).filter(|path| path.symlink_metadata().is_ok()).collect();
     for path in &taken {
-        say_error(&format!("{} exists already; move it away, or {advice}", path.display()));
+        print_error(&format!("{} exists already; move it away, or {advice}", path.display()));
     }
-    if taken.is_empty() { Ok(()) } else { Err(Exit::Taken) }
+    if taken.is_empty() { Ok(()) } else { Err(Exit::AlreadyExists) }
 }
 
 fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()> {
@@ -177,13 +177,13 @@ fn make_folder(folder: &Path, file: &SetupFile) -> anyhow::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
-    let is_open = file.access == Access::Everybody;
+    let is_open = file.access == SetupFileAccess::Everybody;
     let mut builder = std::fs::DirBuilder::new();
     if let Some(above) = folder.parent() {
         builder.recursive(true).mode(0o755).create(above).with_context(failed)?;
     }
     builder.recursive(false).mode(if is_open { 0o755 } else { 0o750 }).create(folder).with_context(failed)?;
-    if let Some((_, group)) = Access::ReadByService.ids()?.filter(|_| !is_open) {
+    if let Some((_, group)) = SetupFileAccess::ReadByService.ids()?.filter(|_| !is_open) {
         std::os::unix::fs::chown(folder, None, Some(group)).with_context(failed)?;
     }
     Ok(())
@@ -205,7 +205,7 @@ pub(super) fn unit_files(needs: &UnitNeeds) -> Vec<SetupFile> {
     let file = |folder: &str, name: &str, text: String| SetupFile {
         path: Path::new(folder).join(name),
         content: Content::Text(text),
-        access: Access::Everybody,
+        access: SetupFileAccess::Everybody,
     };
     let drop_in = needs.drop_in().map(|text| file(UnitNeeds::DROP_IN_FOLDER, UnitNeeds::DROP_IN_NAME, text));
     let rule = needs.polkit_rule().map(|text| file(UnitNeeds::POLKIT_FOLDER, UnitNeeds::POLKIT_NAME, text));

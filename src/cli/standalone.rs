@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{enter_sandbox, inherited, runtime, start_log, stop_signals};
-use super::{Exit, LogChoice, say, say_error, say_warning};
+use super::{Exit, LogChoice, print_error, print_line, print_warning};
 use crate::app::sandbox::SandboxPlan;
 use crate::app::{App, ProcessSetup, Signals};
 use crate::config::{self, Config, Diagnostic, Environment, SandboxMode};
@@ -44,10 +44,10 @@ pub(super) fn load(
 ) -> Result<Standalone, Exit> {
     let outcome = config::load_section(section, settings, environment);
     for error in &outcome.errors {
-        say_error(&describe_diagnostic(error, section));
+        print_error(&describe_diagnostic(error, section));
     }
     for warning in &outcome.warnings {
-        say_warning(&describe_diagnostic(warning, section));
+        print_warning(&describe_diagnostic(warning, section));
     }
     let plan = SandboxPlan::new(&outcome, &[], environment);
     let mut config = outcome.config.ok_or(Exit::Failed)?;
@@ -104,7 +104,7 @@ pub(super) fn serve(
             twice = &mut signals => return twice,
         };
         for line in introduction(&app) {
-            say(&line);
+            print_line(&line);
         }
         let (_kept, reloads) = mpsc::channel(1);
         tokio::select! {

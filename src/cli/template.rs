@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::agent_client::ProxyEndpoint;
-use super::{ConfigFiles, Exit, emulated, print, say_code, say_error};
+use super::{ConfigFiles, Exit, emulated, print, print_error, print_error_with_code};
 use crate::agent::templates::TemplateSource;
 use crate::app::one_shot;
 use crate::app::one_shot_render::{OneShotReader, RenderError};
@@ -14,7 +14,7 @@ use crate::config::{Environment, Purpose, Session};
 use crate::error_code::ErrorCode;
 use crate::secret;
 
-/// Try templates.
+/// Test templates.
 #[derive(Debug, Subcommand)]
 pub(super) enum Template {
     /// Render a template file to standard output, with its secrets. Reads them through the running agent's API proxy (a
@@ -69,14 +69,14 @@ impl Try {
         let outcome = emulated::load(&self.files.config, purpose)?;
         let Some(config) = &outcome.config else {
             for error in &outcome.errors {
-                say_error(&error.to_string());
+                print_error(&error.to_string());
             }
             return Ok(Exit::ConfigInvalid);
         };
         let session = match super::login::choose(config, self.session.as_deref()) {
             Ok(session) => session,
             Err(advice) => {
-                say_code(ErrorCode::UnknownSession, &advice);
+                print_error_with_code(ErrorCode::UnknownSession, &advice);
                 return Ok(Exit::Failed);
             }
         };
@@ -122,7 +122,7 @@ async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<Re
     let logged_in = one_shot::login(session).await?;
     let rendered = OneShotReader::with_login(session, &logged_in).render(text).await;
     if let Err(error) = logged_in.revoke().await {
-        say_error(&format!("the token is not revoked and lives to its end: {error}"));
+        print_error(&format!("the token is not revoked and lives to its end: {error}"));
     }
     Ok(rendered)
 }
@@ -133,16 +133,16 @@ pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
         RenderError::Template(wrong) => {
             for wrong in wrong {
                 let place = if wrong.line == 0 { String::new() } else { format!(":{}:{}", wrong.line, wrong.column) };
-                say_code(ErrorCode::TemplateFailed, &format!("{what}{place}: {}", wrong.message));
+                print_error_with_code(ErrorCode::TemplateFailed, &format!("{what}{place}: {}", wrong.message));
             }
             Exit::Failed
         }
         RenderError::Unreachable(error) => {
-            say_error(&format!("{what}: no agent or server answers: {error}"));
+            print_error(&format!("{what}: no agent or server answers: {error}"));
             Exit::NotRunning
         }
         RenderError::Unavailable { .. } => {
-            say_error(&format!("{what}: {}", crate::error_chain::format_chain(error)));
+            print_error(&format!("{what}: {}", crate::error_chain::format_chain(error)));
             Exit::TryLater
         }
     }

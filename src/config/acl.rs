@@ -49,7 +49,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let connections = reader.number("connections", 16..=1_000_000);
     let store = store(&mut reader);
     let key_file = reader.key_file("key_file");
-    let datacenter = reader.parsed("datacenter", name).unwrap_or_else(|| DATACENTER.to_owned());
+    let datacenter = reader.parse_text("datacenter", name).unwrap_or_else(|| DATACENTER.to_owned());
     let methods = reader.tables("method").into_iter().map(|(name, table)| {
         let method = method(&name, table)?;
         Some((name, method))
@@ -57,7 +57,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let methods = methods.collect::<Vec<_>>();
     let words = [("deny", DefaultPolicy::Deny), ("allow", DefaultPolicy::Allow)];
     let default_policy = reader.choice("default_policy", &words).unwrap_or_default();
-    let base_path = reader.parsed("base_path", base_path).unwrap_or_default();
+    let base_path = reader.parse_text("base_path", base_path).unwrap_or_default();
     let token_in_query = reader.flag("token_in_query", true);
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
@@ -80,7 +80,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
 
 /// Reads `listen`. Addresses beyond loopback require TLS.
 fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
-    if reader.place_of("listen").is_none() {
+    if reader.locate("listen").is_none() {
         reader.missing("listen", "the address to listen on, such as \"tcp://127.0.0.1:8500\", or a list");
     }
     let mut endpoints = Vec::new();
@@ -104,17 +104,17 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
 
 /// Reads the store: `data_dir` or `[acl.etcd]`.
 fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
-    let Some(at) = reader.place_of("etcd") else {
+    let Some(at) = reader.locate("etcd") else {
         let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"")?;
         let data_dir = reader.parse(&text, values::path)?;
         reader.check_future_folder(&text, &data_dir);
-        reader.closed_in(&text, &data_dir, &["access.redb", "seal.key"]);
+        reader.warn_of_readable_files_in(&text, &data_dir, &["access.redb", "seal.key"]);
         return Some(StoreOptions::Embedded { data_dir });
     };
-    if reader.place_of("data_dir").is_some() {
+    if reader.locate("data_dir").is_some() {
         reader.conflict("data_dir", "etcd", "the records are kept in one place");
     }
-    if reader.place_of("key_file").is_none() {
+    if reader.locate("key_file").is_none() {
         reader.missing("key_file", "the file of the key that seals tokens; the same on every server of the cluster");
     }
     etcd(reader, at)
@@ -139,9 +139,9 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     }
     let issuer = reader.required("issuer", "the issuer of the tokens, such as \"https://sts.windows.net/TENANT/\"");
     let audience = reader.required("audience", "the audience of the tokens: the agent's resource, byte for byte");
-    let discovery = reader.parsed("discovery_url", parse_jwks_url);
-    let jwks = reader.parsed("jwks_url", parse_jwks_url);
-    match (reader.place_of("discovery_url"), reader.place_of("jwks_url")) {
+    let discovery = reader.parse_text("discovery_url", parse_jwks_url);
+    let jwks = reader.parse_text("jwks_url", parse_jwks_url);
+    match (reader.locate("discovery_url"), reader.locate("jwks_url")) {
         (None, None) => reader.missing("discovery_url", "the URL of the issuer's discovery document; or set jwks_url"),
         (Some(_), Some(_)) => reader.conflict("jwks_url", "discovery_url", "the keys have one source"),
         _ => {}
@@ -151,7 +151,7 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     for (name, table) in reader.tables("role") {
         roles.push((name, role(table)));
     }
-    if roles.is_empty() && reader.place_of("role").is_none() {
+    if roles.is_empty() && reader.locate("role").is_none() {
         let advice = format!("write [{}.role.NAME], or nobody can log in", reader.path);
         reader.scope.diagnostics.warning(reader.at, &reader.key("role"), (ErrorCode::UnusedSection, "no role"), advice);
     }

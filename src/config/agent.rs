@@ -37,8 +37,8 @@ impl Default for Log {
 pub(super) fn read(mut reader: Reader<'_>) -> Agent {
     let default = Agent::default();
     // Taken when the files were gathered.
-    reader.place_of("drop_in");
-    let state_dir = if reader.place_of("state_dir").is_some() {
+    reader.locate("drop_in");
+    let state_dir = if reader.locate("state_dir").is_some() {
         reader.folder("state_dir", PathUse::WriteFolder)
     } else {
         default.state_dir
@@ -57,7 +57,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Agent {
 
 /// Reads `[log]`.
 pub(super) fn read_log(mut reader: Reader<'_>) -> Log {
-    let (level, targets) = reader.parsed("level", levels).unwrap_or((LevelFilter::INFO, BTreeMap::new()));
+    let (level, targets) = reader.parse_text("level", levels).unwrap_or((LevelFilter::INFO, BTreeMap::new()));
     let format = reader.choice("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]);
     reader.finish();
     Log { level, targets, format: format.unwrap_or(LogFormat::Text) }

@@ -36,7 +36,7 @@ pub(super) const KEYS: [&str; 10] = [
 pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (ApiProxyOptions, Option<String>) {
     let session = sessions.one_of(reader);
     if let Some(name) = session.as_ref().filter(|name| sessions.is_wrapped(name)) {
-        let at = reader.place_of("session").unwrap_or(reader.at);
+        let at = reader.locate("session").unwrap_or(reader.at);
         let found = format!("session {name} has a wrap_ttl, and its token is for one reader");
         reader.scope.diagnostics.missing(at, &reader.key("session"), found, "name a session without one");
     }
@@ -67,7 +67,7 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
     };
     let default = |texts: &[&str]| texts.iter().filter_map(|text| Rule::parse(text).ok()).collect();
     // An empty list caches none of its kind.
-    let mut paths = |name, usual: &[&str]| match table.place_of(name) {
+    let mut paths = |name, usual: &[&str]| match table.locate(name) {
         Some(_) if table.is_empty_list(name) => Vec::new(),
         Some(_) => rules(&mut table, name),
         None => default(usual),
@@ -75,7 +75,7 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
     let (values, leases) = (paths("values", &VALUES), paths("leases", &LEASES));
     let wanted = table.flag("persist", false);
     let persist = session.filter(|_| wanted).and_then(|session| {
-        let at = table.place_of("persist").unwrap_or(table.at);
+        let at = table.locate("persist").unwrap_or(table.at);
         sessions.persist(&table, (at, &table.key("persist")), session, &format!("{listener}.answers"))
     });
     table.finish();

@@ -41,7 +41,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>) -> Vec<AuditOptions> {
     let mut taken: BTreeMap<PathBuf, (Location, String)> = BTreeMap::new();
     let mut devices = Vec::new();
     for (name, mut reader) in tables {
-        let at = reader.place_of("path").unwrap_or(reader.at);
+        let at = reader.locate("path").unwrap_or(reader.at);
         let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
         let Some(device) = read(name.clone(), reader) else { continue };
         let target = match &device.target {
@@ -65,13 +65,13 @@ fn read(name: String, mut reader: Reader<'_>) -> Option<AuditOptions> {
         Kind::File => AuditTarget::File(file(&mut reader)),
         Kind::Socket => AuditTarget::Socket(socket(&mut reader).unwrap_or_default()),
         Kind::Journald => {
-            let path = if reader.place_of("path").is_some() { socket(&mut reader) } else { None };
+            let path = if reader.locate("path").is_some() { socket(&mut reader) } else { None };
             AuditTarget::Journald(path.unwrap_or_else(|| Path::new(JOURNAL).to_owned()))
         }
     };
     if kind != Kind::File {
         for key in ["max_size_mib", "keep", "mode", "owner", "group", "fsync"] {
-            if let Some(at) = reader.place_of(key) {
+            if let Some(at) = reader.locate(key) {
                 reader.scope.diagnostics.error(
                     at,
                     &reader.key(key),
@@ -81,7 +81,7 @@ fn read(name: String, mut reader: Reader<'_>) -> Option<AuditOptions> {
             }
         }
     }
-    if reader.place_of("key_file").is_none() {
+    if reader.locate("key_file").is_none() {
         reader.missing("key_file", "the file with the key of the audit; create one with: openssl rand -hex 32");
     }
     let key = reader.secret("key_file", KEY);
@@ -89,7 +89,7 @@ fn read(name: String, mut reader: Reader<'_>) -> Option<AuditOptions> {
     let on_failure = reader.choice("fail", &fail).unwrap_or(OnFailure::Closed);
     let checkpoint_file = reader.text("checkpoint_file").and_then(|text| {
         let path = reader.parse(&text, file_path)?;
-        reader.folder_of(&text, &path);
+        reader.check_parent_folder(&text, &path);
         Some(path)
     });
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
@@ -104,8 +104,8 @@ fn file(reader: &mut Reader<'_>) -> AuditFileOptions {
     let path = reader.required("path", "the file to write, such as \"/var/log/keyward/audit.jsonl\"");
     let path = path.and_then(|text| {
         let path = reader.parse(&text, file_path)?;
-        reader.folder_of(&text, &path);
-        reader.unshared_folder_of(&text, &path);
+        reader.check_parent_folder(&text, &path);
+        reader.check_folder_not_shared(&text, &path);
         Some(path)
     });
     let fsync = [("always", Fsync::Always), ("interval", Fsync::Interval), ("never", Fsync::Never)];

@@ -81,7 +81,7 @@ fn check_derived(
     for session in sessions.cloned().unwrap_or_else(|| known.plain().into_iter().collect()) {
         known.reject_derived(reader, "derived_token", &session);
     }
-    let at = reader.place_of("derived_token").unwrap_or(reader.at);
+    let at = reader.locate("derived_token").unwrap_or(reader.at);
     let key = reader.key("derived_token");
     let uses =
         |route: &CallerRoute| matches!(route, CallerRoute::Token | CallerRoute::Proxy | CallerRoute::Credentials);
@@ -91,13 +91,13 @@ fn check_derived(
     }
     if scope == CallerTokenScope::Process && matches.is_everyone() {
         let found =
-            (ErrorCode::ConflictingKeys, "a token for each process of everyone: 64 processes use up the tokens of all");
+            (ErrorCode::ConflictingKeys, "everyone = true with scope = process: 64 processes use up all tokens");
         reader.scope.diagnostics.warning(at, &key, found, "match fewer processes, or write scope = \"caller\"");
     }
 }
 
 fn read_routes(reader: &mut Reader<'_>) -> BTreeSet<CallerRoute> {
-    if reader.place_of("routes").is_none() {
+    if reader.locate("routes").is_none() {
         let names: Vec<_> = CallerRoute::NAMES.iter().map(|(name, _)| format!("\"{name}\"")).collect();
         reader.missing("routes", &format!("list what it may use: {}", join_alternatives(&names)));
     }
@@ -125,7 +125,7 @@ fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
     if everyone && !matches.is_everyone() {
         reader.conflict("everyone", "its other criteria", "every process matches, or those that meet them");
     }
-    let is_given = CRITERIA.into_iter().any(|key| reader.place_of(key).is_some());
+    let is_given = CRITERIA.into_iter().any(|key| reader.locate(key).is_some());
     // A criterion that could not be read has its own error.
     if !everyone && !is_given {
         let advice = "write uid, gid, group, unit, cgroup, pod or executable, or everyone = true for every process";
@@ -137,7 +137,7 @@ fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
         );
     }
     if let Some((unit, cgroup)) = matches.contradiction() {
-        let at = reader.place_of("cgroup").unwrap_or(reader.at);
+        let at = reader.locate("cgroup").unwrap_or(reader.at);
         let found = (ErrorCode::UnreachableRule, format!("no process of unit {unit} is in the cgroup {cgroup}"));
         reader.scope.diagnostics.error(at, &reader.key("cgroup"), found, "keep one of the two, or correct it");
     }
@@ -167,10 +167,10 @@ fn unit(text: &str) -> Result<NamePattern, ValueError> {
 
 /// Reads `executable` and `sha256`, the digest of one executable.
 fn executables(reader: &mut Reader<'_>) -> Vec<ExecutableRule> {
-    let digest = reader.parsed("sha256", sha256);
+    let digest = reader.parse_text("sha256", sha256);
     let texts = reader.one_or_more("executable");
-    if reader.place_of("sha256").is_some() && texts.len() != 1 {
-        let at = reader.place_of("sha256").unwrap_or(reader.at);
+    if reader.locate("sha256").is_some() && texts.len() != 1 {
+        let at = reader.locate("sha256").unwrap_or(reader.at);
         let found = "is the digest of one file, and executable does not name one";
         reader.scope.diagnostics.error(
             at,
@@ -315,7 +315,7 @@ fn check_listeners_of_derived(
         warn(ErrorCode::ConflictingKeys, found, "leave one of the two out, unless other callers need the listener's");
     }
     if scope == CallerTokenScope::Process && tcp_alone {
-        let found = "gets no token: over TCP the kernel does not tell the process of a caller".to_owned();
+        let found = "gets no token: the kernel does not report the process behind a TCP connection".to_owned();
         warn(ErrorCode::UnreachableRule, found, "serve a unix socket, or write scope = \"caller\"");
     }
 }

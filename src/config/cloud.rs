@@ -54,7 +54,7 @@ pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
         let role = reader.required("role", "the role to log in as");
         return role.map(|text| text.value).unwrap_or_default();
     }
-    if let Some(at) = reader.place_of("role") {
+    if let Some(at) = reader.locate("role") {
         let found = "not allowed for a server of the kind consul, whose binding rules decide the rights of a login";
         reader.scope.diagnostics.error(at, &reader.key("role"), found, "leave it out");
     }

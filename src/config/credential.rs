@@ -24,7 +24,7 @@ fn read(
     if sessions.is_wrapped(&session) {
         reader.conflict("session", "the wrap_ttl of its session", "its token is for one sink");
     }
-    if reader.place_of("hosts").is_none() {
+    if reader.locate("hosts").is_none() {
         reader.missing("hosts", "the hosts that it is for, such as [\"registry.example.com\"]");
     }
     let mut hosts = Vec::new();

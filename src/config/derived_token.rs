@@ -21,7 +21,7 @@ pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<Derived
 pub(super) fn read_for_caller(reader: &mut Reader<'_>, caller: &str) -> Option<CallerTokenOptions> {
     let mut table = reader.table("derived_token")?;
     let mut child = read_table(&mut table, true);
-    child.role = table.parsed("role", role);
+    child.role = table.parse_text("role", role);
     // The agent replaces it in time, so its holder needs no renewal.
     child.has_fixed_end = true;
     child.meta.insert("caller", caller.to_owned());
@@ -34,7 +34,7 @@ fn read_table(table: &mut Reader<'_>, ends_by_use: bool) -> DerivedTokenOptions 
     let policies = table.list("policies").unwrap_or_default().into_iter().map(|text| text.value).collect();
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let ttl = table.duration_if_given("ttl", 10 * second..=32 * day);
-    if table.place_of("ttl").is_none() {
+    if table.locate("ttl").is_none() {
         table.missing("ttl", "how long the token lives, such as \"1h\"; another is made before it ends");
     }
     let num_uses = if ends_by_use { table.number("num_uses", 1..=1_000_000) } else { None };

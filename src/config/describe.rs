@@ -310,7 +310,7 @@ impl Describer<'_> {
             } else {
                 does.push(format!("serves the local API on {address}{mode}"));
                 does.push(match its.sessions.as_slice() {
-                    [] => "serves no token, as there is no session for it".to_owned(),
+                    [] => "serves no token: no session is configured for it".to_owned(),
                     sessions => format!("serves the token of {}", sessions.join(", ")),
                 });
             }
@@ -328,7 +328,9 @@ impl Describer<'_> {
                 AccessMode::Callers => "accepts every local process that is a caller".to_owned(),
             });
             does.extend(
-                its.callers.as_ref().map(|_| "grants each caller its own rights, and others nothing".to_owned()),
+                its.callers
+                    .as_ref()
+                    .map(|_| "grants each [caller.NAME] its rights and refuses all other processes".to_owned()),
             );
         }
         if !its.required {

@@ -13,7 +13,7 @@ const TENTH: Duration = Duration::from_millis(100);
 
 /// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
-    if reader.place_of("endpoints").is_none() {
+    if reader.locate("endpoints").is_none() {
         reader.missing("endpoints", "the members of the cluster, such as [\"https://etcd-1.example:2379\"]");
     }
     let texts = reader.list("endpoints").unwrap_or_default();
@@ -25,18 +25,18 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     }
     let secured = https != 0;
     let keys = ["ca_file", "client_cert", "client_key"];
-    if secured && reader.place_of("ca_file").is_none() {
+    if secured && reader.locate("ca_file").is_none() {
         reader.missing("ca_file", "the PEM file of the authorities that the cluster is trusted by");
     } else if !secured
         && endpoints.len() == texts.len()
-        && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?)))
+        && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.locate(key)?)))
     {
         let key = reader.key(key);
         reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
     }
     let ca_file = reader.file("ca_file");
-    let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
-    let key = (reader.place_of("client_key"), reader.key_file("client_key"));
+    let certificate = (reader.locate("client_cert"), reader.file("client_cert"));
+    let key = (reader.locate("client_key"), reader.key_file("client_key"));
     pair(
         &mut reader,
         [("client_cert", "the certificate that belongs to client_key"), ("client_key", "its private key")],
@@ -46,7 +46,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     let password_file = reader.key_file("password_file");
     pair(&mut reader, [("user", "the user of password_file"), ("password_file", "the file of the user's password")]);
     let login = user.zip(password_file).map(|(user, password_file)| EtcdLogin { user, password_file });
-    let prefix = reader.parsed("prefix", prefix).unwrap_or_else(|| EtcdOptions::PREFIX.to_owned());
+    let prefix = reader.parse_text("prefix", prefix).unwrap_or_else(|| EtcdOptions::PREFIX.to_owned());
     let (connect, request) = (EtcdOptions::CONNECT_TIMEOUT, EtcdOptions::REQUEST_TIMEOUT);
     let connect_timeout = reader.duration("connect_timeout", connect, TENTH..=Duration::from_mins(1));
     let request_timeout = reader.duration("request_timeout", request, TENTH..=Duration::from_mins(1));
@@ -58,7 +58,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
 /// Reports a key whose counterpart is missing.
 fn pair(reader: &mut Reader<'_>, both: [(&'static str, &str); 2]) {
     let [first, second] = both;
-    match (reader.place_of(first.0), reader.place_of(second.0)) {
+    match (reader.locate(first.0), reader.locate(second.0)) {
         (Some(_), None) => reader.missing(second.0, second.1),
         (None, Some(_)) => reader.missing(first.0, first.1),
         _ => {}

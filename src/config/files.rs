@@ -15,7 +15,7 @@ use super::tree::{self, Entry, Table, Value, quoted};
 use crate::error_code::ErrorCode;
 
 /// Maximum size of a configuration file, in bytes.
-const LARGEST: u64 = 1024 * 1024;
+const MAX_FILE_SIZE: u64 = 1024 * 1024;
 
 /// State of reading: the merged tree, and the files and folders seen so far.
 struct FileGatherer<'a> {
@@ -121,9 +121,9 @@ impl FileGatherer<'_> {
             self.diagnostics.missing_on_host(at, "", (ErrorCode::UnsafePermissions, found), advice);
         }
         let mut bytes = Vec::new();
-        file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes).map_err(cannot)?;
-        if bytes.len() as u64 > LARGEST {
-            return Err(format!("is larger than {LARGEST} bytes"));
+        file.by_ref().take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes).map_err(cannot)?;
+        if bytes.len() as u64 > MAX_FILE_SIZE {
+            return Err(format!("is larger than {MAX_FILE_SIZE} bytes"));
         }
         String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8 text".to_owned())
     }

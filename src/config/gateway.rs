@@ -18,7 +18,7 @@ use super::tree::quoted;
 use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, DeprecatedCallMode};
-use crate::gateway::client_setup::{ServiceHost, TfrcFileOptions, TokenKind, UserConfigFiles};
+use crate::gateway::client_setup::{ClientTokenKind, ServiceHost, TfrcFileOptions, UserConfigFiles};
 use crate::gateway::local_token;
 use crate::gateway::proxy::{Exemption, GatewayOptions, RateLimit};
 use crate::http::client::{ProxyMode, is_loopback};
@@ -42,7 +42,7 @@ pub struct Gateway {
     /// The generated configuration file of Terraform and OpenTofu that leads that host to the gateway, if configured.
     pub terraform_config_file: Option<TfrcFileOptions>,
     /// Token in the environment of programs that keyward runs; `None` sets no variables.
-    pub process_token: Option<TokenKind>,
+    pub process_token: Option<ClientTokenKind>,
     /// User configuration files of Terraform and OpenTofu for the child process; `None` without `[process]`.
     pub(crate) process_files: Option<UserConfigFiles>,
     /// True if readiness depends on the gateway.
@@ -92,7 +92,7 @@ pub(super) fn read(
         .chain(token.iter().map(TokenSource::identity))
         .collect::<Vec<_>>();
     let local_token = local_token(&mut reader, state_dir, owner.join(" "));
-    let named = reader.parsed("host", service_host);
+    let named = reader.parse_text("host", service_host);
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
     let terraform_config_file = terraform_config_file(&mut reader, host.as_ref(), &endpoints);
     let process_token = process_token(&mut reader, &endpoints);
@@ -133,7 +133,7 @@ pub(super) fn read(
 
 fn ca_file(reader: &mut Reader<'_>, without_tls: bool) -> Option<PathBuf> {
     let ca_file = reader.file("ca_file");
-    if without_tls && let Some(at) = reader.place_of("ca_file") {
+    if without_tls && let Some(at) = reader.locate("ca_file") {
         let key = reader.key("ca_file");
         reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
     }
@@ -141,7 +141,7 @@ fn ca_file(reader: &mut Reader<'_>, without_tls: bool) -> Option<PathBuf> {
 }
 
 fn proxy(reader: &mut Reader<'_>, without_tls: bool) -> ProxyMode {
-    let proxy = reader.parsed("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
+    let proxy = reader.parse_text("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
     if without_tls && matches!(proxy, ProxyMode::Through(_)) {
         reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine in the clear");
     }
@@ -179,9 +179,9 @@ fn actions(reader: &mut Reader<'_>) -> actions::ActionOptions {
     actions::ActionOptions {
         deprecated: reader.choice("deprecated", &MODES).unwrap_or(usual.deprecated),
         strict: reader.flag("strict", usual.strict),
-        registry_name: reader.parsed("registry_name", segment).unwrap_or(usual.registry_name),
-        namespace: reader.parsed("namespace", segment),
-        organization: reader.parsed("organization", segment),
+        registry_name: reader.parse_text("registry_name", segment).unwrap_or(usual.registry_name),
+        namespace: reader.parse_text("namespace", segment),
+        organization: reader.parse_text("organization", segment),
         merge_pages: reader.flag("merge_pages", usual.merge_pages),
     }
 }
@@ -199,11 +199,11 @@ const MODES: [(&str, DeprecatedCallMode); 4] = [
 ];
 
 /// Reads `process_token`, which needs a TCP address for the local token.
-fn process_token(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<TokenKind> {
-    let at = reader.place_of("process_token")?;
+fn process_token(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<ClientTokenKind> {
+    let at = reader.locate("process_token")?;
     let token_kind = reader.choice("process_token", &TOKEN_KINDS);
     let (diagnostics, key) = (reader.scope.diagnostics, reader.key("process_token"));
-    if token_kind == Some(TokenKind::LocalToken) && only_on_unix_sockets(endpoints) {
+    if token_kind == Some(ClientTokenKind::LocalToken) && only_on_unix_sockets(endpoints) {
         let advice = "add an address on 127.0.0.1 to gateway.listen";
         diagnostics.error(
             at,
@@ -226,7 +226,7 @@ fn terraform_config_file(
 ) -> Option<TfrcFileOptions> {
     let mut table = reader.table("terraform_config_file")?;
     let token_kind = table.choice("token_kind", &TOKEN_KINDS).unwrap_or_default();
-    if token_kind == TokenKind::LocalToken && only_on_unix_sockets(endpoints) {
+    if token_kind == ClientTokenKind::LocalToken && only_on_unix_sockets(endpoints) {
         let advice = "add an address on 127.0.0.1 to gateway.listen";
         table.scope.diagnostics.error(
             table.at,
@@ -241,7 +241,7 @@ fn terraform_config_file(
     );
     let path = text.and_then(|text| {
         let path = table.parse(&text, terraform_file)?;
-        table.folder_of(&text, &path);
+        table.check_parent_folder(&text, &path);
         Some(path)
     });
     let attributes =
@@ -250,8 +250,8 @@ fn terraform_config_file(
     Some(TfrcFileOptions { file: path?, attributes, host: host?.clone(), token_kind })
 }
 
-const TOKEN_KINDS: [(&str, TokenKind); 2] =
-    [("local_token", TokenKind::LocalToken), ("platform_token", TokenKind::PlatformToken)];
+const TOKEN_KINDS: [(&str, ClientTokenKind); 2] =
+    [("local_token", ClientTokenKind::LocalToken), ("platform_token", ClientTokenKind::PlatformToken)];
 
 /// A file in the folder of Terraform or OpenTofu that is read in addition to the user's own, which are not written.
 fn terraform_file(text: &str) -> Result<PathBuf, ValueError> {
@@ -287,7 +287,7 @@ fn unknown_upstream() -> Option<Url> {
 }
 
 fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
-    if reader.place_of("listen").is_none() {
+    if reader.locate("listen").is_none() {
         reader.missing("listen", "the address to listen on, such as \"tcp://127.0.0.1:8800\", or a list");
     }
     let mut endpoints = Vec::new();
@@ -302,7 +302,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
                 let advice = "use 127.0.0.1 or [::1]: only local callers are allowed";
                 reader.scope.diagnostics.error(text.at, &text.key, found, advice);
             }
-            Endpoint::Unix(socket) => reader.folder_of(&text, &socket.path),
+            Endpoint::Unix(socket) => reader.check_parent_folder(&text, &socket.path),
             _ => {}
         }
         if endpoints.contains(&endpoint) {
@@ -333,7 +333,7 @@ fn local_token(
     let file = match (reader.text("local_token_file"), state_dir) {
         (Some(text), _) => {
             let path = or_placeholder(&text, reader.parse(&text, values::secret_path), || Some("/".into()))?;
-            reader.folder_of(&text, &path);
+            reader.check_parent_folder(&text, &path);
             path
         }
         (None, Some(folder)) => folder.join("gateway.token"),

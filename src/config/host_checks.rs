@@ -6,7 +6,7 @@ use std::error::Error as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use super::Accounts;
+use super::FileOwners;
 use super::named_path::{NamedPath, PathUse};
 use super::permissions::permission_issue;
 use super::reader::Reader;
@@ -54,8 +54,8 @@ impl Reader<'_> {
         Some(path)
     }
 
-    /// Says so where a path that the agent creates has no folder to stand in, or something that it does not replace is there.
-    pub(super) fn folder_of(&self, text: &Text, path: &Path) {
+    /// Reports a path to create whose folder does not exist, or at which something is that the agent does not replace.
+    pub(super) fn check_parent_folder(&self, text: &Text, path: &Path) {
         self.record_path(text, path, PathUse::Replace);
         if let Some(folder) = path.parent() {
             self.require_kind(text, folder, true);
@@ -75,7 +75,7 @@ impl Reader<'_> {
 
     /// Reports an output folder that users other than root and the agent's user own or may write: they could replace the
     /// file.
-    pub(super) fn unshared_folder_of(&self, text: &Text, path: &Path) {
+    pub(super) fn check_folder_not_shared(&self, text: &Text, path: &Path) {
         let Some(folder) = path.parent() else { return };
         let Ok(metadata) = std::fs::metadata(folder) else { return };
         if text.unknown || !metadata.is_dir() {
@@ -91,7 +91,7 @@ impl Reader<'_> {
 
     /// Warns of files that others can read in one of keyward's folders.
     #[cfg(feature = "acl")]
-    pub(super) fn closed_in(&self, text: &Text, folder: &Path, names: &[&str]) {
+    pub(super) fn warn_of_readable_files_in(&self, text: &Text, folder: &Path, names: &[&str]) {
         for name in names.iter().filter(|_| !text.unknown) {
             let Ok(metadata) = std::fs::metadata(folder.join(name)) else { continue };
             let mode = metadata.mode() & 0o7777;
@@ -140,7 +140,7 @@ impl Reader<'_> {
         let mut advice = "create one with: openssl rand -hex 32";
         let found = match secret::read_file(&path) {
             Ok(secret) if secret.expose_secret().len() >= least => {
-                self.closed(&text, &path);
+                self.warn_if_readable_by_others(&text, &path);
                 return Some(secret);
             }
             Ok(_) => format!("the secret in this file is shorter than {least} characters"),
@@ -163,13 +163,13 @@ impl Reader<'_> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
         self.require_kind(&text, &path, false);
-        self.closed(&text, &path);
+        self.warn_if_readable_by_others(&text, &path);
         Some(path)
     }
 
     /// Warns of a secret file that others can read. The group may read it if root owns the file, as systemd and kubelet
     /// set it up.
-    pub(super) fn closed(&self, text: &Text, path: &Path) {
+    pub(super) fn warn_if_readable_by_others(&self, text: &Text, path: &Path) {
         self.record_path(text, path, PathUse::ReadSecret);
         let Ok(metadata) = std::fs::metadata(path) else { return };
         let (mode, roots) = (metadata.mode() & 0o7777, metadata.uid() == 0);
@@ -196,7 +196,7 @@ impl Reader<'_> {
         name: &'static str,
         kind: &str,
         look_up: impl FnOnce(&str) -> std::io::Result<Option<u32>>,
-        named: impl FnOnce(&mut Accounts) -> &mut BTreeSet<String>,
+        named: impl FnOnce(&mut FileOwners) -> &mut BTreeSet<String>,
     ) -> Option<u32> {
         let text = self.text(name)?;
         if !text.unknown {

@@ -51,7 +51,7 @@ pub(super) fn read_all(
     let mut taken: BTreeMap<String, (Location, String)> = BTreeMap::new();
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
-        let at = reader.place_of("address").unwrap_or(reader.at);
+        let at = reader.locate("address").unwrap_or(reader.at);
         let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
         let Some(listener) = read(name.clone(), reader, context, has_callers) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
@@ -126,7 +126,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
 
 /// Warns of an API proxy to which web pages may send requests.
 fn warn_of_web_pages(reader: &mut Reader<'_>) {
-    let at = reader.place_of("require_request_header").unwrap_or(reader.at);
+    let at = reader.locate("require_request_header").unwrap_or(reader.at);
     let found = "false with any_local_user = true: web pages could send requests too";
     let advice = "set key_file, or leave require_request_header at true";
     let found = (ErrorCode::WebPagesAdmitted, found);
@@ -142,7 +142,7 @@ fn address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Location) 
     let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Activated(name.to_owned()))) } else { endpoint };
     let endpoint = socket_owner(reader, endpoint);
     if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
-        reader.folder_of(text, &socket.path);
+        reader.check_parent_folder(text, &socket.path);
     }
     (endpoint, at)
 }
@@ -194,7 +194,7 @@ fn ui(_: &mut Reader<'_>, tls: Option<ServerCertificate>) -> Option<Serves> {
 
 #[cfg(not(feature = "ui"))]
 fn ui(reader: &mut Reader<'_>, _: Option<ServerCertificate>) -> Option<Serves> {
-    let at = reader.place_of("kind").unwrap_or(reader.at);
+    let at = reader.locate("kind").unwrap_or(reader.at);
     let advice = "leave the listener out, or use a build that has them";
     reader.scope.diagnostics.error(at, &reader.key("kind"), "this build has no pages for browsers", advice);
     None
@@ -204,7 +204,7 @@ fn ui(reader: &mut Reader<'_>, _: Option<ServerCertificate>) -> Option<Serves> {
 fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: bool, address: Location) -> AccessMode {
     refuse(reader, "any_local_user", "not allowed on a ui listener: whoever opens its pages gives the key");
     let key = reader.secret("key_file", KEY);
-    if reader.place_of("key_file").is_none() {
+    if reader.locate("key_file").is_none() {
         reader.missing("key_file", "the file with the key that opens the pages");
     }
     let diagnostics = reader.scope.diagnostics;
@@ -267,7 +267,7 @@ fn refuse_all(reader: &mut Reader<'_>, keys: &[&'static str], why: &str) {
 }
 
 fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
-    if let Some(at) = reader.place_of(key) {
+    if let Some(at) = reader.locate(key) {
         reader.scope.diagnostics.error(at, &reader.key(key), why, "leave it out");
     }
 }
@@ -281,7 +281,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_ca
         return by_peer;
     }
     let key = reader.secret("key_file", KEY);
-    let key_given = reader.place_of("key_file").is_some();
+    let key_given = reader.locate("key_file").is_some();
     let any = reader.flag("any_local_user", false);
     if key_given && any {
         reader.conflict("any_local_user", "key_file", "callers send the key, or need none");

@@ -98,7 +98,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
 )]
 fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let mut table = top.table("agent");
-    let named = table.as_mut().is_some_and(|table| table.place_of("state_dir").is_some());
+    let named = table.as_mut().is_some_and(|table| table.locate("state_dir").is_some());
     let agent = table.map_or_else(Agent::default, agent::read);
     let log = top.table("log").map_or_else(Log::default, agent::read_log);
     let tables = top.tables("server");
@@ -144,7 +144,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
     let others = ["session", "acl", "gateway"];
-    if names.is_empty() && others.into_iter().all(|part| top.place_of(part).is_none()) && !top.has("access") {
+    if names.is_empty() && others.into_iter().all(|part| top.locate(part).is_none()) && !top.has("access") {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.diagnostics.missing(top.at, "", "no session: there is nothing to do", advice);
     }
@@ -184,7 +184,7 @@ fn places(tables: &[(String, Reader<'_>)]) -> NamedTables {
 /// A section of a part that this build lacks is no unknown key.
 #[cfg(not(all(feature = "acl", feature = "gateway")))]
 fn refuse(top: &mut Reader<'_>, part: &'static str) {
-    if let Some(at) = top.place_of(part) {
+    if let Some(at) = top.locate(part) {
         let advice = format!("leave [{part}] out, or use a build that has it");
         top.scope.diagnostics.error(at, part, format!("this build has no {part} part"), advice);
     }

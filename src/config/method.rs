@@ -32,7 +32,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/tok
 
 /// Reads the method of a session that logs in to `server`, if that is known.
 pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>) -> SessionMethod {
-    let given: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.place_of(name)?, name))).collect();
+    let given: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.locate(name)?, name))).collect();
     let Some((_, name)) = given.first().copied() else {
         let advice = format!("a session has one method: write [{}] with role and resource", reader.key("cloud"));
         reader.missing("cloud", &advice);
@@ -69,7 +69,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
             let text = table.required("file", "the file that holds a token of the server");
             let file = text.and_then(|text| {
                 let path = table.parse(&text, values::secret_path)?;
-                table.closed(&text, &path);
+                table.warn_if_readable_by_others(&text, &path);
                 Some(path)
             });
             let file = file.unwrap_or_default();
@@ -87,7 +87,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
 fn signed_token(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, is_consul: bool) -> SessionMethod {
     let role = cloud::role(&mut table, !is_consul);
     let file = match usual {
-        Some(usual) if table.place_of("file").is_none() => PathBuf::from(usual),
+        Some(usual) if table.locate("file").is_none() => PathBuf::from(usual),
         _ => later_file(&mut table, "file", "the file that holds the signed token"),
     };
     let remove = table.flag("remove_after_reading", false);
@@ -104,14 +104,14 @@ fn approle(mut table: Reader<'_>) -> SessionMethod {
     let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id");
     let secret_id_file = table.text("secret_id_file").and_then(|text| {
         let path = table.parse(&text, values::secret_path)?;
-        table.closed(&text, &path);
+        table.warn_if_readable_by_others(&text, &path);
         Some(path)
     });
     let remove_secret_id = table.flag("remove_secret_id_after_reading", false);
-    let wrapping_path = table.parsed("secret_id_wrapping_path", wrapping_path);
-    if secret_id_file.is_none() && table.place_of("secret_id_file").is_none() {
+    let wrapping_path = table.parse_text("secret_id_wrapping_path", wrapping_path);
+    if secret_id_file.is_none() && table.locate("secret_id_file").is_none() {
         for key in ["remove_secret_id_after_reading", "secret_id_wrapping_path"] {
-            if let Some(at) = table.place_of(key) {
+            if let Some(at) = table.locate(key) {
                 let advice = "set secret_id_file, or leave it out";
                 table.scope.diagnostics.error(at, &table.key(key), "has no effect without secret_id_file", advice);
             }
@@ -129,7 +129,7 @@ fn approle(mut table: Reader<'_>) -> SessionMethod {
 
 fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionMethod {
     let role = table.value("role").unwrap_or_default();
-    let pair = (table.place_of("client_cert"), table.place_of("client_key"));
+    let pair = (table.locate("client_cert"), table.locate("client_key"));
     let certificate = table.file("client_cert").zip(table.key_file("client_key"));
     match pair {
         (Some(_), None) => table.missing("client_key", "the private key that belongs to client_cert"),

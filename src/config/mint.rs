@@ -30,12 +30,12 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     let parent = parent.and_then(|text| {
         let path = table.parse(&text, values::secret_path);
         if let Some(path) = &path {
-            table.closed(&text, path);
+            table.warn_if_readable_by_others(&text, path);
         }
         if text.unknown { path.or_else(|| Some("/".into())) } else { path }
     });
     let words = "the owner of the tokens: \"team\", \"agent-pool\" or \"user\"; \"organization\" and \"team-legacy\" have one token";
-    if table.place_of("kind").is_none() {
+    if table.locate("kind").is_none() {
         table.missing("kind", words);
     }
     let kind = table.choice("kind", &KINDS);
@@ -50,7 +50,7 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     let ttl = table.duration("ttl", Duration::from_hours(1), Duration::from_mins(5)..=Duration::from_hours(24 * 365));
     let grace = table.duration("grace", Duration::from_mins(1), Duration::ZERO..=Duration::from_hours(24));
     if grace > ttl / 4 {
-        let at = table.place_of("grace").or_else(|| table.place_of("ttl")).unwrap_or(table.at);
+        let at = table.locate("grace").or_else(|| table.locate("ttl")).unwrap_or(table.at);
         let found = "longer than a quarter of ttl: a token that was replaced ends before it";
         table.scope.diagnostics.error(at, &table.key("grace"), found, "shorten it, or lengthen ttl");
     }
@@ -72,7 +72,7 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
         let text = table.required("organization", "the name of the team's organization, which lists the team's tokens");
         return text.and_then(|text| table.parse(&text, id));
     }
-    if let (Some(at), Some(_)) = (table.place_of("organization"), kind) {
+    if let (Some(at), Some(_)) = (table.locate("organization"), kind) {
         let found = "not allowed for this kind";
         table.scope.diagnostics.error(at, &table.key("organization"), found, "leave it out: it is for kind = \"team\"");
     }
@@ -81,12 +81,12 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
 
 /// Reads `single_slot`; false, with an error, if a kind with one token per owner lacks the acknowledgement.
 fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
-    let at = table.place_of("single_slot");
+    let at = table.locate("single_slot");
     let given = table.choice("single_slot", &[("acknowledged", ())]).is_some();
     let key = table.key("single_slot");
     match kind {
         Some(Kind::Organization | Kind::TeamLegacy) if at.is_none() => {
-            let at = table.place_of("kind").unwrap_or(table.at);
+            let at = table.locate("kind").unwrap_or(table.at);
             let (what, other) = if kind == Some(Kind::Organization) {
                 ("an organization", "use kind = \"team\", which has any number of tokens")
             } else {

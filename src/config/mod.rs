@@ -361,12 +361,12 @@ pub struct LoadOutcome {
     /// References as written, by key: they replace values from a variable or a file in messages.
     pub references: BTreeMap<String, String>,
     /// Users and groups that files and sockets are given to.
-    pub accounts: Accounts,
+    pub accounts: FileOwners,
 }
 
 /// Users and groups that will own files and sockets, by name or id as configured; includes unknown ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Accounts {
+pub struct FileOwners {
     /// Owners.
     pub users: BTreeSet<String>,
     /// Groups.

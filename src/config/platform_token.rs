@@ -89,7 +89,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
 fn token_file(reader: &Reader<'_>, text: &Text) -> Option<PathBuf> {
     let path = reader.parse(text, values::secret_path);
     if let Some(path) = &path {
-        reader.closed(text, path);
+        reader.warn_if_readable_by_others(text, path);
     }
     if text.unknown { path.or_else(|| Some("/".into())) } else { path }
 }
@@ -97,7 +97,7 @@ fn token_file(reader: &Reader<'_>, text: &Text) -> Option<PathBuf> {
 fn secret(mut table: Reader<'_>, sessions: &Sessions) -> Option<SecretToken> {
     let session = sessions.one_of(&mut table);
     if let Some(session) = session.as_deref().filter(|session| sessions.is_wrapped(session)) {
-        let at = table.place_of("session").unwrap_or(table.at);
+        let at = table.locate("session").unwrap_or(table.at);
         let found = format!("session {session} has a wrap_ttl: its token is for one sink");
         table.scope.diagnostics.error(at, &table.key("session"), found, "name a session without one");
     }

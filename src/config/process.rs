@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::reader::Reader;
-use super::template::{absent, variables};
+use super::template::{variables, warn_if_program_missing};
 use super::values::{ValueError, invalid};
 use crate::agent::process::{OnChange, ProcessOptions, RestartMode};
 use crate::command::{parse_signal, signal_name};
@@ -14,19 +14,19 @@ use crate::time_format::format_duration;
 /// Reads `[process]`; `None` if it names no program.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
     let command = reader.list("command");
-    if command.is_none() && reader.place_of("command").is_none() {
+    if command.is_none() && reader.locate("command").is_none() {
         reader
             .missing("command", "write the program and each of its arguments, such as [\"/usr/bin/app\", \"--serve\"]");
     }
     let command: Vec<String> = command.unwrap_or_default().into_iter().map(|text| text.value).collect();
-    if let (Some(program), Some(at)) = (command.first(), reader.place_of("command")) {
-        absent(&reader, at, program);
+    if let (Some(program), Some(at)) = (command.first(), reader.locate("command")) {
+        warn_if_program_missing(&reader, at, program);
     }
     let words =
         [("restart", OnChange::RestartMode), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
     let on_change = reader.choice("on_change", &words).unwrap_or(OnChange::RestartMode);
-    let given = reader.place_of("change_signal");
-    let change_signal = reader.parsed("change_signal", signal);
+    let given = reader.locate("change_signal");
+    let change_signal = reader.parse_text("change_signal", signal);
     let on_change = match (on_change, given) {
         (OnChange::Signal(default), _) => OnChange::Signal(change_signal.unwrap_or(default)),
         (other, None) => other,
@@ -48,7 +48,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         variables: variables(&mut reader),
         on_change,
         restart: reader.choice("restart", &restart).unwrap_or(RestartMode::Never),
-        stop_signal: reader.parsed("stop_signal", signal).unwrap_or(Signal::TERM),
+        stop_signal: reader.parse_text("stop_signal", signal).unwrap_or(Signal::TERM),
         stop_timeout: reader.duration(
             "stop_timeout",
             Duration::from_secs(30),

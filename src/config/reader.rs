@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the location of a key if it is present, and counts the key as known.
-    pub(super) fn place_of(&mut self, name: &'static str) -> Option<Location> {
+    pub(super) fn locate(&mut self, name: &'static str) -> Option<Location> {
         self.entry(name).map(|entry| entry.key)
     }
 
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
 
     /// Reports two keys that exclude each other.
     pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
-        let at = self.place_of(name).unwrap_or(self.at);
+        let at = self.locate(name).unwrap_or(self.at);
         let found = (ErrorCode::ConflictingKeys, format!("conflicts with {other}: {why}"));
         self.scope.diagnostics.error(at, &self.key(name), found, "keep one of the two");
     }
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string and converts it with `parse`, whose error names the expected form.
-    pub(super) fn parsed<T>(
+    pub(super) fn parse_text<T>(
         &mut self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, values::ValueError>,
@@ -207,12 +207,12 @@ impl<'a> Reader<'a> {
             );
             return None;
         }
-        self.parsed(name, |text| values::duration(text, &range))
+        self.parse_text(name, |text| values::duration(text, &range))
     }
 
     /// Reads one of several keywords.
     pub(super) fn choice<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
-        self.parsed(name, |text| values::choice(text, words))
+        self.parse_text(name, |text| values::choice(text, words))
     }
 
     /// Reads a file mode such as `"0640"`.
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
             self.scope.diagnostics.error(*at, &self.key(name), found, advice);
             return default;
         }
-        self.parsed(name, values::mode).unwrap_or(default)
+        self.parse_text(name, values::mode).unwrap_or(default)
     }
 
     /// Reads a list of strings; `None` if the key is absent.
@@ -305,8 +305,8 @@ impl<'a> Reader<'a> {
 
     /// Reads `tls_cert` and `tls_key` of a server; one without the other is an error.
     pub(super) fn server_certificate(&mut self) -> Option<ServerCertificate> {
-        let certificate = (self.place_of("tls_cert"), self.file("tls_cert"));
-        let key = (self.place_of("tls_key"), self.key_file("tls_key"));
+        let certificate = (self.locate("tls_cert"), self.file("tls_cert"));
+        let key = (self.locate("tls_key"), self.key_file("tls_key"));
         match (certificate.0, key.0) {
             (Some(_), None) => self.missing("tls_key", "the private key that belongs to tls_cert"),
             (None, Some(_)) => self.missing("tls_cert", "the certificate that belongs to tls_key"),

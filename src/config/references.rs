@@ -9,7 +9,7 @@ use std::path::Path;
 use super::diagnostic::{Diagnostics, Location};
 use super::named_path::NamedPath;
 use super::tree::quoted;
-use super::{Accounts, Environment};
+use super::{Environment, FileOwners};
 use crate::agent::systemd_credentials::is_credential_name;
 use crate::secret;
 
@@ -106,7 +106,7 @@ pub(super) struct ReadContext<'a> {
     /// Bytes of all values with references so far.
     pub(super) expanded: Cell<usize>,
     /// Owners and groups that were read.
-    pub(super) accounts: RefCell<Accounts>,
+    pub(super) accounts: RefCell<FileOwners>,
     /// Files and folders that the keys name.
     pub(super) paths: RefCell<Vec<NamedPath>>,
     /// The same, of paths that came from a reference.

@@ -26,14 +26,14 @@ pub(super) fn kind(kind: ServerKind) -> &'static str {
 
 /// Reads one server.
 pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions {
-    if reader.place_of("kind").is_none() {
+    if reader.locate("kind").is_none() {
         reader.missing("kind", "write kind = \"vault\", \"openbao\", \"keyward\" or \"consul\"");
     }
     let kind = reader.choice("kind", &KINDS).unwrap_or(ServerKind::Vault);
     let address = reader.required("address", "the server's address, such as \"https://secrets.example.com:8200\"");
     let address = address.and_then(|text| reader.parse(&text, server_address));
     let tls = tls(&mut reader, address.as_ref());
-    let proxy = reader.parsed("proxy", proxy).unwrap_or(ProxyMode::Environment);
+    let proxy = reader.parse_text("proxy", proxy).unwrap_or(ProxyMode::Environment);
     if let (ProxyMode::Through(_), Some(ServerAddress::Url(url))) = (&proxy, &address) {
         if url.scheme() == "http" {
             reader.conflict("proxy", "an http:// address", "tokens would leave this machine in the clear");
@@ -60,12 +60,12 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
         Some(ServerAddress::Unix(_)) => true,
         None => false,
     };
-    if plain && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?))) {
+    if plain && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.locate(key)?))) {
         let key = reader.key(key);
         reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
     }
-    let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
-    let key = (reader.place_of("client_key"), reader.key_file("client_key"));
+    let certificate = (reader.locate("client_cert"), reader.file("client_cert"));
+    let key = (reader.locate("client_key"), reader.key_file("client_key"));
     match (certificate.0, key.0) {
         (Some(_), None) => reader.missing("client_key", "the private key that belongs to client_cert"),
         (None, Some(_)) => reader.missing("client_cert", "the certificate that belongs to client_key"),
@@ -77,7 +77,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
         ca_pem: None,
         ca_dir: reader.folder("ca_dir", PathUse::ReadFolder),
         identity,
-        server_name: reader.parsed("server_name", server_name),
+        server_name: reader.parse_text("server_name", server_name),
     }
 }
 

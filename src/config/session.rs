@@ -32,17 +32,17 @@ pub(super) fn read(
         upstream.client.tls.identity = Some(certificate);
     }
     let mount = if is_consul { auth_method(&mut reader) } else { mount_of(&mut reader, method.mount) };
-    let namespace = reader.parsed("namespace", namespace);
+    let namespace = reader.parse_text("namespace", namespace);
     let day = Duration::from_hours(24);
     let wrap_ttl = reader.duration_if_given("wrap_ttl", Duration::from_secs(1)..=32 * day);
-    let seal_given = reader.place_of("seal_key_file").is_some();
+    let seal_given = reader.locate("seal_key_file").is_some();
     // Each login at such a server leaves a token that may never end.
     let revoke_on_exit = reader.flag("revoke_on_exit", is_consul && !seal_given && wrap_ttl.is_none());
     let check_interval = check_interval(&mut reader);
     let splay = reader.duration("login_jitter", Duration::ZERO, Duration::ZERO..=Duration::from_hours(1));
     let seal = reader.secret("seal_key_file", SEAL_KEY);
     if seal_given && state_dir.is_none() {
-        let (at, key) = (reader.place_of("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
+        let (at, key) = (reader.locate("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
         let found = "needs a state folder for the sealed token";
         reader.scope.diagnostics.missing_on_host(
             at,
@@ -62,7 +62,7 @@ pub(super) fn read(
     }
     if matches!(method.method, IdentityMethod::TokenFile(_)) {
         for key in ["revoke_on_exit", "wrap_ttl", "seal_key_file"] {
-            if reader.place_of(key).is_some() {
+            if reader.locate(key).is_some() {
                 reader.conflict(key, "token_file", "the token is not the session's own");
             }
         }
@@ -89,7 +89,7 @@ pub(super) fn read(
 
 fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<ServerClientOptions> {
     let names: Vec<_> = servers.iter().map(|server| server.name.as_str()).collect();
-    if reader.place_of("server").is_none() {
+    if reader.locate("server").is_none() {
         match servers {
             [only] => return Some(only.clone()),
             [] => {
@@ -117,14 +117,14 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
 
 /// The mount of the method; `usual` is the server's default.
 fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
-    if let Some(at) = reader.place_of("auth_method") {
+    if let Some(at) = reader.locate("auth_method") {
         let found = "only allowed for a server of the kind consul";
         reader.scope.diagnostics.error(at, &reader.key("auth_method"), found, "write mount, or leave it out");
     }
     if let Some(usual) = usual {
-        return reader.parsed("mount", mount).unwrap_or_else(|| usual.to_owned());
+        return reader.parse_text("mount", mount).unwrap_or_else(|| usual.to_owned());
     }
-    if reader.place_of("mount").is_some() {
+    if reader.locate("mount").is_some() {
         reader.conflict("mount", "token_file", "there is no login");
     }
     String::new()
@@ -132,13 +132,13 @@ fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
 
 /// The name of the auth method, at a server that has them by name.
 fn auth_method(reader: &mut Reader<'_>) -> String {
-    if reader.place_of("mount").is_some() {
+    if reader.locate("mount").is_some() {
         reader.conflict("mount", "a server of the kind consul", "its auth methods have names: write auth_method");
     }
     let meaning = "the name of the auth method to log in by, on the server";
     let name = reader.required("auth_method", meaning).map(|text| text.value).unwrap_or_default();
     if name.contains(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter))) {
-        let at = reader.place_of("auth_method").unwrap_or(reader.at);
+        let at = reader.locate("auth_method").unwrap_or(reader.at);
         let advice = "a name has letters, digits, - and _";
         reader.scope.diagnostics.error(at, &reader.key("auth_method"), "not the name of a method", advice);
     }
@@ -179,7 +179,7 @@ fn check_interval(reader: &mut Reader<'_>) -> Option<Duration> {
     if reader.is_integer("check_interval") {
         reader.duration_if_given("check_interval", range).or(default)
     } else {
-        reader.parsed("check_interval", parse).unwrap_or(default)
+        reader.parse_text("check_interval", parse).unwrap_or(default)
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     let mut takers: BTreeMap<String, String> = BTreeMap::new();
     let mut sinks = Vec::new();
     for (name, mut reader) in tables {
-        let at = reader.place_of("path").unwrap_or(reader.at);
+        let at = reader.locate("path").unwrap_or(reader.at);
         let (diagnostics, path, table) = (reader.scope.diagnostics, reader.path.clone(), reader.at);
         let sink = read(name.clone(), reader, sessions);
         if !sink.options.path.as_os_str().is_empty()
@@ -56,9 +56,9 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     let path = reader.required("path", "the file to write, such as \"/run/keyward/token\"");
     let path = path.and_then(|text| {
         let path = reader.parse(&text, file_path)?;
-        reader.folder_of(&text, &path);
+        reader.check_parent_folder(&text, &path);
         if !shared_folder {
-            reader.unshared_folder_of(&text, &path);
+            reader.check_folder_not_shared(&text, &path);
         }
         Some(path)
     });
@@ -69,9 +69,9 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     if (sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_))))
         && format != SinkFormat::Json
     {
-        let at = reader.place_of("format").unwrap_or(reader.at);
+        let at = reader.locate("format").unwrap_or(reader.at);
         let whose = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
-        let found = format!("{whose} has a wrap_ttl, and a raw file does not tell a wrapped token from another");
+        let found = format!("{whose} is wrapped, which a raw file cannot show");
         reader.scope.diagnostics.missing(at, &reader.key("format"), found, "write format = \"json\"");
     }
     let encrypt = encrypt(&mut reader);
@@ -80,7 +80,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     }
     let is_made_anew =
         encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_)));
-    if is_made_anew && let Some(at) = reader.place_of("on_missing") {
+    if is_made_anew && let Some(at) = reader.locate("on_missing") {
         let found = "not allowed for a sink whose content differs at each write";
         reader.scope.diagnostics.error(at, &reader.key("on_missing"), found, "leave it out: the file is not watched");
     }
@@ -108,7 +108,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
 fn mode(reader: &mut Reader<'_>, is_encrypted: bool) -> u32 {
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 && !is_encrypted {
-        let at = reader.place_of("mode").unwrap_or(reader.at);
+        let at = reader.locate("mode").unwrap_or(reader.at);
         let found =
             (ErrorCode::UnsafePermissions, format!("{mode:04o} lets every user of this machine access the token"));
         reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and set group");
@@ -138,7 +138,7 @@ fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
 fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<DerivedTokenKind> {
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
-    let given = ["wrap_ttl", "derived_token"].map(|key| reader.place_of(key).is_some());
+    let given = ["wrap_ttl", "derived_token"].map(|key| reader.locate(key).is_some());
     let derived = derived_token::read(reader, true);
     if given == [true, true] {
         reader.conflict("derived_token", "wrap_ttl", "a file holds one token");
@@ -258,7 +258,7 @@ impl Sessions {
 
     /// Returns the session that `session` names, or the only one if the key is absent.
     pub(super) fn one_of(&self, reader: &mut Reader<'_>) -> Option<String> {
-        if reader.place_of("session").is_none() {
+        if reader.locate("session").is_none() {
             let names: Vec<_> = self.wrapped.keys().cloned().collect();
             match names.as_slice() {
                 [only] => return Some(only.clone()),

@@ -39,10 +39,10 @@ pub(super) fn check_socket(reader: &mut Reader<'_>, endpoint: Option<Endpoint>, 
         Some(Endpoint::Unix(socket)) => {
             let mode = if reader.has("mode") { socket.mode } else { MODE };
             if mode & 0o066 != 0 {
-                let at = reader.place_of("mode").unwrap_or(reader.at);
+                let at = reader.locate("mode").unwrap_or(reader.at);
                 let found = (
                     ErrorCode::UnsafePermissions,
-                    format!("{mode:04o} lets others than root connect, who get nothing"),
+                    format!("{mode:04o} lets users other than root connect, which has no use"),
                 );
                 diagnostics.warning(at, &reader.key("mode"), found, "leave it out");
             }
@@ -76,7 +76,7 @@ pub(super) fn read(
             context.sessions.reject_derived(reader, "derived_token", &grant.session);
         }
         if tokens.is_empty() {
-            let at = reader.place_of("derived_token").unwrap_or(reader.at);
+            let at = reader.locate("derived_token").unwrap_or(reader.at);
             let found = "has no effect: no credential of the listener is a token";
             reader.scope.diagnostics.error(
                 at,
@@ -99,12 +99,12 @@ fn grant(
     context: TemplateContext<'_>,
     taken: &mut GrantedNames,
 ) -> Option<CredentialGrant> {
-    let id = reader.parsed("id", credential_id);
+    let id = reader.parse_text("id", credential_id);
     if id.is_none() && name.len() > PeerName::MAX_BOTH {
         reader.missing("id", "the id in the unit, as the name is too long for systemd");
     }
     let id = id.unwrap_or_else(|| name.clone());
-    if reader.place_of("units").is_none() {
+    if reader.locate("units").is_none() {
         reader.missing("units", "the units that may load it, such as [\"app.service\"]");
     }
     let mut units = Vec::new();
@@ -178,7 +178,7 @@ fn content(
         }
         _ => {
             for key in ["path", "field", "source", "contents"] {
-                reader.place_of(key);
+                reader.locate(key);
             }
             let found = (ErrorCode::ConflictingKeys, "has several contents");
             let advice = "keep one of path with field, source, contents and token";

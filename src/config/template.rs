@@ -46,8 +46,8 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=day);
     let persist = reader.flag("persist", false);
     let stale = reader.duration("stale_if_error", day, Duration::ZERO..=30 * day);
-    let at = reader.place_of("persist").unwrap_or(reader.at);
-    if !persist && let Some(at) = reader.place_of("stale_if_error") {
+    let at = reader.locate("persist").unwrap_or(reader.at);
+    if !persist && let Some(at) = reader.locate("stale_if_error") {
         let found = "has no effect without persist = true";
         reader.scope.diagnostics.error(at, &reader.key("stale_if_error"), found, "set persist = true, or leave it out");
     }
@@ -84,7 +84,7 @@ pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, context: TemplateCon
         context.sinks.iter().map(|its| (its.options.path.clone(), format!("sink {}", its.options.name))).collect();
     let mut read = Vec::new();
     for (name, mut reader) in tables {
-        let at = reader.place_of("destination").unwrap_or(reader.at);
+        let at = reader.locate("destination").unwrap_or(reader.at);
         let (diagnostics, key) = (reader.scope.diagnostics, reader.key("destination"));
         let template = file(&name, reader, context);
         let destination = template.options.file.as_ref().map(|file| file.destination.clone()).unwrap_or_default();
@@ -136,12 +136,12 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         if create_folders {
             reader.record_path(&text, &path, PathUse::Replace);
         } else {
-            reader.folder_of(&text, &path);
+            reader.check_parent_folder(&text, &path);
         }
         Some(path)
     });
     let text = text(name, &mut reader, (&session, context.sessions));
-    if let (Some(at), Some(source), Some(written)) = (reader.place_of("destination"), &text.file, &destination)
+    if let (Some(at), Some(source), Some(written)) = (reader.locate("destination"), &text.file, &destination)
         && source == written
     {
         let advice = "write another destination: this one would be lost at the first rendering";
@@ -155,7 +155,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
     let command = command(&mut reader).map(|command| TemplateCommand { command, timeout });
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 {
-        let at = reader.place_of("mode").unwrap_or(reader.at);
+        let at = reader.locate("mode").unwrap_or(reader.at);
         let found = format!("{mode:04o} lets every user of this machine access the rendered file");
         reader.scope.diagnostics.warning(
             at,
@@ -196,7 +196,7 @@ pub(super) const DEBOUNCE: Duration = Duration::from_secs(1);
 pub(super) fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
     let session = sessions.one_of(reader).unwrap_or_default();
     if sessions.is_wrapped(&session) {
-        let at = reader.place_of("session").unwrap_or(reader.at);
+        let at = reader.locate("session").unwrap_or(reader.at);
         let found = format!("session {session} has a wrap_ttl: its token is for one sink");
         reader.scope.diagnostics.error(at, &reader.key("session"), found, "name a session without one");
     }
@@ -206,9 +206,9 @@ pub(super) fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
 /// The program to run: a list of its name and its arguments, or with `shell = true` one line for a shell.
 fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let shell = reader.flag("shell", false);
-    let Some(at) = reader.place_of("command") else {
+    let Some(at) = reader.locate("command") else {
         for name in ["shell", "command_timeout"] {
-            if let Some(at) = reader.place_of(name) {
+            if let Some(at) = reader.locate(name) {
                 reader.scope.diagnostics.error(
                     at,
                     &reader.key(name),
@@ -222,7 +222,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let words = if shell { reader.one_or_more("command") } else { reader.list("command")? };
     let words: Vec<String> = words.into_iter().map(|text| text.value).collect();
     if let (false, Some(program)) = (shell, words.first()) {
-        absent(reader, at, program);
+        warn_if_program_missing(reader, at, program);
     }
     match (shell, words.as_slice()) {
         (true, [line]) => Some(CommandSpec::shell_argv(line)),
@@ -243,7 +243,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
 }
 
 /// Reports a program whose absolute path does not exist. It is a warning or note, as a package may install it later.
-pub(super) fn absent(reader: &Reader<'_>, at: Location, program: &str) {
+pub(super) fn warn_if_program_missing(reader: &Reader<'_>, at: Location, program: &str) {
     if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
         let found = format!("the program {program} does not exist");
         reader.scope.diagnostics.optional_on_host(at, &reader.key("command"), found, "install it, or name another");
@@ -252,7 +252,7 @@ pub(super) fn absent(reader: &Reader<'_>, at: Location, program: &str) {
 
 /// Returns the variables that a program gets: the default ones and those of `pass_env`.
 pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
-    let at = reader.place_of("pass_env").unwrap_or(reader.at);
+    let at = reader.locate("pass_env").unwrap_or(reader.at);
     let pass: Vec<String> = reader.list("pass_env").unwrap_or_default().into_iter().map(|text| text.value).collect();
     for name in &pass {
         let found = if is_reserved(name.trim_end_matches('*')) {
@@ -329,7 +329,7 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
             }
             let text = path.as_deref().filter(|_| !source.unknown).and_then(|path| match secret::read_text(path) {
                 Ok(text) => {
-                    writable(reader, source.at, path);
+                    warn_if_writable_by_others(reader, source.at, path);
                     Some(text.expose_secret().to_owned())
                 }
                 Err(error) => {
@@ -346,7 +346,7 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
             (source.at, None, None)
         }
         (None, None) => {
-            if reader.place_of("contents").is_none() {
+            if reader.locate("contents").is_none() {
                 reader.missing("source", "name the template's file, or write it as contents");
             }
             (reader.at, None, None)
@@ -355,7 +355,7 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
 }
 
 /// Warns of a template file that others can write: its author can read every secret of the session.
-fn writable(reader: &Reader<'_>, at: Location, path: &Path) {
+fn warn_if_writable_by_others(reader: &Reader<'_>, at: Location, path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     let mode = metadata.mode() & 0o7777;
     if mode & 0o022 != 0 {

@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
 }
 
 /// Maximum nesting of a value. No setting is nested deeper than five; every walk recurses once per level.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 struct Conversion<'a> {
     file: Location,
@@ -98,11 +98,11 @@ impl Conversion<'_> {
             DeValue::Float(_) => Value::Float,
             DeValue::Boolean(flag) => Value::Flag(*flag),
             DeValue::Datetime(_) => Value::Datetime,
-            DeValue::Array(_) | DeValue::Table(_) if depth > DEEPEST => {
+            DeValue::Array(_) | DeValue::Table(_) if depth > MAX_DEPTH => {
                 self.diagnostics.error(
                     self.at(value),
                     "",
-                    format!("nested deeper than {DEEPEST}"),
+                    format!("nested deeper than {MAX_DEPTH}"),
                     "write fewer levels",
                 );
                 Value::Table(Table::new())

@@ -53,7 +53,7 @@ error_codes! {
         "a key without a default is not set, or nothing defines the section that another one needs",
         "add the key or the section that the message names";
     1008 ConflictingKeys: "two configuration keys exclude each other",
-        "both keys of a pair are set of which only one may be",
+        "two keys are set of which only one is allowed",
         "keep one of the two";
     1009 DuplicateSetting: "something is configured twice",
         "a key is given in two files, or two outputs or listeners use the same file or address",
@@ -195,7 +195,7 @@ error_codes! {
         "write the field to the secret, or correct its name in the configuration; it is read again by itself";
     1310 StateNotSaved: "the agent's state could not be saved",
         "the state folder is missing, not writable or full, or what is to be saved exceeds its limit",
-        "mend the folder of agent.state_dir; without saved state the next start logs in and reads secrets again";
+        "repair the folder of agent.state_dir (path, owner, free space); without saved state the next start logs in again";
     1401 OutputFolder: "the folder of an output cannot be used",
         "the folder does not exist, the agent's user may not enter it, or it leads through an unsafe symlink",
         "create the folder and give the agent's user access to it, or name another path";
@@ -352,7 +352,7 @@ error_codes! {
     1908 ClockSkew: "the clocks of this machine and of a server differ",
         "the time of this machine or of the server is not synchronised",
         "synchronise the clock: timedatectl set-ntp true, then timedatectl status";
-    1909 CertificateExpiring: "a certificate ends soon or has ended",
+    1909 CertificateExpiring: "a certificate expires soon or has expired",
         "nobody has renewed the certificate, or its successor is not in place",
         "renew the certificate; keyward reads changed files for the next connection";
     1910 AgentVersion: "the running agent is another release than this program",

@@ -122,7 +122,7 @@ impl<B> ResponseDraft<B> {
             part: service.part,
             listener: Arc::clone(&service.listener).into(),
             route,
-            method: request.method().as_str().chars().take(LONGEST_METHOD).collect(),
+            method: request.method().as_str().chars().take(MAX_METHOD_LENGTH).collect(),
             path: redact_path(request.uri().path()),
             caller: peer.into(),
         };
@@ -172,4 +172,4 @@ impl From<&Peer> for AuditCaller {
 }
 
 /// Longest recorded method, in characters.
-const LONGEST_METHOD: usize = 16;
+const MAX_METHOD_LENGTH: usize = 16;

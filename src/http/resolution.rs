@@ -48,7 +48,7 @@ pub(crate) async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
         return Ok(vec![address]);
     }
     let clock = Clock::System;
-    let known = known(host, clock.now());
+    let known = cached_addresses(host, clock.now());
     let lookup = wait_for_lookup(host);
     let found = if known.is_some() {
         timeout(LIMIT, lookup).await.unwrap_or_else(|_| Err("timed out".to_owned()))
@@ -98,7 +98,7 @@ fn join_lookup(host: &str) -> LookupResult {
 }
 
 /// Returns the addresses of a name that was resolved within the last hour.
-fn known(host: &str, now: ClockReading) -> Option<Vec<IpAddr>> {
+fn cached_addresses(host: &str, now: ClockReading) -> Option<Vec<IpAddr>> {
     let names = names();
     let name = names.get(host).filter(|name| now.since(name.resolved) < USABLE)?;
     Some(name.addresses.clone())
@@ -152,7 +152,7 @@ mod tests {
         let now = Clock::System.now();
         remember(host, &[address], now);
         assert_eq!(resolve(host).await.unwrap(), [address]);
-        assert_eq!(known(host, now + USABLE), None);
+        assert_eq!(cached_addresses(host, now + USABLE), None);
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use crate::http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamOutcome,
     UpstreamRecorder, UpstreamTarget, UpstreamTargetError,
 };
-use crate::http::server::Caller;
+use crate::http::server::ConnectionCaller;
 use crate::secret::{self, SecretWriter};
 
 /// Client of one server for calls that carry secrets. Clones share it.
@@ -219,7 +219,7 @@ impl ZeroizingClient {
         if let Some((name, value)) = &auth {
             head.set_auth_header(name, value);
         }
-        let response = self.forwarder.send(Caller::own_process(), &head, body, time).await;
+        let response = self.forwarder.send(ConnectionCaller::own_process(), &head, body, time).await;
         let (parts, body) = response.map_err(|error| self.failed(error))?.into_parts();
         Ok(ClientResponse { status: parts.status, headers: parts.headers, body: self.read(body).await? })
     }

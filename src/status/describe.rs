@@ -1,6 +1,6 @@
-//! Describes a judgement in the words that every view of it uses. Pure.
+//! Describes an evaluation in the words that every view of it uses. Pure.
 
-use super::judge::{ReportItem, RunningCall, StepKind};
+use super::evaluate::{ReportItem, RunningCall, StepKind};
 use crate::time_format::format_span;
 
 impl ReportItem {

@@ -1,6 +1,17 @@
 //! Fields of a form or a query.
 
+use std::time::Duration;
+
+use hyper::body::Incoming;
 use zeroize::Zeroizing;
+
+use crate::http::body_buffer::collect;
+
+/// Largest form, in bytes.
+pub(super) const MAX_FORM: usize = 16 * 1024;
+
+/// Time within which a form must arrive.
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Decoded fields. Zeroed when dropped: a form may hold a key or a token.
 #[derive(Default)]
@@ -11,6 +22,12 @@ impl Fields {
     pub(super) fn parse(encoded: &[u8]) -> Self {
         let pairs = url::form_urlencoded::parse(encoded);
         Self(pairs.map(|(name, value)| (name.into_owned(), Zeroizing::new(value.into_owned()))).collect())
+    }
+
+    /// Reads the body of a form; `None` if it is too large, breaks off or stalls.
+    pub(super) async fn read(body: Incoming) -> Option<Self> {
+        let buffer = tokio::time::timeout(FORM_TIMEOUT, collect(body, MAX_FORM)).await.ok()?.ok()?;
+        Some(Self::parse(&Zeroizing::new(buffer.into_vec())))
     }
 
     /// Returns a field without surrounding white space; empty if it is absent.

@@ -6,12 +6,10 @@ use std::net::SocketAddr;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
 
+use super::form::MAX_FORM;
 use super::options::UiOptions;
 use crate::http::guard::is_allowed_host;
 use crate::http::server::Peer;
-
-/// Largest form in bytes.
-pub(super) const MAX_FORM: usize = 16 * 1024;
 
 /// Longest target of a request in bytes.
 const MAX_TARGET: usize = 4 * 1024;
@@ -149,7 +147,9 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
             Ok(value) => Ok(Some(value)),
             Err(_) => reject(StatusCode::BAD_REQUEST, "headers", "a header holds other characters than ASCII"),
         },
-        (Some(_), Some(_)) => reject(StatusCode::BAD_REQUEST, "headers", "a header that may stand once is repeated"),
+        (Some(_), Some(_)) => {
+            reject(StatusCode::BAD_REQUEST, "headers", "a header that may occur only once is repeated")
+        }
     }
 }
 

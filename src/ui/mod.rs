@@ -8,8 +8,8 @@
 // 0: options, sources, and requests
 mod options;
 mod sources;
-mod guard;
 mod form;
+mod guard;
 mod browser_session;
 
 // 1: responses and pages

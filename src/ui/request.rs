@@ -56,7 +56,7 @@ async fn call(
 ) -> Result<(StatusCode, Bytes), SourceError> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
-    *request.uri_mut() = path.parse().map_err(|_| failed("the page asks for an address that is none"))?;
+    *request.uri_mut() = path.parse().map_err(|_| failed("invalid address in the page request"))?;
     let headers = request.headers_mut();
     headers.insert(HOST, HeaderValue::from_static("localhost"));
     headers.insert(HeaderName::from_static("x-vault-request"), HeaderValue::from_static("true"));

@@ -1,18 +1,16 @@
 //! Routes a browser's request to its page.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::{Map, Value};
-use zeroize::Zeroizing;
 
 use super::browser_session::{BrowserRights, BrowserSessions};
 use super::form::Fields;
-use super::guard::{MAX_FORM, PageGuard, PageRejection};
+use super::guard::{PageGuard, PageRejection};
 use super::options::UiOptions;
 use super::pages::acl::{self, AclKind};
 use super::pages::sign_in::{self, SignIn};
@@ -21,7 +19,6 @@ use super::request::{self, SourceError};
 use super::response::{self, PageResponse, html, redirect};
 use super::sources::{StatusSource, UiSources};
 use crate::clock::Clock;
-use crate::http::body_buffer::collect;
 use crate::http::guard::LogThrottle;
 use crate::http::in_process::InProcessService;
 use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels};
@@ -87,9 +84,6 @@ struct PageRequest {
     frame: Frame,
 }
 
-/// Time within which a form must arrive.
-const FORM_TIMEOUT: Duration = Duration::from_secs(10);
-
 const STYLE: &str = include_str!("assets/style.css");
 const HTMX: &str = include_str!("assets/htmx-2.0.11.min.js");
 
@@ -119,11 +113,15 @@ impl Router {
         let request = PageRequest { method: head.method, path, target, query, headers: head.headers, rights, frame };
         match request.method {
             Method::GET | Method::HEAD => self.get(&request).await,
-            Method::POST => match read_form(body).await {
+            Method::POST => match Fields::read(body).await {
                 Some(form) => self.post(&request, &form).await,
                 None => request_error(&request, StatusCode::REQUEST_TIMEOUT, "the form did not arrive"),
             },
-            _ => request_error(&request, StatusCode::METHOD_NOT_ALLOWED, "pages take GET, forms POST"),
+            _ => request_error(
+                &request,
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method not allowed: pages accept GET, forms POST",
+            ),
         }
     }
 
@@ -372,12 +370,6 @@ fn decode(segment: &str) -> Result<String, SourceError> {
 
 fn not_found() -> SourceError {
     SourceError { status: StatusCode::NOT_FOUND, message: "no page has this address".to_owned() }
-}
-
-/// Reads a form; `None` if it is too large, breaks off or stalls.
-async fn read_form(body: Incoming) -> Option<Fields> {
-    let buffer = tokio::time::timeout(FORM_TIMEOUT, collect(body, MAX_FORM)).await.ok()?.ok()?;
-    Some(Fields::parse(&Zeroizing::new(buffer.into_vec())))
 }
 
 #[cfg(test)]

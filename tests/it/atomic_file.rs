@@ -24,7 +24,7 @@ fn names(folder: &Path) -> Vec<OsString> {
 }
 
 /// An error and its causes in one line, as they are logged.
-fn told(error: impl std::error::Error + Send + Sync + 'static) -> String {
+fn format_error(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::from(error))
 }
 
@@ -103,7 +103,7 @@ fn t18_a_file_that_is_not_regular_is_refused_at_once_and_not_changed() {
             truncate(&file, &PRIVATE).unwrap_err(),
             remove(&file).unwrap_err(),
         ] {
-            let text = told(error);
+            let text = format_error(error);
             assert!(text.contains(wanted) && text.contains("token is "), "{text}");
         }
         assert!(start.elapsed() < Duration::from_secs(10));
@@ -123,14 +123,14 @@ fn t18_a_file_that_is_not_regular_is_refused_at_once_and_not_changed() {
     std::fs::remove_file(&file).unwrap();
     check(&|| std::fs::create_dir(&file).unwrap(), "a folder, not");
     let device = replace(Path::new("/dev/null"), b"one", &PRIVATE).unwrap_err();
-    assert!(told(device).contains("/dev/null is a device"));
+    assert!(format_error(device).contains("/dev/null is a device"));
 }
 
 #[test]
 fn a_folder_that_cannot_be_used_is_reported_with_advice() {
     let (folder, _) = folder();
     let check = |path: PathBuf, wanted: &str| {
-        let text = told(replace(&path, b"one", &PRIVATE).unwrap_err());
+        let text = format_error(replace(&path, b"one", &PRIVATE).unwrap_err());
         assert!(text.contains(wanted), "{text}");
     };
     check(folder.path().join("gone/token"), "/gone; it must be there");
@@ -154,7 +154,7 @@ fn a_symlink_on_the_way_is_followed_only_where_root_alone_could_have_placed_it()
         assert_eq!(names(&folder.path().join("real")), ["token"]);
     }
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    let text = told(replace(&through, b"two", &PRIVATE).unwrap_err());
+    let text = format_error(replace(&through, b"two", &PRIVATE).unwrap_err());
     assert!(text.contains("the symlink link, which users other than root could have created"), "{text}");
     symlink("loop", folder.path().join("loop")).unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -175,7 +175,7 @@ fn an_owner_is_set_or_the_missing_permission_is_reported() {
         }
         Err(error) => {
             assert!(!rustix::process::geteuid().is_root());
-            let text = told(error);
+            let text = format_error(error);
             assert!(text.contains("CAP_CHOWN") && text.contains("Operation not permitted"), "{text}");
             assert!(names(folder.path()).is_empty(), "a temporary file was left");
         }

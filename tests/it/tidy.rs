@@ -18,13 +18,13 @@ fn modules_import_only_modules_of_lower_layers() {
     for list in ["src/lib.rs", "src/agent/mod.rs"] {
         assert!(layers(&tree[list]).len() > 1, "{list} lists no layers");
     }
-    complain_about(tree.keys().flat_map(|path| misplaced(&tree, path)));
+    report_violations(tree.keys().flat_map(|path| misplaced(&tree, path)));
 }
 
 #[test]
 fn sources_keep_the_conventions() {
     let tree = read("src", &["rs"]);
-    complain_about(tree.iter().flat_map(|(path, text)| conventions(path, text)));
+    report_violations(tree.iter().flat_map(|(path, text)| conventions(path, text)));
     let long: Vec<_> = tree.iter().filter(|(_, text)| text.lines().count() > 250).map(|(path, _)| path).collect();
     let limit = (tree.len() / 8).max(8);
     assert!(long.len() <= limit, "{} files are longer than 250 lines, {limit} may be: {long:?}", long.len());
@@ -32,32 +32,32 @@ fn sources_keep_the_conventions() {
 
 #[test]
 fn public_types_of_a_part_have_distinct_names() {
-    complain_about(repeated_types(&read("src", &["rs"])));
+    report_violations(repeated_types(&read("src", &["rs"])));
 }
 
 #[test]
 fn comments_are_statements() {
-    complain_about(project_files().iter().flat_map(|(path, text)| indirect_comments(path, text)));
+    report_violations(project_files().iter().flat_map(|(path, text)| indirect_comments(path, text)));
 }
 
 #[test]
 fn log_events_have_fields_of_one_form() {
     let tree = read("src", &["rs"]);
     assert!(tree.values().map(|text| log_calls(text).len()).sum::<usize>() > 150, "the events were not found");
-    complain_about(tree.iter().flat_map(|(path, text)| irregular_fields(path, text)));
+    report_violations(tree.iter().flat_map(|(path, text)| irregular_fields(path, text)));
 }
 
 #[test]
 fn texts_describe_the_present_and_name_no_machine() {
     let mut tree = project_files();
     tree.extend(read("", &["md"]).into_iter().filter(|(path, _)| !path.contains('/')));
-    complain_about(tree.iter().flat_map(|(path, text)| unwanted(path, text)));
+    report_violations(tree.iter().flat_map(|(path, text)| unwanted(path, text)));
 }
 
 #[test]
 fn every_test_file_is_run_and_no_test_is_left_out() {
     let tree = read("tests/it", &["rs"]);
-    complain_about(undeclared(&tree));
+    report_violations(undeclared(&tree));
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn every_example_configuration_is_shown_or_parsed() {
     texts.extend(read("src/config", &["rs"]));
     texts.extend(read("", &["md"]).into_iter().filter(|(path, _)| path == "README.md"));
     texts.remove("tests/it/tidy.rs");
-    complain_about(unmentioned(&examples, &texts));
+    report_violations(unmentioned(&examples, &texts));
 }
 
-fn complain_about(complaints: impl IntoIterator<Item = String>) {
+fn report_violations(complaints: impl IntoIterator<Item = String>) {
     let complaints: Vec<_> = complaints.into_iter().collect();
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }

@@ -227,7 +227,7 @@ impl ApiError {
             Self::TemplateVariables { reason } => return reason.clone(),
             Self::UnknownAuthorization { field, value } => return format!("Invalid {field} {value:?}"),
             Self::TooManyAuthorizations { count, max } => {
-                return format!("{count} questions are too many, at most {max} are answered");
+                return format!("{count} authorization requests exceed the limit of {max}");
             }
             Self::UnknownTemplate => "Requested templated policy does not exist: ACL templated policy not found",
             Self::UnknownToken if dialect == Dialect::Vault => "permission denied: invalid token",

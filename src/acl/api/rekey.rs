@@ -37,10 +37,10 @@ pub(super) async fn rekey(state: &ApiState, request: &mut ApiRequest) -> Result<
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
     let progress = state.service.key_rotation().run(&caller, generate, PAGES_PER_CALL).await?;
     let message = match (progress.done, progress.unreadable.is_empty()) {
-        (true, _) => "all tokens are under this key: the other lines of the key file may go, on every server",
-        (false, true) => "there are more tokens: call again, without Generate",
+        (true, _) => "all tokens use this key: remove the other lines from the key file of every server",
+        (false, true) => "more tokens use older keys: call again, without Generate",
         (false, false) => {
-            "some tokens cannot be read: the other lines of the key file must stay until these are removed"
+            "some tokens are unreadable: keep the other lines of the key file until these tokens are deleted"
         }
     };
     let (key_id, rewritten, done, unreadable) =

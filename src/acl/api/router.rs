@@ -181,7 +181,7 @@ async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<Re
     if let Some(audited) = &request.audited {
         audited.note(|note| note.subject = Some(what.clone()));
     }
-    tracing::info!(event = "acl.changed", operation, namespace, what, by, "changed what tokens may do");
+    tracing::info!(event = "acl.changed", operation, namespace, what, by, "ACL records were changed");
     Ok(change.response.into_http())
 }
 

@@ -101,8 +101,8 @@ async fn run_restore(
 }
 
 async fn spool_body(body: &mut Incoming, spool: &mut Spool) -> Result<(), ApiError> {
-    let too_large = || BodyError::TooLarge { limit: usize::try_from(Spool::LARGEST).unwrap_or(usize::MAX) };
-    if body.size_hint().lower() > Spool::LARGEST {
+    let too_large = || BodyError::TooLarge { limit: usize::try_from(Spool::MAX_SIZE).unwrap_or(usize::MAX) };
+    if body.size_hint().lower() > Spool::MAX_SIZE {
         return Err(too_large().into());
     }
     loop {

@@ -42,8 +42,7 @@ impl AclClient {
         &self,
         questions: &[AuthorizationRequest],
     ) -> Result<Vec<AuthorizationResponse>, AclClientError> {
-        let endpoint =
-            Endpoint { path: &["internal", "acl", "authorize"], name: "the call that tells rights", since: None };
+        let endpoint = Endpoint { path: &["internal", "acl", "authorize"], name: "the authorize call", since: None };
         self.send_json(Method::POST, &endpoint, &questions).await
     }
 }

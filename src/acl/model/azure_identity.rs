@@ -153,7 +153,7 @@ pub(crate) const FACT_NAMES: [&str; 8] = [
 pub(crate) struct AzureIdentity<'a> {
     claims: &'a SignedClaims,
     principal: &'a str,
-    machine: Machine<'a>,
+    machine: ClaimedMachine<'a>,
 }
 
 /// Verifies issuer, audience and times of the claims. `audiences` are the accepted ones.
@@ -182,7 +182,7 @@ pub(crate) fn verify_identity<'a>(
         return Err(ClaimsError::NotYet { start, now: now.unix_seconds() });
     }
     let principal = claims.oid.as_deref().filter(|oid| !oid.is_empty()).ok_or(ClaimsError::NoPrincipal)?;
-    Ok(AzureIdentity { claims, principal, machine: Machine::from_claims(claims)? })
+    Ok(AzureIdentity { claims, principal, machine: ClaimedMachine::from_claims(claims)? })
 }
 
 /// Verifies a login against the bounds of a role. The returned facts come from the signed claims alone.
@@ -240,13 +240,13 @@ impl AzureIdentity<'_> {
 
 /// Machine that the claims name, if any.
 #[derive(Debug)]
-struct Machine<'a> {
+struct ClaimedMachine<'a> {
     id: Option<ResourceId>,
     /// Resource ids of the claims, the machine's first.
     texts: Vec<&'a str>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> ClaimedMachine<'a> {
     fn from_claims(claims: &'a SignedClaims) -> Result<Self, ClaimsError> {
         let [used_on, identity] = [&claims.xms_az_rid, &claims.xms_mirid].map(|claim| claim.as_deref());
         let texts = used_on.into_iter().chain(identity).collect();

@@ -44,7 +44,7 @@ impl AclService {
 
 /// Adds the precondition that the key record is unchanged, so that all servers find what is written under these keys.
 pub(super) fn require_same_keys(keys: &SealKeys, transaction: Transaction) -> Transaction {
-    transaction.unchanged(&seal::key_record(), keys.at)
+    transaction.require_unchanged(&seal::key_record(), keys.at)
 }
 
 fn key_missing(error: &SealKeyError) -> ServiceError {

@@ -73,8 +73,11 @@ impl BindingRules<'_> {
         let (method, transaction) = self.load_method(namespace, &draft.auth_method).await?;
         let rule = validate_draft(draft, Id::random(), target.name.clone(), &method)?;
         let key = keys::binding_rule(namespace, rule.id);
-        let revision =
-            self.records.repository.commit(target.require_unchanged(transaction.absent(&key).put(key, &rule)?)).await?;
+        let revision = self
+            .records
+            .repository
+            .commit(target.require_unchanged(transaction.require_absent(&key).put(key, &rule)?))
+            .await?;
         Ok(Stored { value: rule.into(), created: revision, modified: revision })
     }
 
@@ -94,7 +97,7 @@ impl BindingRules<'_> {
             None
         };
         let method = found.ok_or_else(|| InvalidRequest::RuleMethod(truncate(name)))?;
-        Ok(((*method.value).clone(), Transaction::default().unchanged(&key, method.modified)))
+        Ok(((*method.value).clone(), Transaction::default().require_unchanged(&key, method.modified)))
     }
 
     /// Returns the binding rule; `None` if it does not exist.
@@ -160,7 +163,7 @@ impl BindingRules<'_> {
         }
         let (method, transaction) = self.load_method(namespace, current).await?;
         let rule = validate_draft(draft, id, target.name.clone(), &method)?;
-        let transaction = transaction.unchanged(&key, before.modified).put(key, &rule)?;
+        let transaction = transaction.require_unchanged(&key, before.modified).put(key, &rule)?;
         self.records.commit_update(&target, transaction, &before, rule).await
     }
 

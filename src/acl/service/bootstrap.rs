@@ -101,9 +101,11 @@ impl AclService {
     ) -> Result<CreatedToken, ServiceError> {
         let namespace = NamespaceName::default_namespace();
         let transaction = match self.repository.get::<BootstrapRecord>(&key(), Freshness::Linearizable).await? {
-            None => Transaction::default().absent(&key()),
+            None => Transaction::default().require_absent(&key()),
             // The commit checks the index again, as several servers may receive the request at once.
-            Some(done) if reset == Some(done.modified.0) => Transaction::default().unchanged(&key(), done.modified),
+            Some(done) if reset == Some(done.modified.0) => {
+                Transaction::default().require_unchanged(&key(), done.modified)
+            }
             Some(done) => {
                 return Err(Forbidden::Bootstrap(done.modified.0).into());
             }

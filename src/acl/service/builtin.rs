@@ -58,7 +58,8 @@ impl AclService {
             deleted_at: None,
         };
         let key = keys::namespace(&namespace);
-        let mut transaction = require_same_keys(&keys, Transaction::default()).absent(&key).put(key, &record)?;
+        let mut transaction =
+            require_same_keys(&keys, Transaction::default()).require_absent(&key).put(key, &record)?;
         for (id, name, description, access) in [
             (GLOBAL_MANAGEMENT, "global-management", "Builtin Policy that grants unlimited access", "write"),
             (
@@ -95,7 +96,7 @@ impl AclService {
             Err(error) => return Err(error),
         }
         let keys = self.reload_keys().await?;
-        let transaction = require_same_keys(&keys, Transaction::default()).absent(&key);
+        let transaction = require_same_keys(&keys, Transaction::default()).require_absent(&key);
         self.repository.commit(self.put_anonymous_token(&keys, namespace, transaction)?).await?;
         tracing::warn!(
             event = "acl.token.recreated",

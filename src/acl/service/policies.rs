@@ -68,8 +68,11 @@ impl Policies<'_> {
         self.records.require_absent(&by_name, || name_taken(&draft.name)).await?;
         let policy = to_record(Id::random(), target.name.clone(), draft);
         let by_id = keys::policy(namespace, policy.id);
-        let transaction =
-            Transaction::default().absent(&by_name).absent(&by_id).put(by_id, &policy)?.put(by_name, &policy.id)?;
+        let transaction = Transaction::default()
+            .require_absent(&by_name)
+            .require_absent(&by_id)
+            .put(by_id, &policy)?
+            .put(by_name, &policy.id)?;
         self.records.commit_new(&target, transaction, policy).await
     }
 
@@ -178,11 +181,11 @@ impl Policies<'_> {
             validate_draft(&draft)?;
         }
         let policy = to_record(id, target.name.clone(), &draft);
-        let mut transaction = Transaction::default().unchanged(&by_id, before.modified).put(by_id, &policy)?;
+        let mut transaction = Transaction::default().require_unchanged(&by_id, before.modified).put(by_id, &policy)?;
         if policy.name != old.name {
             let by_name = keys::policy_name(namespace, &policy.name);
             self.records.require_absent(&by_name, || name_taken(&policy.name)).await?;
-            transaction = transaction.renamed(keys::policy_name(namespace, &old.name), by_name, &id)?;
+            transaction = transaction.move_name_entry(keys::policy_name(namespace, &old.name), by_name, &id)?;
         }
         self.records.commit_update(&target, transaction, &before, policy).await
     }

@@ -25,7 +25,7 @@ pub(crate) struct WritableNamespace {
 impl WritableNamespace {
     /// Adds the precondition that the namespace record is unchanged since it was read.
     pub(super) fn require_unchanged(&self, transaction: Transaction) -> Transaction {
-        transaction.unchanged(&self.key, self.at)
+        transaction.require_unchanged(&self.key, self.at)
     }
 }
 
@@ -187,7 +187,7 @@ impl Records {
         let attempt = async || {
             let target = self.writable_namespace(namespace).await?;
             let Some(before) = self.repository.get::<R>(key, Freshness::Linearizable).await? else { return Ok(false) };
-            let mut transaction = Transaction::default().unchanged(key, before.modified).delete(key.clone());
+            let mut transaction = Transaction::default().require_unchanged(key, before.modified).delete(key.clone());
             if let Some(name) = name_key(&before.value)? {
                 transaction = transaction.delete(name);
             }

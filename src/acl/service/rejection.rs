@@ -111,8 +111,7 @@ pub enum InvalidRequest {
 
     // Sealing keys and snapshots
     #[error(
-        "Other servers may use the same store: put a new key into the key file of each, as its first line, and let none \
-         be made here"
+        "Other servers may use this store: add the new key as the first line of every key file, and call without Generate"
     )]
     SharedStore,
     #[error("{0}")]
@@ -123,7 +122,7 @@ pub enum InvalidRequest {
     SnapshotRecord(String),
     #[error("Invalid snapshot: it has no default namespace")]
     SnapshotNamespace,
-    #[error("Invalid snapshot: it is of datacenter {found:?}, but this server is of {wanted:?}")]
+    #[error("Invalid snapshot: it belongs to datacenter {found:?}, but this server to {wanted:?}")]
     SnapshotDatacenter { found: String, wanted: String },
     #[error("Invalid snapshot: its secrets are encrypted with the key {0:?}, which is not in this server's key file")]
     SnapshotKey(String),

@@ -73,8 +73,11 @@ impl Roles<'_> {
             links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
         };
         let by_id = keys::role(namespace, role.id);
-        let transaction =
-            Transaction::default().absent(&by_name).absent(&by_id).put(by_id, &role)?.put(by_name, &role.id)?;
+        let transaction = Transaction::default()
+            .require_absent(&by_name)
+            .require_absent(&by_id)
+            .put(by_id, &role)?
+            .put(by_name, &role.id)?;
         self.records.commit_new(&target, transaction, role).await
     }
 
@@ -158,12 +161,12 @@ impl Roles<'_> {
             description: draft.description.clone(),
             links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
         };
-        let mut transaction = Transaction::default().unchanged(&by_id, before.modified).put(by_id, &role)?;
+        let mut transaction = Transaction::default().require_unchanged(&by_id, before.modified).put(by_id, &role)?;
         if role.name != before.value.name {
             let by_name = keys::role_name(namespace, &role.name);
             let taken = || Conflict::RoleRenamed(role.name.clone());
             self.records.require_absent(&by_name, taken).await?;
-            transaction = transaction.renamed(keys::role_name(namespace, &before.value.name), by_name, &id)?;
+            transaction = transaction.move_name_entry(keys::role_name(namespace, &before.value.name), by_name, &id)?;
         }
         self.records.commit_update(&target, transaction, &before, role).await
     }

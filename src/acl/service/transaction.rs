@@ -15,14 +15,14 @@ pub(crate) struct Transaction {
 impl Transaction {
     /// Requires that the record does not exist.
     #[must_use]
-    pub(crate) fn absent(mut self, key: &Key) -> Self {
+    pub(crate) fn require_absent(mut self, key: &Key) -> Self {
         self.batch.checks.push(Check::Absent(key.clone()));
         self
     }
 
     /// Requires that the record is unchanged since revision `at`.
     #[must_use]
-    pub(crate) fn unchanged(mut self, key: &Key, at: Revision) -> Self {
+    pub(crate) fn require_unchanged(mut self, key: &Key, at: Revision) -> Self {
         self.batch.checks.push(Check::Unchanged(key.clone(), at));
         self
     }
@@ -48,8 +48,8 @@ impl Transaction {
     ///
     /// # Errors
     /// Serialization failed.
-    pub(crate) fn renamed(self, from: Key, to: Key, id: &Id) -> Result<Self, ServiceError> {
-        self.absent(&to).delete(from).put(to, id)
+    pub(crate) fn move_name_entry(self, from: Key, to: Key, id: &Id) -> Result<Self, ServiceError> {
+        self.require_absent(&to).delete(from).put(to, id)
     }
 
     /// Adds a prepared write.

@@ -140,7 +140,7 @@ impl StoreError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
     /// A precondition failed because of a concurrent write.
-    #[error("the record {} was changed by someone else", .0.as_str())]
+    #[error("the record {} was changed concurrently", .0.as_str())]
     Conflict(Key),
     /// The batch exceeds the limits.
     #[error("the batch is larger than {} operations or {} bytes", Batch::MAX_OPERATIONS, Batch::MAX_BYTES)]

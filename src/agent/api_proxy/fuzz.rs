@@ -15,7 +15,7 @@ pub struct ReadRequest {
     pub path: String,
     /// The request reads a list, by its method or its query.
     pub is_list: bool,
-    /// Method by which the rules judge it: a `GET` that asks for a list is a `LIST`.
+    /// Method that the rules match: a `GET` that asks for a list is a `LIST`.
     pub operation: &'static str,
     /// The request is a login.
     pub is_login: bool,

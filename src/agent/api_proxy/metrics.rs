@@ -21,7 +21,7 @@ impl MetricSet for ProxyMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
         Self {
             replays: registry.add("proxy_replays", "Requests sent once more with a newer token"),
-            leaks: registry.add("proxy_token_leaks", "Answers that repeat the session's token, not passed on"),
+            leaks: registry.add("proxy_token_leaks", "Responses withheld because they contain the session's token"),
         }
     }
 }
@@ -38,8 +38,8 @@ pub(crate) struct CacheMetrics {
 impl MetricSet for CacheMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
         Self {
-            requests: registry.add("cache_requests", "Requests for what a cache keeps"),
-            bytes: registry.add("cache_bytes", "Bytes that a cache keeps"),
+            requests: registry.add("cache_requests", "Cacheable requests by outcome"),
+            bytes: registry.add("cache_bytes", "Size of a cache in bytes"),
         }
     }
 }

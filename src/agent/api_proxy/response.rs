@@ -35,7 +35,7 @@ pub(super) fn token_unavailable(cause: &TokenUnavailable) -> Response<ProxyBody>
 
 /// Builds the 502 for a response that ended before its declared end.
 pub(super) fn truncated_response() -> Response<ProxyBody> {
-    retry_later(StatusCode::BAD_GATEWAY, "the server's answer broke off", Duration::from_secs(1))
+    retry_later(StatusCode::BAD_GATEWAY, "the response of the server ended early", Duration::from_secs(1))
 }
 
 /// Returns true for a redirect: a client that followed it would carry its token, or the listener's key, to another host.

@@ -27,7 +27,7 @@ use crate::agent::server_client::PathClass;
 use crate::audit::AuditedRequest;
 use crate::clock::Clock;
 use crate::http::guard::{self, Guard};
-use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
+use crate::http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseFuture};
 
 /// Routes the requests of one session's listeners.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ impl ProxyRouter {
             let token = tokens.current_token().ok();
             audited.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
         }
-        let caller = Caller::new(*peer);
+        let caller = ConnectionCaller::new(*peer);
         let path_class = PathClass::from_path(path.without_trailing_slash());
         let options = ForwardOptions { caller, with_session, tokens, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };

@@ -19,7 +19,7 @@ impl SampledSearch {
             windows[word] |= 1 << bit;
         }
         let stride = token.len().checked_sub(WINDOW - 1)?;
-        (stride >= SHORTEST_STRIDE).then_some(Self { stride, windows })
+        (stride >= MIN_STRIDE).then_some(Self { stride, windows })
     }
 
     /// Returns true if `text` contains the token, which is the one of [`SampledSearch::new`].
@@ -68,7 +68,7 @@ const HASHES: usize = 1 << 16;
 const SAMPLES: usize = 8;
 
 /// In bytes. With shorter strides, reading every byte by vector instructions is as fast.
-const SHORTEST_STRIDE: usize = 64;
+const MIN_STRIDE: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -298,7 +298,7 @@ impl RequestSender {
                 event = "proxy.upstream.failed",
                 server = self.dialect.name,
                 error = text,
-                "the server does not answer; callers get an error"
+                "the server does not respond; callers get 502 or 504"
             );
         }
         retry_later(error.status(), &format!("{} does not answer: {text}", self.dialect.describe_server()), RETRY_AFTER)

@@ -13,7 +13,7 @@ use super::session_token::TokenHeader;
 use super::token_recovery::TokenRecovery;
 use crate::agent::server_client::{PathClass, ServerKind};
 use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
-use crate::http::server::Caller;
+use crate::http::server::ConnectionCaller;
 
 /// The server's kind and address, and the header values that are the same in every request.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct ServerDialect {
 #[derive(Debug, Clone)]
 pub(super) struct ForwardOptions {
     /// The caller, to which the connection to the server is bound.
-    pub(super) caller: Caller,
+    pub(super) caller: ConnectionCaller,
     /// The request carries the session's token, or that of the caller's own in its place.
     pub(super) with_session: bool,
     /// The token that it carries then.

@@ -131,7 +131,7 @@ impl ProcessTokens {
                 biased;
                 () = stop.cancelled() => break,
                 Some(token) = started.recv() => {
-                    running.spawn(Arc::clone(&self.table).keep(token, stop.clone()));
+                    running.spawn(Arc::clone(&self.table).maintain_token(token, stop.clone()));
                 }
                 Some(_) = running.join_next() => {}
             }
@@ -153,7 +153,7 @@ impl ProcessTokens {
 
 impl ProcessTable {
     /// Manages one token until its process ends, `stop` is cancelled, or creation fails for good; then revokes it.
-    async fn keep(self: Arc<Self>, token: ProcessToken, stop: CancellationToken) {
+    async fn maintain_token(self: Arc<Self>, token: ProcessToken, stop: CancellationToken) {
         let ProcessToken { id, output, process, manager, slot } = token;
         let ends = CancellationToken::new();
         let mut managed = std::pin::pin!(manager.run_on_demand(ends.clone()));

@@ -54,13 +54,12 @@ impl ProcessTokenRefusal {
     fn into_caller_refusal(self, caller: &str) -> CallerRefusal {
         let (status, reason, message, retry_after) = match self {
             Self::NoSource => {
-                let message = format!("caller {caller} has a derived_token, and none is derived from that session");
+                let message = format!("no token is derived from that session for caller {caller}");
                 (StatusCode::FORBIDDEN, "token_source", message, None)
             }
             Self::NoProcess => {
                 let message = format!(
-                    "caller {caller} has a token for each process, and this connection does not tell its process; use a \
-                     unix socket of this machine's process namespace"
+                    "caller {caller} needs the process of the connection, which the kernel does not report here; use a unix socket in the same PID namespace"
                 );
                 (StatusCode::FORBIDDEN, "token_process", message, None)
             }
@@ -69,8 +68,9 @@ impl ProcessTokenRefusal {
                 (StatusCode::FORBIDDEN, "ended", message, None)
             }
             Self::Full { most, retry_after } => {
-                let message =
-                    format!("{most} processes of caller {caller} have a token already; retry when one has ended");
+                let message = format!(
+                    "caller {caller} has reached its limit of {most} process tokens; retry when one of its processes has ended"
+                );
                 (StatusCode::SERVICE_UNAVAILABLE, "token_limit", message, Some(retry_after))
             }
             Self::RateLimited { retry_after } => {

@@ -48,7 +48,7 @@ impl CallerRefusal {
 
     pub(super) fn unmatched(facts: &PeerFacts) -> Self {
         let facts = describe(facts);
-        Self::new("unmatched", format!("no [caller.NAME] matches this process ({facts}); it needs one that does"))
+        Self::new("unmatched", format!("no [caller.NAME] matches this process ({facts}); add one that does"))
     }
 
     pub(super) fn route(rule: &CallerRule, wanted: &[CallerRoute], facts: &PeerFacts) -> Self {
@@ -68,13 +68,13 @@ impl CallerRefusal {
     }
 
     pub(super) fn rate(rule: &CallerRule, per_second: u32, wait: Duration) -> Self {
-        let message = format!("caller {} has sent its {per_second} requests of this second", rule.name);
+        let message = format!("caller {} has reached its limit of {per_second} requests per second", rule.name);
         let refusal = Self::new("rate", message);
         Self { status: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(wait), ..refusal }
     }
 
     pub(super) fn connections(rule: &CallerRule, most: usize) -> Self {
-        let message = format!("caller {} has its {most} connections open", rule.name);
+        let message = format!("caller {} has reached its limit of {most} connections", rule.name);
         let refusal = Self::new("connections", message);
         Self { status: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(Duration::from_secs(1)), ..refusal }
     }

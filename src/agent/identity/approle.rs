@@ -96,7 +96,8 @@ impl AppRoleSource {
 }
 
 const NOT_WRAPPED: &str = "leave secret_id_wrapping_path out if the file holds the secret id itself";
-const OPENED: &str = "it has expired, or somebody else unwrapped it: find out who, then create a new one";
+const OPENED: &str =
+    "the wrapping token has expired or was already unwrapped by someone else: investigate, then create a new one";
 const FOREIGN: &str = "somebody may have replaced it; secret_id_wrapping_path sets the expected path";
 
 #[async_trait]

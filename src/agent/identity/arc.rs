@@ -70,15 +70,15 @@ fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptErro
         return Err(refuse("is not a regular file"));
     }
     let mut key = Zeroizing::new(String::new());
-    file.take(LARGEST_KEY + 1).read_to_string(&mut key).map_err(|error| cannot(path, &error))?;
-    if key.len() as u64 > LARGEST_KEY {
+    file.take(MAX_KEY_SIZE + 1).read_to_string(&mut key).map_err(|error| cannot(path, &error))?;
+    if key.len() as u64 > MAX_KEY_SIZE {
         return Err(refuse("is larger than 4096 bytes"));
     }
     Ok(Zeroizing::new(key.trim().to_owned()))
 }
 
 const OUTSIDE: &str = "is not in its own folder";
-const LARGEST_KEY: u64 = 4096;
+const MAX_KEY_SIZE: u64 = 4096;
 
 #[cfg(test)]
 mod tests {

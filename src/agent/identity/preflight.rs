@@ -84,8 +84,7 @@ fn wrong_issuer(claims: &UnverifiedClaims) -> Option<String> {
     let second = claims.ver.as_deref() == Some("2.0") || issuer.trim_end_matches('/').ends_with("/v2.0");
     if second {
         return Some(format!(
-            "the identity token is of version 2.0 (issuer {issuer}), which servers take for another provider's: set \
-             requestedAccessTokenVersion to null or 1 in the manifest of the application that `resource` names"
+            "the identity token has version 2.0 (issuer {issuer}), which servers reject: set requestedAccessTokenVersion to null or 1 in the manifest of the application in `resource`"
         ));
     }
     let Some(tenant) = claims.tid.as_deref() else {

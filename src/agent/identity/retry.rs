@@ -7,7 +7,7 @@ use super::error::{IdentityError, IdentityErrorKind};
 
 /// Kind of endpoint; the same status has different meanings by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Endpoint {
+pub(super) enum IdentityEndpoint {
     /// The metadata service.
     Metadata,
     /// Another local service: App Service, Arc.
@@ -22,10 +22,10 @@ pub(super) enum FailureKind {
     Unreachable,
     ConnectTimedOut,
     IdentityNotFound,
-    NotThere,
+    EndpointMissing,
     Updating,
     Throttled,
-    Trouble,
+    ServerError,
     Gateway,
     AssertionMissing,
     AssertionExpired,
@@ -60,7 +60,7 @@ impl RetryPolicy {
     pub(super) fn next(
         &mut self,
         failure: &AttemptError,
-        endpoint: Endpoint,
+        endpoint: IdentityEndpoint,
         elapsed: Duration,
         unit: f64,
     ) -> Option<Duration> {
@@ -72,7 +72,7 @@ impl RetryPolicy {
             // A longer one is returned to the session, which waits for it.
             Some(wait) if wait > MAX_RETRY_AFTER => return None,
             Some(wait) => wait,
-            None if endpoint == Endpoint::Authority => wait.mul_f64(0.5 + 0.5 * unit),
+            None if endpoint == IdentityEndpoint::Authority => wait.mul_f64(0.5 + 0.5 * unit),
             None => wait,
         };
         (elapsed.saturating_add(wait) <= TIME_LIMIT).then_some(wait)
@@ -82,7 +82,7 @@ impl RetryPolicy {
 /// Converts the last attempt's error.
 pub(super) fn to_identity_error(
     failure: &AttemptError,
-    endpoint: Endpoint,
+    endpoint: IdentityEndpoint,
     source_name: &'static str,
 ) -> IdentityError {
     let rule = rule(failure_kind(failure, endpoint), endpoint);
@@ -111,11 +111,11 @@ fn retry_after(failure: &AttemptError) -> Option<Duration> {
 }
 
 /// Classifies a failed attempt.
-pub(super) fn failure_kind(failure: &AttemptError, endpoint: Endpoint) -> FailureKind {
+pub(super) fn failure_kind(failure: &AttemptError, endpoint: IdentityEndpoint) -> FailureKind {
     match failure {
         AttemptError::Unreachable(_) => FailureKind::Unreachable,
         AttemptError::ConnectTimedOut(_) => FailureKind::ConnectTimedOut,
-        AttemptError::Broken(_) | AttemptError::Unreadable(_) => FailureKind::Trouble,
+        AttemptError::Broken(_) | AttemptError::Unreadable(_) => FailureKind::ServerError,
         AttemptError::NoAssertion(_) => FailureKind::AssertionMissing,
         AttemptError::Expiring => FailureKind::Expiring,
         AttemptError::Untrusted(_)
@@ -127,9 +127,9 @@ pub(super) fn failure_kind(failure: &AttemptError, endpoint: Endpoint) -> Failur
 }
 
 /// `learn.microsoft.com`, "Use managed identities on a virtual machine" (errors) and "Entra authentication error codes".
-fn refused(refusal: &ErrorResponse, endpoint: Endpoint) -> FailureKind {
+fn refused(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> FailureKind {
     let any = |codes: &[u32]| refusal.codes.iter().any(|code| codes.contains(code));
-    if endpoint == Endpoint::Authority {
+    if endpoint == IdentityEndpoint::Authority {
         if any(&[700_024]) {
             return FailureKind::AssertionExpired;
         }
@@ -137,16 +137,18 @@ fn refused(refusal: &ErrorResponse, endpoint: Endpoint) -> FailureKind {
             return FailureKind::NotReplicated;
         }
         if any(&[90_061, 50_196, 90_033]) || refusal.error == "temporarily_unavailable" {
-            return FailureKind::Trouble;
+            return FailureKind::ServerError;
         }
     }
     match refusal.status {
-        400 if endpoint != Endpoint::Authority && says_no_identity(&refusal.text) => FailureKind::IdentityNotFound,
-        404 if endpoint != Endpoint::Authority => FailureKind::NotThere,
-        410 if endpoint != Endpoint::Authority => FailureKind::Updating,
+        400 if endpoint != IdentityEndpoint::Authority && says_no_identity(&refusal.text) => {
+            FailureKind::IdentityNotFound
+        }
+        404 if endpoint != IdentityEndpoint::Authority => FailureKind::EndpointMissing,
+        410 if endpoint != IdentityEndpoint::Authority => FailureKind::Updating,
         429 => FailureKind::Throttled,
         502 | 504 => FailureKind::Gateway,
-        408 | 500..=599 => FailureKind::Trouble,
+        408 | 500..=599 => FailureKind::ServerError,
         _ => FailureKind::Rejected,
     }
 }
@@ -158,8 +160,8 @@ fn says_no_identity(text: &str) -> bool {
 }
 
 #[expect(clippy::too_many_lines, reason = "a flat table: one arm for each kind of failure")]
-const fn rule(failure_kind: FailureKind, endpoint: Endpoint) -> RetryRule {
-    let metadata = matches!(endpoint, Endpoint::Metadata);
+const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRule {
+    let metadata = matches!(endpoint, IdentityEndpoint::Metadata);
     let (waits, kind, hint): (&[u64], _, _) = match failure_kind {
         FailureKind::Unreachable if metadata => (
             &[1, 2, 4],
@@ -179,11 +181,10 @@ const fn rule(failure_kind: FailureKind, endpoint: Endpoint) -> RetryRule {
             &[2, 4, 8],
             IdentityErrorKind::Denied,
             Some(
-                "assign the identity to this machine and name it, if it has several; a new one takes minutes to show, \
-                 one that was deleted and made again a restart of the machine",
+                "assign the identity to this machine, and set client_id if it has several; a new assignment takes minutes, a recreated identity needs a restart of the machine",
             ),
         ),
-        FailureKind::NotThere => (
+        FailureKind::EndpointMissing => (
             &[1, 2, 4, 8],
             IdentityErrorKind::NotReady,
             Some("the service is being updated, or this host has no managed identity"),
@@ -195,7 +196,7 @@ const fn rule(failure_kind: FailureKind, endpoint: Endpoint) -> RetryRule {
             IdentityErrorKind::Transient,
             Some("a proxy seems to answer in place of the metadata service"),
         ),
-        FailureKind::Trouble | FailureKind::Gateway => (&[1, 2, 4, 8, 16], IdentityErrorKind::Transient, None),
+        FailureKind::ServerError | FailureKind::Gateway => (&[1, 2, 4, 8, 16], IdentityErrorKind::Transient, None),
         FailureKind::AssertionMissing => (
             &[1, 1, 1, 1, 1],
             IdentityErrorKind::NotReady,

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::error::AttemptError;
 use super::login_fields::{self, InstanceMetadata};
 use super::managed_identity_host::ManagedIdentityHost;
-use super::retry::{Endpoint, RetryPolicy, to_identity_error};
+use super::retry::{IdentityEndpoint, RetryPolicy, to_identity_error};
 use super::source_selection::{SelectedSource, Selection, select_source};
 use super::transport::Transport;
 use super::{
@@ -112,20 +112,20 @@ impl CloudSource {
         self.log_selection(&selection);
         let source = &selection.selected;
         let endpoint = match source {
-            SelectedSource::Managed(ManagedIdentityHost::Metadata, _) => Endpoint::Metadata,
-            SelectedSource::Managed(..) => Endpoint::ManagedIdentityHost,
-            _ => Endpoint::Authority,
+            SelectedSource::Managed(ManagedIdentityHost::Metadata, _) => IdentityEndpoint::Metadata,
+            SelectedSource::Managed(..) => IdentityEndpoint::ManagedIdentityHost,
+            _ => IdentityEndpoint::Authority,
         };
         let (jwt, claims) = self.token(source, endpoint).await?;
         let instance = match (endpoint, &claims) {
-            (Endpoint::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::names_resource) => {
+            (IdentityEndpoint::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::names_resource) => {
                 self.instance().await
             }
             _ => None,
         };
         let fields = login_fields::login_fields(claims.as_ref(), instance.as_ref(), &self.options.overrides);
         let audience = match endpoint {
-            Endpoint::Authority => {
+            IdentityEndpoint::Authority => {
                 let scope = self.options.environment_scope();
                 scope.strip_suffix(DEFAULT).unwrap_or(&scope).to_owned()
             }
@@ -152,7 +152,7 @@ impl CloudSource {
     async fn token(
         &self,
         source: &SelectedSource,
-        endpoint: Endpoint,
+        endpoint: IdentityEndpoint,
     ) -> Result<(SecretString, Option<UnverifiedClaims>), IdentityError> {
         let start = self.clock.now();
         let mut retry_policy = RetryPolicy::default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::time_format::format_duration;
 
 /// Bounds `wait`.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_mins(5);
+pub(super) const MAX_WAIT: Duration = Duration::from_mins(5);
 
 /// Parameters of a request. Their values appear in no log and no error message.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum QueryError {
     Unknown { known: String },
     #[error("the query parameter {name} is repeated")]
     Repeated { name: String },
-    #[error("wait is longer than {}", format_duration(LONGEST_WAIT))]
+    #[error("wait is longer than {}", format_duration(MAX_WAIT))]
     TooLong,
     #[error("wait is not a duration such as 30s")]
     InvalidWait,
@@ -58,7 +58,7 @@ impl<'a> Query<'a> {
 
 fn parse_wait(text: &str) -> Result<Duration, QueryError> {
     match humantime::parse_duration(text) {
-        Ok(wait) if wait <= LONGEST_WAIT => Ok(wait),
+        Ok(wait) if wait <= MAX_WAIT => Ok(wait),
         Ok(_) => Err(QueryError::TooLong),
         Err(_) => Err(QueryError::InvalidWait),
     }
@@ -80,7 +80,7 @@ mod tests {
             "wait=90s&after=00ff",
             Ok(Query { wait: Duration::from_secs(90), after: Some("00ff".into()), session: None }),
         );
-        check("wait=5m", Ok(Query { wait: LONGEST_WAIT, ..Query::default() }));
+        check("wait=5m", Ok(Query { wait: MAX_WAIT, ..Query::default() }));
         check("wait=301s", Err("wait is longer than 5m"));
         check("wait=30", Err("wait is not a duration such as 30s"));
         check("session=a&session=a", Err("the query parameter session is repeated"));

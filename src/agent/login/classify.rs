@@ -55,7 +55,7 @@ fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>
     }
     // Errors between the server and Azure are quoted inside other texts, so they are checked first.
     if status == 500 && TEMPORARY.iter().any(|pattern| text.contains(pattern)) {
-        return (LoginFailureKind::Unavailable, Some("the server could not ask the cloud"));
+        return (LoginFailureKind::Unavailable, Some("the server could not query Azure"));
     }
     if let Some((_, kind, hint)) = PATTERNS.iter().find(|(pattern, ..)| text.contains(pattern)) {
         return (*kind, (!hint.is_empty()).then_some(hint));
@@ -106,8 +106,7 @@ const PRINCIPAL: &str =
     "the role must bind this identity's object id; changed groups show in a new token only, up to a day later";
 const FIELDS: &str = "the role is bound to machines: set subscription_id, resource_group_name and one of vm_name, \
                       vmss_name, resource_id, or bind the role to service principals alone";
-const FOREIGN: &str = "a login field names another machine than the token does; in a pod, set resource_id of the \
-                       cluster, or bind the role to service principals alone";
+const FOREIGN: &str = "a login field names a different machine than the token; in a pod, set resource_id to the cluster, or bind the role to service principals only";
 const NO_MACHINE: &str = "a token for an audience of your own names no machine; take the cloud's management audience, \
                           or bind the role to service principals alone";
 const WRONG_MOUNT: &str = "the mount path or the namespace may be wrong";
@@ -144,7 +143,7 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     (
         "both cannot be empty or '*'",
         LoginFailureKind::Refused,
-        "the role must bind service principals or groups; this server wants that",
+        "this server requires the role to bind service principals or groups",
     ),
     ("both cannot be '*'", LoginFailureKind::Refused, "the role must bind service principals or groups"),
     ("service principal not authorized", LoginFailureKind::Refused, PRINCIPAL),
@@ -216,7 +215,7 @@ mod tests {
         // Trouble of the server, or between it and Azure, may pass.
         check(503, "Vault is sealed", Unavailable, None);
         check(429, "invalid role name", Unavailable, None);
-        check(500, "fetching keys: invalid role name", Unavailable, Some("the server could not ask the cloud"));
+        check(500, "fetching keys: invalid role name", Unavailable, Some("the server could not query Azure"));
         check(400, "fetching keys", Refused, None);
         // Unknown texts.
         check(403, "", Refused, Some(WRONG_MOUNT_OR_ADDRESS));

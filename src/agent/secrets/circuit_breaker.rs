@@ -19,12 +19,12 @@ struct Inner {
     /// Held by the one caller that tries while the breaker is open.
     probe: tokio::sync::Mutex<()>,
     /// `Some` while the breaker is open.
-    outage: Mutex<Option<Outage>>,
+    outage: Mutex<Option<OpenState>>,
 }
 
 /// State since the server stopped responding.
 #[derive(Debug, Clone, Copy)]
-struct Outage {
+struct OpenState {
     backoff: Backoff,
     retry_at: ClockReading,
 }
@@ -62,7 +62,7 @@ impl CircuitBreaker {
         Permit { breaker: self, _slot: slot, _probe: probe }
     }
 
-    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
+    fn outage(&self) -> MutexGuard<'_, Option<OpenState>> {
         self.0.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ impl Permit<'_> {
             return;
         }
         let mut backoff = outage.map_or(Backoff::UPSTREAM, |outage| outage.backoff);
-        *outage = Some(Outage { retry_at: now + backoff.next(random_unit()), backoff });
+        *outage = Some(OpenState { retry_at: now + backoff.next(random_unit()), backoff });
     }
 }
 

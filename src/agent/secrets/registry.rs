@@ -122,7 +122,7 @@ impl SecretRegistry {
             return Subscription { watch: secret.watch.clone(), request: request.clone(), registry: self.clone() };
         }
         let deps = &self.0.deps;
-        let (publisher, watch) = credential_channel(&format!("the secret {} has not been read yet", request.path));
+        let (publisher, watch) = credential_channel(&format!("the secret {} was not read yet", request.path));
         let options = SecretOptions {
             name: request.path.clone(),
             label: "templates".to_owned(),

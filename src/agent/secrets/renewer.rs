@@ -284,7 +284,7 @@ impl<T> SecretRenewer<T> {
     }
 
     fn publish_absence(&self, code: Option<ErrorCode>, cause: &str, retry_after: Duration) {
-        let reason = format!("the secret {} is not there: {cause}", self.options.name);
+        let reason = format!("the secret {} is not available: {cause}", self.options.name);
         if let Some(health) = &self.deps.health {
             health.failed(code, &reason);
         }

@@ -144,7 +144,7 @@ impl FileSink {
                 event = "sink.left_changed",
                 sink,
                 path,
-                "somebody else deleted or changed the sink; it stays so until the next token"
+                "another process deleted or changed the sink; it is restored with the next token"
             );
             self.count_change("left");
             self.watched = None;
@@ -155,7 +155,7 @@ impl FileSink {
                 event = "sink.restored",
                 sink,
                 path,
-                "somebody else deleted or changed the sink; it was restored"
+                "another process deleted or changed the sink; it was restored"
             );
             self.restore_backoff.restored(&self.clock);
             self.count_change("restored");
@@ -224,9 +224,9 @@ impl FileSink {
                 refuse_shared_folder(&path)?;
             }
             let lock = match lock {
-                Some(lock) if lock.holds(&path) => lock,
+                Some(lock) if lock.is_held(&path) => lock,
                 // The directory was removed or replaced.
-                _ => FileLock::take(&path)?,
+                _ => FileLock::acquire(&path)?,
             };
             let outcome = action.run(&path, &attributes);
             Ok::<_, SinkError>((lock, outcome))
@@ -353,7 +353,7 @@ const RETRY_MAX: Duration = Duration::from_mins(1);
 impl SinkError {
     fn code(&self) -> ErrorCode {
         match self {
-            Self::FileLock(FileLockError::Held { .. }) => ErrorCode::OutputLocked,
+            Self::FileLock(FileLockError::HeldByOther { .. }) => ErrorCode::OutputLocked,
             Self::FileLock(FileLockError::Folder(error)) => error.code(),
             Self::FileLock(FileLockError::Lock { source, .. }) => write_error_code(source),
             Self::Replace(error) => error.code(),

@@ -26,7 +26,7 @@ impl FileLock {
     ///
     /// # Errors
     /// Another agent holds the lock, or the lock file cannot be used.
-    pub(super) fn take(sink: &Path) -> Result<Self, FileLockError> {
+    pub(super) fn acquire(sink: &Path) -> Result<Self, FileLockError> {
         // The previous holder removes the lock file; a lock on a removed file excludes no process.
         for _ in 0..ATTEMPTS {
             let lock = Self::lock(sink)?;
@@ -34,11 +34,11 @@ impl FileLock {
                 return Ok(lock);
             }
         }
-        Err(FileLockError::Held { path: sink.to_owned() })
+        Err(FileLockError::HeldByOther { path: sink.to_owned() })
     }
 
     /// Returns true while the lock excludes others: its file is still at the path that another agent would lock.
-    pub(super) fn holds(&self, sink: &Path) -> bool {
+    pub(super) fn is_held(&self, sink: &Path) -> bool {
         Dir::open_parent(sink).is_ok_and(|(folder, _)| self.is_current_in(&folder))
     }
 
@@ -52,7 +52,7 @@ impl FileLock {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             // On a file system without locks the token is written all the same; nothing excludes a second agent there.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => Ok(Self { folder, name, lock }),
-            Err(Errno::WOULDBLOCK) => Err(FileLockError::Held { path: sink.to_owned() }),
+            Err(Errno::WOULDBLOCK) => Err(FileLockError::HeldByOther { path: sink.to_owned() }),
             Err(errno) => Err(fail(errno)),
         }
     }
@@ -100,7 +100,7 @@ pub(super) enum FileLockError {
     Folder(#[from] DirError),
     /// Another agent holds the lock.
     #[error("another agent writes {}; configure a file of its own for each agent, or stop the other one", path.display())]
-    Held {
+    HeldByOther {
         /// The sink.
         path: PathBuf,
     },

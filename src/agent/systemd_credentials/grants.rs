@@ -111,7 +111,7 @@ pub(super) struct PeerIds {
 
 /// Reason why a connection gets nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum CredentialRefusal {
     /// The peer is not root's.
     Peer,
     /// Its socket's name is none of systemd's.
@@ -120,7 +120,7 @@ pub(super) enum Refusal {
     NotGranted,
 }
 
-impl Refusal {
+impl CredentialRefusal {
     /// Returns the value of the metric's label.
     pub(super) const fn outcome(self) -> &'static str {
         match self {
@@ -137,13 +137,13 @@ pub(super) fn decide<'a, 'r>(
     peer: PeerIds,
     name: &'a [u8],
     mut rules: impl Iterator<Item = &'r GrantRule> + Clone,
-) -> Result<(usize, PeerName<'a>), (Refusal, Option<PeerName<'a>>)> {
+) -> Result<(usize, PeerName<'a>), (CredentialRefusal, Option<PeerName<'a>>)> {
     if (peer.uid, peer.gid) != (0, 0) {
-        return Err((Refusal::Peer, None));
+        return Err((CredentialRefusal::Peer, None));
     }
-    let name = PeerName::parse(name).map_err(|error| (Refusal::Name(error), None))?;
+    let name = PeerName::parse(name).map_err(|error| (CredentialRefusal::Name(error), None))?;
     let found = rules.clone().position(|rule| rule.names(&name)).or_else(|| rules.position(|rule| rule.covers(&name)));
-    found.map(|index| (index, name)).ok_or((Refusal::NotGranted, Some(name)))
+    found.map(|index| (index, name)).ok_or((CredentialRefusal::NotGranted, Some(name)))
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_unit_gets_the_credentials_that_name_it_and_an_exact_name_comes_first() {
         let rules = rules();
-        let check = |unit: &str, credential: &str, wanted: Result<usize, Refusal>| {
+        let check = |unit: &str, credential: &str, wanted: Result<usize, CredentialRefusal>| {
             let name = format!("5a/unit/{unit}/{credential}");
             let found = decide(ROOT, name.as_bytes(), rules.iter());
             assert_eq!(found.map(|found| found.0).map_err(|refused| refused.0), wanted, "{name}");
@@ -178,15 +178,15 @@ mod tests {
         check("app.service", "db", Ok(1));
         check("web.service", "db", Ok(1));
         check("app.service", "tls", Ok(3));
-        check("web.service", "tls", Err(Refusal::NotGranted));
-        check("app.service", "DB", Err(Refusal::NotGranted));
-        check("app.socket", "db", Err(Refusal::NotGranted));
+        check("web.service", "tls", Err(CredentialRefusal::NotGranted));
+        check("app.service", "DB", Err(CredentialRefusal::NotGranted));
+        check("app.socket", "db", Err(CredentialRefusal::NotGranted));
         check("worker@one.service", "key", Ok(2));
         check("worker@two.service", "key", Ok(0));
-        check("worker@.service", "key", Err(Refusal::NotGranted));
-        check("worker@two.socket", "key", Err(Refusal::NotGranted));
-        check("myworker@two.service", "key", Err(Refusal::NotGranted));
-        check("worker.service", "key", Err(Refusal::NotGranted));
+        check("worker@.service", "key", Err(CredentialRefusal::NotGranted));
+        check("worker@two.socket", "key", Err(CredentialRefusal::NotGranted));
+        check("myworker@two.service", "key", Err(CredentialRefusal::NotGranted));
+        check("worker.service", "key", Err(CredentialRefusal::NotGranted));
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         let rules = rules();
         for peer in [PeerIds { uid: 65534, gid: 65534 }, PeerIds { uid: 0, gid: 1 }, PeerIds { uid: 1, gid: 0 }] {
             let found = decide(peer, b"5a/unit/app.service/db", rules.iter());
-            assert_eq!(found.unwrap_err(), (Refusal::Peer, None), "{peer:?}");
+            assert_eq!(found.unwrap_err(), (CredentialRefusal::Peer, None), "{peer:?}");
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
             ) || (unit.starts_with("worker@") && unit != "worker@.service" && id == "key");
             match decide(ROOT, name.as_bytes(), rules.iter()) {
                 Ok((index, _)) => prop_assert!(granted && rules[index].id == id),
-                Err((refusal, _)) => prop_assert!(!granted && refusal == Refusal::NotGranted),
+                Err((refusal, _)) => prop_assert!(!granted && refusal == CredentialRefusal::NotGranted),
             }
         }
     }

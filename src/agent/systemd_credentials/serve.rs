@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::ConnectionRecord;
-use super::grants::{GrantRule, PeerIds, Refusal, decide};
+use super::grants::{CredentialRefusal, GrantRule, PeerIds, decide};
 use super::metrics::{CredentialOutcomeLabels, SystemdCredentialMetrics};
 use super::source::{CredentialSource, ValueWatch};
 use super::{CredentialServerOptions, PeerName};
@@ -95,7 +95,7 @@ impl CredentialServer {
             credentials: open,
             deps,
             log_throttle: LogThrottle::default(),
-            waiting: Semaphore::new(MOST_WAITING),
+            waiting: Semaphore::new(MAX_WAITING_UNITS),
         });
         let handler = move |stream, peer| Arc::clone(&server).response(stream, peer);
         socket.serve_streams(handler, listener_metrics, drain, stop).await;
@@ -199,7 +199,7 @@ impl OpenServer {
             return Ok(value);
         }
         let Ok(_slot) = self.waiting.try_acquire() else {
-            return Err(("busy", format!("{MOST_WAITING} other units are waiting")));
+            return Err(("busy", format!("{MAX_WAITING_UNITS} other units are waiting")));
         };
         let _waiting = credential.demand.wait();
         match tokio::time::timeout(self.options.wait, watch.wait(clock)).await {
@@ -218,14 +218,14 @@ impl OpenServer {
         self.deps.metrics.get::<SystemdCredentialMetrics>().requests.get_or_create(&labels).inc();
     }
 
-    fn refuse(&self, refusal: Refusal, name: Option<&PeerName<'_>>, (uid, gid, pid): (u32, u32, u32)) {
+    fn refuse(&self, refusal: CredentialRefusal, name: Option<&PeerName<'_>>, (uid, gid, pid): (u32, u32, u32)) {
         let reason = refusal.outcome();
         self.count(reason);
         let Some(suppressed) = self.log_throttle.allow(reason) else { return };
         let error = match refusal {
-            Refusal::Peer => "the peer is not root: systemd alone may ask".to_owned(),
-            Refusal::Name(error) => format!("the peer is not systemd loading a credential: {error}"),
-            Refusal::NotGranted => "no credential of the listener names this unit and id".to_owned(),
+            CredentialRefusal::Peer => "the peer is not root: systemd alone may ask".to_owned(),
+            CredentialRefusal::Name(error) => format!("the peer is not systemd loading a credential: {error}"),
+            CredentialRefusal::NotGranted => "no credential of the listener names this unit and id".to_owned(),
         };
         tracing::warn!(
             event = "systemd_credential.refused",
@@ -263,7 +263,7 @@ async fn write(stream: &mut UnixStream, value: &SecretString) -> std::io::Result
 }
 
 /// Most units that wait at a time.
-const MOST_WAITING: usize = 512;
+const MAX_WAITING_UNITS: usize = 512;
 
 /// Time for systemd to read a value.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

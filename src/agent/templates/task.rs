@@ -301,7 +301,7 @@ impl TemplateTask {
             event = "template.restored",
             template,
             path,
-            "somebody else deleted or changed the file; it was restored"
+            "another process deleted or changed the file; it was restored"
         );
         self.restore_backoff.restored(&self.deps.clock);
         self.count_change("restored");
@@ -314,7 +314,7 @@ impl TemplateTask {
             event = "template.left_changed",
             template,
             path,
-            "somebody else deleted or changed the file; it stays so until a secret in it changes"
+            "another process deleted or changed the file; it is restored when a secret in it changes"
         );
         self.count_change("left");
         // Reported once: further changes do not matter until the file is written again.

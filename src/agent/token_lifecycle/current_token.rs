@@ -178,7 +178,7 @@ impl CurrentToken {
             TokenHealth::Good => None,
             // The replacing login takes a moment, which is not worth reporting.
             TokenHealth::Suspect if failed_logins == 0 => None,
-            TokenHealth::Suspect => Some("the server may no longer know the token, and nothing could replace it yet"),
+            TokenHealth::Suspect => Some("the server may no longer know the token, and no login has replaced it yet"),
             TokenHealth::Refused => Some("the server refuses the token"),
         }
     }

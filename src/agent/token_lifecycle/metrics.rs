@@ -24,7 +24,7 @@ impl MetricSet for AttemptMetrics {
         Self {
             logins: registry.add("logins", "Logins tried"),
             renewals: registry.add("renewals", "Renewals tried"),
-            checks: registry.add("checks", "Light checks of a token"),
+            checks: registry.add("checks", "Token look-ups"),
         }
     }
 }
@@ -52,7 +52,7 @@ impl MetricSet for SessionMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
         Self {
             state: registry.add("session_state", "0 has a token, 1 is about to lose it, 2 has none"),
-            next_step: registry.add("session_next_step_timestamp_seconds", "When a session acts next"),
+            next_step: registry.add("session_next_step_timestamp_seconds", "Time of the next step of a session"),
             token_obtained: registry.add("token_obtained_timestamp_seconds", "When the lease of the token began"),
             token_expiry: registry
                 .add("token_expiry_timestamp_seconds", "When the session's token ends; 0 while there is none"),
@@ -74,7 +74,7 @@ pub(crate) struct ClockMetrics {
 
 impl MetricSet for ClockMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
-        Self { jumps: registry.add("clock_jumps", "Jumps of the wall clock") }
+        Self { jumps: registry.add("clock_jumps", "Changes of the wall clock and resumes from suspend") }
     }
 }
 

@@ -25,21 +25,21 @@ impl ReplacementLimiter {
     pub(super) fn allow(&mut self, now: ClockReading) -> bool {
         let wait = match self.unsuccessful {
             0 => Duration::ZERO,
-            times => (SHORTEST * 4_u32.saturating_pow(times - 1)).min(LONGEST),
+            times => (MIN_DELAY * 4_u32.saturating_pow(times - 1)).min(MAX_DELAY),
         };
         let allowed = self.last.is_none_or(|last| now.since(last) >= wait);
         if allowed {
             self.last = Some(now);
-            self.unsuccessful = self.unsuccessful.saturating_add(1).min(MOST_COUNTED);
+            self.unsuccessful = self.unsuccessful.saturating_add(1).min(MAX_COUNTED);
         }
         allowed
     }
 }
 
-const SHORTEST: Duration = Duration::from_mins(1);
-const LONGEST: Duration = Duration::from_mins(15);
-/// Beyond this the wait is [`LONGEST`] anyway.
-const MOST_COUNTED: u32 = 8;
+const MIN_DELAY: Duration = Duration::from_mins(1);
+const MAX_DELAY: Duration = Duration::from_mins(15);
+/// Beyond this the wait is [`MAX_DELAY`] anyway.
+const MAX_COUNTED: u32 = 8;
 
 #[cfg(test)]
 mod tests {

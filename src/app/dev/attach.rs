@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::Places;
+use super::DevEndpoints;
 use crate::agent::identity::{AzureEnv, IdentityMethod};
 use crate::atomic_file;
 use crate::config::{Config, Environment};
@@ -18,7 +18,7 @@ pub(crate) const DIR_VARIABLE: &str = "KEYWARD_DEV_DIR";
 /// Name of the state file.
 const STATE_FILE: &str = "dev.json";
 
-impl Places {
+impl DevEndpoints {
     /// Writes the state file, and the file of variables.
     ///
     /// # Errors
@@ -34,15 +34,15 @@ impl Places {
     /// # Errors
     /// None runs there, or others can read the folder.
     pub(crate) fn find(dir: &Path) -> anyhow::Result<Self> {
-        let nothing = || format!("no keyward dev runs in {}; start it, or say --dir", dir.display());
+        let nothing = || format!("no `keyward dev` runs in {}; start it, or pass --dir", dir.display());
         anyhow::ensure!(dir.is_dir(), nothing());
         // Whoever can write there could name servers of their own.
         let dir = secure_dir::create_private(dir, 0o077)?;
         let text = std::fs::read_to_string(dir.join(STATE_FILE)).with_context(nothing)?;
-        let places: Self = serde_json::from_str(&text)
+        let endpoints: Self = serde_json::from_str(&text)
             .with_context(|| format!("{} was not written by this release", dir.join(STATE_FILE).display()))?;
-        TcpStream::connect(places.health).with_context(nothing)?;
-        Ok(places)
+        TcpStream::connect(endpoints.health).with_context(nothing)?;
+        Ok(endpoints)
     }
 
     /// Formats the shell variables that point other commands at it.
@@ -96,14 +96,14 @@ impl Places {
 ///
 /// # Errors
 /// The variable names a folder in which none runs.
-pub(crate) fn attached(files: &[PathBuf], environment: &Environment) -> anyhow::Result<Option<Places>> {
+pub(crate) fn attached(files: &[PathBuf], environment: &Environment) -> anyhow::Result<Option<DevEndpoints>> {
     let Some(dir) = environment.variables.get(DIR_VARIABLE).filter(|dir| !dir.is_empty()) else { return Ok(None) };
     let [file] = files else { return Ok(None) };
     let is_its = |dir: &Path| file.canonicalize().is_ok_and(|file| file == dir.join("keyward.toml"));
     if !Path::new(dir).canonicalize().is_ok_and(|dir| is_its(&dir)) {
         return Ok(None);
     }
-    Places::find(Path::new(dir)).map(Some)
+    DevEndpoints::find(Path::new(dir)).map(Some)
 }
 
 #[cfg(test)]
@@ -137,15 +137,15 @@ mod tests {
             "acl_token",
             "authority_ca",
         ];
-        let mut places: serde_json::Map<String, Value> =
+        let mut endpoints: serde_json::Map<String, Value> =
             texts.iter().map(|name| ((*name).to_owned(), json!(format!("/{name}")))).collect();
         for name in ["local_api", "pages", "health", "gateway"] {
-            places.insert(name.to_owned(), json!(health));
+            endpoints.insert(name.to_owned(), json!(health));
         }
-        places.insert("dir".to_owned(), json!(dir));
-        places.insert("config".to_owned(), json!(dir.join("keyward.toml")));
-        places.insert("azure_variables".to_owned(), json!({}));
-        serde_json::from_value::<Places>(places.into()).unwrap().publish().unwrap();
+        endpoints.insert("dir".to_owned(), json!(dir));
+        endpoints.insert("config".to_owned(), json!(dir.join("keyward.toml")));
+        endpoints.insert("azure_variables".to_owned(), json!({}));
+        serde_json::from_value::<DevEndpoints>(endpoints.into()).unwrap().publish().unwrap();
     }
 
     #[test]
@@ -161,11 +161,11 @@ mod tests {
             let variables = value.map(|dir| (DIR_VARIABLE.to_owned(), dir.display().to_string()));
             let environment = Environment { variables: variables.into_iter().collect::<BTreeMap<_, _>>(), user: 0 };
             let files: Vec<PathBuf> = files.iter().map(|file| (*file).clone()).collect();
-            let places = attached(&files, &environment);
-            places.map(|places| places.map(|places| places.dir)).map_err(|error| format!("{error:#}"))
+            let endpoints = attached(&files, &environment);
+            endpoints.map(|endpoints| endpoints.map(|endpoints| endpoints.dir)).map_err(|error| format!("{error:#}"))
         };
         let nothing_runs = attach(Some(&dir), &[&its]).unwrap_err();
-        assert!(nothing_runs.starts_with("no keyward dev runs in "), "{nothing_runs}");
+        assert!(nothing_runs.starts_with("no `keyward dev` runs in "), "{nothing_runs}");
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let health = listener.local_addr().unwrap();
@@ -180,7 +180,7 @@ mod tests {
 
         // The state file outlives a killed process, and others could write into an open folder.
         drop(listener);
-        assert!(attach(Some(&dir), &[&its]).unwrap_err().starts_with("no keyward dev runs in "));
+        assert!(attach(Some(&dir), &[&its]).unwrap_err().starts_with("no `keyward dev` runs in "));
         std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let open = attach(Some(&dir), &[&its]).unwrap_err();
         assert!(open.contains("is accessible to other users"), "{open}");

@@ -7,7 +7,7 @@ use http::Method;
 
 use super::calls::{read, read_json};
 use super::faults::{Fault, FaultSwitch};
-use super::{Places, load, loopback_client};
+use super::{DevEndpoints, load, loopback_client};
 use crate::app::error_codes;
 use crate::app::one_shot;
 use crate::config::Session;
@@ -28,22 +28,22 @@ struct FaultTour<'a> {
 ///
 /// # Errors
 /// A fault was not seen, or the agent did not recover from it.
-pub(super) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
-    let sessions = load(places)?.sessions;
+pub(super) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
+    let sessions = load(endpoints)?.sessions;
     let tour = FaultTour {
-        switch: FaultSwitch::new(places)?,
+        switch: FaultSwitch::new(endpoints)?,
         session: sessions.into_iter().find(|session| session.name == "workload").context("no session workload")?,
-        agent: loopback_client(ServerAddress::Unix(places.socket.clone()))?,
-        proxied: loopback_client(ServerAddress::Unix(places.vault.clone()))?,
-        gateway: loopback_client(ServerAddress::Url(format!("http://{}", places.gateway).parse()?))?,
-        local_token: std::fs::read_to_string(&places.gateway_token)
-            .with_context(|| format!("cannot read {}", places.gateway_token.display()))?,
+        agent: loopback_client(ServerAddress::Unix(endpoints.socket.clone()))?,
+        proxied: loopback_client(ServerAddress::Unix(endpoints.vault.clone()))?,
+        gateway: loopback_client(ServerAddress::Url(format!("http://{}", endpoints.gateway).parse()?))?,
+        local_token: std::fs::read_to_string(&endpoints.gateway_token)
+            .with_context(|| format!("cannot read {}", endpoints.gateway_token.display()))?,
     };
     let mut lines = Vec::new();
     for fault in Fault::ALL {
         tour.switch.break_it(fault).await?;
         lines.push(format!("broken: {}", fault.guide().broken));
-        lines.push(format!("  {}", tour.look(fault).await?));
+        lines.push(format!("  {}", tour.observe_fault(fault).await?));
         tour.switch.heal(fault).await?;
         tour.log_in_again().await.with_context(|| format!("after `keyward dev heal {}`", fault.name()))?;
         lines.push("  healed: a login succeeds".to_owned());
@@ -53,7 +53,7 @@ pub(super) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
 
 impl FaultTour<'_> {
     /// Observes a fault as callers do; returns what they see.
-    async fn look(&self, fault: Fault) -> anyhow::Result<String> {
+    async fn observe_fault(&self, fault: Fault) -> anyhow::Result<String> {
         Ok(match fault {
             Fault::Server => {
                 read_json(&self.agent, "agent/v1/token", &[("session", "workload")], None)

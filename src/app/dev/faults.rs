@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use http::Method;
 use url::Url;
 
-use super::{Places, loopback_client};
+use super::{DevEndpoints, loopback_client};
 use crate::http::client::ServerAddress;
 use crate::secret;
 use crate::secret_string::SecretString;
@@ -187,7 +187,7 @@ pub(crate) const BOTH_HEALED: &str = "keyward logs in by itself; `keyward retry 
 /// Switches faults of a running `keyward dev`.
 #[derive(Debug)]
 pub(crate) struct FaultSwitch<'a> {
-    places: &'a Places,
+    endpoints: &'a DevEndpoints,
     key: SecretString,
 }
 
@@ -196,8 +196,8 @@ impl<'a> FaultSwitch<'a> {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn new(places: &'a Places) -> anyhow::Result<Self> {
-        Ok(Self { places, key: secret::read_file(&places.faults_key)? })
+    pub(crate) fn new(endpoints: &'a DevEndpoints) -> anyhow::Result<Self> {
+        Ok(Self { endpoints, key: secret::read_file(&endpoints.faults_key)? })
     }
 
     /// Switches a fault on.
@@ -219,7 +219,7 @@ impl<'a> FaultSwitch<'a> {
         for call in fault.healing() {
             let response = self.call(*call).await?;
             if fault == Fault::Platform {
-                super::write_private(&self.places.platform_token, &response)?;
+                super::write_private(&self.endpoints.platform_token, &response)?;
             }
         }
         Ok(())
@@ -227,9 +227,9 @@ impl<'a> FaultSwitch<'a> {
 
     async fn call(&self, (emulator, path, query): Call) -> anyhow::Result<SecretString> {
         let base = match emulator {
-            Emulator::Cloud => &self.places.cloud_faults,
-            Emulator::Secrets => &self.places.secrets_faults,
-            Emulator::Platform => &self.places.platform_faults,
+            Emulator::Cloud => &self.endpoints.cloud_faults,
+            Emulator::Secrets => &self.endpoints.secrets_faults,
+            Emulator::Platform => &self.endpoints.platform_faults,
         };
         let mut url = Url::parse(base).with_context(|| format!("{base} is no address"))?;
         let folder = url.path().trim_matches('/').to_owned();

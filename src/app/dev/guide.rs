@@ -1,6 +1,6 @@
 //! The texts of `keyward dev`: the agent's configuration, and commands to try.
 
-use super::{INSTANCE_RESOURCE, Places, WORKLOAD_RESOURCE, discovery};
+use super::{DevEndpoints, INSTANCE_RESOURCE, WORKLOAD_RESOURCE, discovery};
 use crate::emulators::cloud::{Cloud, CloudIdentities};
 
 /// Terraform configuration of the trial. It needs no provider, and so no network.
@@ -24,8 +24,8 @@ output "greeting" {
 "#;
 
 #[expect(clippy::too_many_lines, reason = "one text, and the values that stand in it")]
-pub(super) fn config_file(places: &Places, cloud: &Cloud) -> String {
-    let Places { dir, socket, local_key, pages, .. } = places;
+pub(super) fn config_file(endpoints: &DevEndpoints, cloud: &Cloud) -> String {
+    let DevEndpoints { dir, socket, local_key, pages, .. } = endpoints;
     let dir = dir.display();
     format!(
         r#"# Written at each start of `keyward dev`: everything here is emulated, or a trial on this machine alone.
@@ -150,32 +150,32 @@ state_dir = "{dir}/state"
 # The emulators in this process need more rights than the agent.
 sandbox = "off"
 "#,
-        access = places.access.replace("http://", "tcp://"),
-        access_url = places.access,
+        access = endpoints.access.replace("http://", "tcp://"),
+        access_url = endpoints.access,
         issuer = cloud.issuer(),
         discovery = discovery(cloud),
         ca = cloud.ca_file().display(),
         principal = cloud.identities().system.object_id,
         subscription = cloud.identities().subscription,
         group = CloudIdentities::RESOURCE_GROUP,
-        secrets = places.secrets,
+        secrets = endpoints.secrets,
         socket = socket.display(),
-        vault = places.vault.display(),
+        vault = endpoints.vault.display(),
         local_key = local_key.display(),
-        local_api = places.local_api,
-        pages_key = places.pages_key.display(),
-        health = places.health,
-        platform = places.platform,
-        gateway = places.gateway,
-        platform_token = places.platform_token.display(),
-        terraform = places.terraform.display(),
+        local_api = endpoints.local_api,
+        pages_key = endpoints.pages_key.display(),
+        health = endpoints.health,
+        platform = endpoints.platform,
+        gateway = endpoints.gateway,
+        platform_token = endpoints.platform_token.display(),
+        terraform = endpoints.terraform.display(),
     )
 }
 
 /// One screen: what runs where, and what to try.
-pub(super) fn screen(places: &Places) -> String {
-    let Places { dir, metadata, access, secrets, platform, gateway, pages, .. } = places;
-    let (dir, socket) = (dir.display(), places.socket.display());
+pub(super) fn format_overview(endpoints: &DevEndpoints) -> String {
+    let DevEndpoints { dir, metadata, access, secrets, platform, gateway, pages, .. } = endpoints;
+    let (dir, socket) = (dir.display(), endpoints.socket.display());
     format!(
         r"keyward dev: everything on this machine, on loopback; its files are in {dir}
 
@@ -203,16 +203,16 @@ In another terminal:
 }
 
 /// All that can be tried, in lines that can be pasted into a shell.
-pub(super) fn whole(places: &Places) -> String {
+pub(super) fn format_guide(endpoints: &DevEndpoints) -> String {
     let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
-    let Places { dir, config, metadata, authority, access, secrets, local_api, health, .. } = places;
-    let (dir, config, socket) = (dir.display(), config.display(), places.socket.display());
-    let (faults_key, local_key) = (places.faults_key.display(), places.local_key.display());
-    let (cloud_faults, secrets_faults) = (&places.cloud_faults, &places.secrets_faults);
-    let Places { platform, platform_faults, gateway, pages, .. } = places;
-    let (platform_token, gateway_token) = (places.platform_token.display(), places.gateway_token.display());
-    let (terraform, vault) = (places.terraform.display(), places.vault.display());
-    let (pages_key, acl_token) = (places.pages_key.display(), places.acl_token.display());
+    let DevEndpoints { dir, config, metadata, authority, access, secrets, local_api, health, .. } = endpoints;
+    let (dir, config, socket) = (dir.display(), config.display(), endpoints.socket.display());
+    let (faults_key, local_key) = (endpoints.faults_key.display(), endpoints.local_key.display());
+    let (cloud_faults, secrets_faults) = (&endpoints.cloud_faults, &endpoints.secrets_faults);
+    let DevEndpoints { platform, platform_faults, gateway, pages, .. } = endpoints;
+    let (platform_token, gateway_token) = (endpoints.platform_token.display(), endpoints.gateway_token.display());
+    let (terraform, vault) = (endpoints.terraform.display(), endpoints.vault.display());
+    let (pages_key, acl_token) = (endpoints.pages_key.display(), endpoints.acl_token.display());
     format!(
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 

@@ -35,17 +35,17 @@ use crate::tasks::TaskGroup;
 pub(crate) use attach::attached;
 use ports::Ports;
 pub(crate) use ports::check_first_port;
-pub(crate) use tour::take as take_the_tour;
+pub(crate) use tour::run as take_the_tour;
 
 /// Folder for keys, secrets and state, in which no other `keyward dev` runs.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct DevDir {
     dir: PathBuf,
     /// Locked for the life of the process.
     lock: File,
 }
 
-impl Folder {
+impl DevDir {
     /// Creates the folder with mode 0700 if it is missing, and keeps others out of it.
     ///
     /// # Errors
@@ -70,13 +70,13 @@ pub(crate) struct Dev {
     /// The emulated servers; they run already.
     pub emulated: TaskGroup,
     /// Addresses and files of all parts.
-    pub places: Places,
+    pub endpoints: DevEndpoints,
     _lock: File,
 }
 
 /// Addresses and files of `keyward dev`.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Places {
+pub(crate) struct DevEndpoints {
     /// The folder.
     pub dir: PathBuf,
     /// The file that the agent is configured by.
@@ -143,7 +143,7 @@ impl Dev {
     ///
     /// # Errors
     /// The folder cannot be used, or a port is in use.
-    pub(crate) async fn build(Folder { dir, lock }: Folder, first_port: Option<u16>) -> anyhow::Result<Self> {
+    pub(crate) async fn build(DevDir { dir, lock }: DevDir, first_port: Option<u16>) -> anyhow::Result<Self> {
         let ports = Ports::choose(first_port)?;
         secure_dir::create_private(&dir.join("state"), 0o077)?;
         disown(&dir.join("state/gateway.token.owner"))?;
@@ -166,7 +166,7 @@ impl Dev {
         let platform = Platform::start(platform, &mut emulated).context("cannot start the emulated HCP Terraform")?;
         let platform_token = dir.join("platform.token");
         write_private(&platform_token, &platform.faults().mint("the gateway of keyward dev").token)?;
-        let places = Places {
+        let endpoints = DevEndpoints {
             config: dir.join("keyward.toml"),
             metadata: cloud.metadata_url().to_string(),
             authority: cloud.authority_url().to_string(),
@@ -193,22 +193,22 @@ impl Dev {
             azure_variables: cloud.variables_for_workload_identity(),
             dir,
         };
-        atomic_file::replace(&places.dir.join("terraform/main.tf"), guide::TERRAFORM.as_bytes(), &PRIVATE)?;
-        let text = guide::config_file(&places, &cloud);
-        atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
-        let app = App::build(load(&places)?, ProcessSetup::default()).await?;
-        places.publish()?;
-        atomic_file::replace(&places.dir.join("guide.txt"), guide::whole(&places).as_bytes(), &PRIVATE)?;
-        Ok(Self { app, emulated, places, _lock: lock })
+        atomic_file::replace(&endpoints.dir.join("terraform/main.tf"), guide::TERRAFORM.as_bytes(), &PRIVATE)?;
+        let text = guide::config_file(&endpoints, &cloud);
+        atomic_file::replace(&endpoints.config, text.as_bytes(), &PRIVATE)?;
+        let app = App::build(load(&endpoints)?, ProcessSetup::default()).await?;
+        endpoints.publish()?;
+        atomic_file::replace(&endpoints.dir.join("guide.txt"), guide::format_guide(&endpoints).as_bytes(), &PRIVATE)?;
+        Ok(Self { app, emulated, endpoints, _lock: lock })
     }
 
     /// One screen: what runs where, and what to try.
     pub(crate) fn guide(&self) -> String {
-        guide::screen(&self.places)
+        guide::format_overview(&self.endpoints)
     }
 }
 
-impl Places {
+impl DevEndpoints {
     /// Creates the first token of the ACL server unless it exists. Waits until the server answers.
     ///
     /// # Errors
@@ -226,11 +226,11 @@ impl Places {
 }
 
 /// Loads the configuration, with the cloud's endpoints replaced by the emulated ones.
-fn load(places: &Places) -> anyhow::Result<Config> {
-    let outcome = config::load(std::slice::from_ref(&places.config), &places.environment(), Purpose::Run);
+fn load(endpoints: &DevEndpoints) -> anyhow::Result<Config> {
+    let outcome = config::load(std::slice::from_ref(&endpoints.config), &endpoints.environment(), Purpose::Run);
     let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
     let mut config = outcome.config.with_context(|| errors.join("\n"))?;
-    places.move_endpoints(&mut config)?;
+    endpoints.move_endpoints(&mut config)?;
     Ok(config)
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::calls::{read, read_json};
-use super::{Places, fault_tour, loopback_client};
+use super::{DevEndpoints, fault_tour, loopback_client};
 use crate::http::client::ServerAddress;
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
@@ -17,8 +17,8 @@ use crate::http::client::ServerAddress;
 ///
 /// # Errors
 /// The step that failed.
-pub(crate) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
-    let agent = loopback_client(ServerAddress::Unix(places.socket.clone()))?;
+pub(crate) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
+    let agent = loopback_client(ServerAddress::Unix(endpoints.socket.clone()))?;
     let mut lines = Vec::new();
     let mut tokens = Vec::new();
     for session in ["instance", "workload"] {
@@ -32,34 +32,34 @@ pub(crate) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
         tokens.push(response["token"].as_str().context("the answer holds no token")?.to_owned());
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
-    let access = loopback_client(ServerAddress::Url(Url::parse(&places.access)?))?;
+    let access = loopback_client(ServerAddress::Url(Url::parse(&endpoints.access)?))?;
     let this = read_json(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the ACL server")?;
     lines.push(format!(
         "the ACL server knows the first as {} of auth method {}",
         this["AccessorID"].as_str().unwrap_or("?"),
         this["AuthMethod"].as_str().unwrap_or("?")
     ));
-    let secrets = loopback_client(ServerAddress::Url(Url::parse(&places.secrets)?))?;
+    let secrets = loopback_client(ServerAddress::Url(Url::parse(&endpoints.secrets)?))?;
     let secret =
         read_json(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the emulated Vault")?;
     lines.push(format!("the emulated Vault reads with the second: {}", secret["data"]["data"]));
-    let proxied = loopback_client(ServerAddress::Unix(places.vault.clone()))?;
+    let proxied = loopback_client(ServerAddress::Unix(endpoints.vault.clone()))?;
     read_json(&proxied, "v1/secret/data/example", &[], None).await.context("Vault's API on the agent's socket")?;
     lines.push("the agent's socket serves the same secret to a caller without a token".to_owned());
-    let sink = places.dir.join("instance.token");
+    let sink = endpoints.dir.join("instance.token");
     // Callers get a token before the disk has it.
     read_once(&sink, |text| text == instance).await?;
     lines.push(format!("the sink {} holds the first", sink.display()));
-    let greeting = read_once(&places.dir.join("greeting.conf"), |_| true).await?;
+    let greeting = read_once(&endpoints.dir.join("greeting.conf"), |_| true).await?;
     lines.push(format!("a template of that secret is rendered: {}", greeting.trim()));
-    let local = std::fs::read_to_string(&places.gateway_token)
-        .with_context(|| format!("cannot read {}", places.gateway_token.display()))?;
-    let gateway = loopback_client(ServerAddress::Url(Url::parse(&format!("http://{}", places.gateway))?))?;
+    let local = std::fs::read_to_string(&endpoints.gateway_token)
+        .with_context(|| format!("cannot read {}", endpoints.gateway_token.display()))?;
+    let gateway = loopback_client(ServerAddress::Url(Url::parse(&format!("http://{}", endpoints.gateway))?))?;
     let request = gateway.request(Method::GET, "api/v2/account/details").bearer_auth(local.trim());
     let whose = read(&gateway, request).await.context("the gateway")?;
     let name = whose.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
     lines.push(format!("the emulated HCP Terraform authenticates the gateway's calls as its user {name}"));
-    lines.extend(fault_tour::take(places).await?);
+    lines.extend(fault_tour::run(endpoints).await?);
     Ok(lines)
 }
 

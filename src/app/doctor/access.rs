@@ -4,25 +4,25 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::rights::{Identity, PathNode};
+use super::rights::{PathNode, UserIdentity};
 use crate::os;
 
 /// Looks a user up by name or id.
 ///
 /// # Errors
 /// The user database cannot be read, or has no such user; the text is for people.
-pub(crate) fn identity(name: &str) -> Result<Identity, String> {
+pub(crate) fn identity(name: &str) -> Result<UserIdentity, String> {
     let found = os::user_entry(name).map_err(|error| format!("user {name}: {error}"))?;
     let (name, uid, gid) = found.ok_or_else(|| format!("this machine has no user {name}"))?;
     let groups = os::groups_of(&name, gid).map_err(|error| format!("groups of user {name}: {error}"))?;
-    Ok(Identity { name, uid, gid, groups: groups.into_iter().collect(), passes_modes: uid == 0 })
+    Ok(UserIdentity { name, uid, gid, groups: groups.into_iter().collect(), passes_modes: uid == 0 })
 }
 
 /// Returns the identity of this process, also for a user that the database does not have.
-pub(crate) fn current_identity() -> Identity {
+pub(crate) fn current_identity() -> UserIdentity {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
-    let mut found = identity(&uid.to_string()).unwrap_or_else(|_| Identity {
+    let mut found = identity(&uid.to_string()).unwrap_or_else(|_| UserIdentity {
         name: uid.to_string(),
         uid,
         gid,

@@ -41,7 +41,7 @@ pub(super) fn check_units(config: &Config, progress: &Progress) -> Vec<CheckResu
         for grant in listener.systemd_credentials() {
             for unit in &grant.rule.units {
                 let files = UnitFiles::read(&unit.to_string());
-                steps.note(format!("credential {}", grant.name), judge(grant, &files, &listener.endpoint));
+                steps.record(format!("credential {}", grant.name), check_grant(grant, &files, &listener.endpoint));
             }
         }
         results.extend(steps.into_results());
@@ -49,8 +49,8 @@ pub(super) fn check_units(config: &Config, progress: &Progress) -> Vec<CheckResu
     results
 }
 
-/// Judges one unit.
-fn judge(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) -> StepResult {
+/// Checks one unit.
+fn check_grant(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) -> StepResult {
     let (id, name) = (&grant.rule.id, &files.name);
     if files.files.is_empty() {
         return Err(Problem::skipped(format!("this machine has no {name}, which may load {id}")));
@@ -70,11 +70,11 @@ fn judge(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) -> StepR
     match loaded.rfind(|(its, _)| its == id) {
         None => {
             let found = format!("{name} has no LoadCredential= of {id}, which it may load");
-            Err(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
+            Err(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix))
         }
         Some((_, from)) if path.as_ref().is_some_and(|path| *path != from) => {
             let found = format!("{name} loads {id} from {from}, not from {wanted}");
-            Err(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
+            Err(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix))
         }
         Some((_, from)) => Ok(format!("{name} loads {id} from {from}")),
     }
@@ -143,7 +143,7 @@ mod tests {
         let (unix, passed) = (Endpoint::Unix(socket), Endpoint::Activated("credentials".to_owned()));
         let status = |files: &UnitFiles, socket: &Endpoint| {
             let mut steps = Steps::new("listener", None, &Progress::default());
-            steps.note("credential db", judge(&grant, files, socket));
+            steps.record("credential db", check_grant(&grant, files, socket));
             steps.into_results()[0].status
         };
         let loads = unit("[Service]\nLoadCredential=db:%t/keyward/c.sock\n");

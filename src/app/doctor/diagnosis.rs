@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 
 use super::access;
 use super::credentials;
-use super::files::FileJudge;
-use super::listeners::ListenerJudge;
+use super::files::FileChecker;
+use super::listeners::ListenerChecker;
 use super::needs;
 use super::path_rules::PathRules;
-use super::rights::Identity;
+use super::rights::UserIdentity;
 use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
 use super::sandbox::Sandbox;
 use super::unit::Unit;
@@ -35,7 +35,7 @@ pub(crate) struct DoctorOptions<'a> {
     pub environment: Environment,
     /// Name of the service's unit, or path of its file.
     pub unit: String,
-    /// User whose rights are judged; `None` for the unit's, or this process's.
+    /// User whose rights are checked; `None` for the unit's, or this process's.
     pub user: Option<String>,
     /// Reads the configuration.
     pub load: &'a dyn Fn(&Environment, Purpose) -> anyhow::Result<LoadOutcome>,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for DoctorOptions<'_> {
 pub(crate) struct Diagnosis {
     /// The results, in the order in which they are shown.
     pub results: Vec<CheckResult>,
-    /// User whose rights were judged.
+    /// User whose rights were checked.
     pub user: String,
     /// Files of the unit.
     pub unit: UnitFiles,
@@ -72,11 +72,11 @@ const REMOTE_TIME: Duration = Duration::from_secs(6);
 /// Runs all checks, within ten seconds.
 ///
 /// # Errors
-/// The user whose rights are to be judged does not exist, or the configuration cannot be looked for.
+/// The user whose rights are to be checked does not exist, or the configuration cannot be looked for.
 pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
-    let identity = judged_user(options, service.as_ref())?;
+    let identity = select_user(options, service.as_ref())?;
     let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
     let outcome = (options.load)(&environment, Purpose::Run)?;
     // A missing file is an error on this machine, but must not stop the other checks.
@@ -95,7 +95,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
         check_network(service.as_ref(), config),
         check_peers(config, &loose, limits, &options.progress),
     );
-    let machine = Machine { options, identity: &identity, unit_files: &unit_files, service: service.as_ref() };
+    let machine = HostFacts { options, identity: &identity, unit_files: &unit_files, service: service.as_ref() };
     results.extend(machine.check_files(&outcome, config));
     results.extend(machine.check_unit(config, network));
     if let Some(config) = config {
@@ -104,7 +104,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
         results.extend(credentials::check_units(config, &options.progress));
     }
     let mut steps = Steps::new("agent", None, &options.progress);
-    running_agent::note(agent.as_ref(), &mut steps);
+    running_agent::record_agent(agent.as_ref(), &mut steps);
     results.extend(steps.into_results());
     results.extend(remote);
     let agent = agent.and_then(Result::ok).flatten();
@@ -130,8 +130,8 @@ fn service(files: &UnitFiles) -> Option<ServiceUnit> {
 }
 
 /// The user of `--as`, else the unit's for root, else the current one. Where the unit's user does not exist, which its own check
-/// reports, the current user is judged.
-fn judged_user(options: &DoctorOptions<'_>, service: Option<&ServiceUnit>) -> anyhow::Result<Identity> {
+/// reports, the current user is checked.
+fn select_user(options: &DoctorOptions<'_>, service: Option<&ServiceUnit>) -> anyhow::Result<UserIdentity> {
     let current = rustix::process::geteuid();
     let of_unit = service.and_then(|service| service.unit.last("User")).filter(|_| current.is_root());
     let mut identity = match (&options.user, of_unit) {
@@ -198,7 +198,7 @@ fn check_configuration(
         let key = if diagnostic.key.is_empty() { String::new() } else { format!(" {}:", diagnostic.key) };
         let text = format!("{}{place}:{key} {}", diagnostic.file.display(), diagnostic.found);
         let problem = Problem::new(diagnostic.code, text);
-        if diagnostic.advice.is_empty() { problem } else { problem.fix(diagnostic.advice.clone()) }
+        if diagnostic.advice.is_empty() { problem } else { problem.with_remedy(diagnostic.advice.clone()) }
     };
     let errors =
         outcome.errors.iter().filter(|diagnostic| !is_created(diagnostic) && !is_passed(diagnostic)).map(to_problem);
@@ -206,22 +206,22 @@ fn check_configuration(
     let problems: Vec<Problem> = errors.chain(warnings.map(Problem::warning)).collect();
     let files: Vec<String> = options.files.iter().map(|file| file.display().to_string()).collect();
     let mut steps = Steps::new("configuration", None, &options.progress);
-    steps.note_all("check", problems, format!("{} has no errors", files.join(", ")));
+    steps.record_all("check", problems, format!("{} has no errors", files.join(", ")));
     steps.into_results()
 }
 
 /// Facts read from this machine.
-struct Machine<'a> {
+struct HostFacts<'a> {
     options: &'a DoctorOptions<'a>,
-    identity: &'a Identity,
+    identity: &'a UserIdentity,
     unit_files: &'a UnitFiles,
     service: Option<&'a ServiceUnit>,
 }
 
-impl Machine<'_> {
-    fn judge(&self) -> FileJudge<'_> {
+impl HostFacts<'_> {
+    fn file_checker(&self) -> FileChecker<'_> {
         let unit = &self.unit_files.name;
-        FileJudge { identity: self.identity, rules: self.service.map(|service| &service.rules), unit }
+        FileChecker { identity: self.identity, rules: self.service.map(|service| &service.rules), unit }
     }
 
     fn check_files(&self, outcome: &LoadOutcome, config: Option<&Config>) -> Vec<CheckResult> {
@@ -238,12 +238,12 @@ impl Machine<'_> {
         if let Some(folder) = state_dir.filter(|_| !paths.iter().any(|named| named.key == "agent.state_dir")) {
             paths.push(named("agent.state_dir", folder, PathUse::WriteFolder));
         }
-        let judge = self.judge();
+        let checker = self.file_checker();
         let mut steps = Steps::new("files", None, &self.options.progress);
         let count = paths.len();
         let mut problems = Vec::new();
         for path in &paths {
-            for problem in judge.problems(path) {
+            for problem in checker.problems(path) {
                 // Two keys in one folder would report the same problem twice.
                 if !problems.contains(&problem) {
                     problems.push(problem);
@@ -251,7 +251,7 @@ impl Machine<'_> {
             }
         }
         let user = &self.identity.name;
-        steps.note_all("rights", problems, format!("user {user} has its rights on {count} files and folders"));
+        steps.record_all("rights", problems, format!("user {user} has its rights on {count} files and folders"));
         steps.into_results()
     }
 
@@ -259,44 +259,47 @@ impl Machine<'_> {
         let mut steps = Steps::new("unit", None, &self.options.progress);
         let name = &self.unit_files.name;
         for unreadable in &self.unit_files.unreadable {
-            steps.note("files", Err(Problem::skipped(unreadable.clone())));
+            steps.record("files", Err(Problem::skipped(unreadable.clone())));
         }
         let Some(service) = self.service else {
-            steps.note("files", Err(Problem::skipped(format!("this machine has no {name}; nothing to compare with"))));
+            steps.record(
+                "files",
+                Err(Problem::skipped(format!("this machine has no unit {name}: unit checks are skipped"))),
+            );
             return steps.into_results();
         };
         let settings = service.settings_problems(&self.options.files);
         let count = self.unit_files.files.len();
-        steps.note_all(
+        steps.record_all(
             "settings",
             settings,
             format!("{name} in {}, user {}", format_count(count as u64, "file"), self.identity.name),
         );
         let Some(config) = config else { return steps.into_results() };
-        let judge = self.judge();
+        let checker = self.file_checker();
         let rules = unit_files::polkit_rules();
         let programs = needs::programs(config);
-        let problems = programs.iter().flat_map(|needed| service.program_problems(needed, &judge, rules.as_deref()));
-        steps.note_all(
+        let problems = programs.iter().flat_map(|needed| service.program_problems(needed, &checker, rules.as_deref()));
+        steps.record_all(
             "programs",
             problems.collect(),
             format!("{} may run", format_count(programs.len() as u64, "command")),
         );
         let owners = needs::owners(config);
         let problems = owners.iter().filter_map(|needed| service.owner_problem(needed, self.identity));
-        steps.note_all(
+        steps.record_all(
             "owners",
             problems.collect(),
             format!("owner and group of {}", format_count(owners.len() as u64, "file")),
         );
         let endpoints = needs::endpoints(config);
         let problems = endpoints.iter().flat_map(|(by, endpoint)| service.listen_problems(by, endpoint, self.identity));
-        steps.note_all(
+        steps.record_all(
             "listeners",
             problems.collect(),
             format!("{} to listen on", format_count(endpoints.len() as u64, "endpoint")),
         );
-        steps.note_all(
+        steps.record_all(
             "network",
             network.problems,
             format!("{} to connect to", format_count(network.addresses as u64, "peer")),
@@ -306,11 +309,11 @@ impl Machine<'_> {
 
     fn check_listeners(&self, config: &Config, agent: AgentProcess) -> Vec<CheckResult> {
         let passed = self.service.map(|_| unit_files::passed_sockets(self.unit_files));
-        let judge = ListenerJudge { identity: self.identity, agent, passed: passed.as_deref() };
+        let checker = ListenerChecker { identity: self.identity, agent, passed: passed.as_deref() };
         let mut results = Vec::new();
         for (by, endpoint) in needs::endpoints(config) {
             let mut steps = Steps::new("listener", Some(by.trim_start_matches("listener ")), &self.options.progress);
-            steps.note("address", judge.check(endpoint));
+            steps.record("address", checker.check(endpoint));
             results.extend(steps.into_results());
         }
         results
@@ -351,7 +354,7 @@ fn check_certificates(config: &Config, progress: &Progress) -> Vec<CheckResult> 
             Ok(certificates) => describe_expiry(&certificates, &files.describe(), SystemTime::now()),
             Err(error) => Err(Problem::new(ErrorCode::CertificateFile, format_chain(&error))),
         };
-        steps.note(key, found);
+        steps.record(key, found);
     }
     steps.into_results()
 }
@@ -372,7 +375,7 @@ async fn check_peers(
             None => checks.push(Box::pin(check_session(config, session, limits, progress))),
             Some(key) => {
                 let mut steps = Steps::new("session", Some(&session.name), progress);
-                steps.note("login", Err(Problem::skipped(format!("{key} has no value on this machine"))));
+                steps.record("login", Err(Problem::skipped(format!("{key} has no value on this machine"))));
                 checks.push(Box::pin(std::future::ready(steps.into_results())));
             }
         }

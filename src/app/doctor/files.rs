@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 use super::access;
 use super::path_rules::{PathAccess, PathRule, PathRules};
 use super::remedies::{DeniedPath, edit_unit, name_own_folder};
-use super::rights::{Identity, Operation, Verdict};
+use super::rights::{AccessVerdict, FileOperation, UserIdentity};
 use crate::app::check_result::Problem;
 use crate::config::systemd::is_system_folder;
 use crate::config::{NamedPath, PathUse};
 use crate::error_code::ErrorCode;
 use crate::os;
 
-/// User and sandbox that paths are judged by.
+/// User and sandbox that paths are checked for.
 #[derive(Debug)]
-pub(crate) struct FileJudge<'a> {
+pub(crate) struct FileChecker<'a> {
     /// The agent's user.
-    pub identity: &'a Identity,
+    pub identity: &'a UserIdentity,
     /// Paths of the unit's sandbox; `None` without a unit.
     pub rules: Option<&'a PathRules>,
     /// Name of the unit, for advice.
     pub unit: &'a str,
 }
 
-impl FileJudge<'_> {
+impl FileChecker<'_> {
     /// Returns what is wrong with a path of the configuration. A path that does not exist is the configuration's own error.
     pub(crate) fn problems(&self, named: &NamedPath) -> Vec<Problem> {
         let (path, operation) = match named.usage {
-            PathUse::Read | PathUse::ReadSecret => (named.path.clone(), Operation::Read),
-            PathUse::ReadFolder => (named.path.clone(), Operation::List),
-            PathUse::Replace => (folder_of(&named.path), Operation::WriteIn),
-            PathUse::WriteFolder | PathUse::CreateFolder => (named.path.clone(), Operation::WriteIn),
+            PathUse::Read | PathUse::ReadSecret => (named.path.clone(), FileOperation::Read),
+            PathUse::ReadFolder => (named.path.clone(), FileOperation::List),
+            PathUse::Replace => (folder_of(&named.path), FileOperation::WriteIn),
+            PathUse::WriteFolder | PathUse::CreateFolder => (named.path.clone(), FileOperation::WriteIn),
         };
         let key = &named.key;
         let mut problems: Vec<Problem> = self.sandbox_problem(key, &path, operation).into_iter().collect();
@@ -41,43 +41,42 @@ impl FileJudge<'_> {
         if named.usage == PathUse::Replace {
             problems.extend(kind_problem(key, &named.path));
         }
-        if operation == Operation::WriteIn {
+        if operation == FileOperation::WriteIn {
             problems.extend(space_problem(key, &path));
         }
         problems
     }
 
-    fn sandbox_problem(&self, key: &str, path: &Path, operation: Operation) -> Option<Problem> {
+    fn sandbox_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let rule = self.rules?.rule(&real)?;
         let (shown, setting, unit) = (path.display(), &rule.setting, self.unit);
         match (rule.access, operation) {
-            (PathAccess::Open, _) | (PathAccess::ReadOnly, Operation::Read | Operation::List | Operation::Execute) => {
-                None
-            }
-            (PathAccess::ReadOnly, Operation::WriteIn) => {
+            (PathAccess::Open, _)
+            | (PathAccess::ReadOnly, FileOperation::Read | FileOperation::List | FileOperation::Execute) => None,
+            (PathAccess::ReadOnly, FileOperation::WriteIn) => {
                 let found = format!("{key}: {setting} of {unit} makes {shown} read-only");
                 let fix = if is_system_folder(path) {
                     name_own_folder(key)
                 } else {
                     edit_unit(unit, &[format!("ReadWritePaths={shown}")])
                 };
-                Some(Problem::new(ErrorCode::SandboxReadOnly, found).fix(fix))
+                Some(Problem::new(ErrorCode::SandboxReadOnly, found).with_remedy(fix))
             }
-            (PathAccess::Private, Operation::WriteIn) => {
+            (PathAccess::Private, FileOperation::WriteIn) => {
                 let found = format!("{key}: {setting} of {unit} gives the agent a {shown} that no other process sees");
-                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(name_own_folder(key)))
+                Some(Problem::new(ErrorCode::SandboxHidden, found).with_remedy(name_own_folder(key)))
             }
             (PathAccess::Private | PathAccess::Hidden | PathAccess::Inaccessible, _) => {
                 let found = format!("{key}: {setting} of {unit} hides {shown} from the agent");
-                Some(Problem::new(ErrorCode::SandboxHidden, found).fix(self.show(key, path, operation, rule)))
+                Some(Problem::new(ErrorCode::SandboxHidden, found).with_remedy(self.show(key, path, operation, rule)))
             }
         }
     }
 
     /// The settings that show a hidden path to the agent.
-    fn show(&self, key: &str, path: &Path, operation: Operation, rule: &PathRule) -> String {
-        let is_written = operation == Operation::WriteIn;
+    fn show(&self, key: &str, path: &Path, operation: FileOperation, rule: &PathRule) -> String {
+        let is_written = operation == FileOperation::WriteIn;
         if is_written && is_system_folder(path) {
             return name_own_folder(key);
         }
@@ -99,7 +98,7 @@ impl FileJudge<'_> {
     }
 
     /// Computes the rights on a path. For a missing path, the deepest existing folder decides.
-    pub(crate) fn rights_problem(&self, key: &str, path: &Path, operation: Operation) -> Option<Problem> {
+    pub(crate) fn rights_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
         let user = &self.identity.name;
         let (nodes, is_missing) = match access::nodes(path) {
             Ok(found) => found,
@@ -108,20 +107,20 @@ impl FileJudge<'_> {
                 return Some(Problem::new(ErrorCode::FileAccess, found));
             }
             Err(error) => {
-                let found = format!("{key}: {}: {error}; run keyward doctor as root to judge it", path.display());
+                let found = format!("{key}: {}: {error}; run keyward doctor as root to check it", path.display());
                 return Some(Problem::skipped(found));
             }
         };
-        if is_missing && operation != Operation::WriteIn {
+        if is_missing && operation != FileOperation::WriteIn {
             return None;
         }
         match self.identity.may(&nodes, operation) {
-            Verdict::Allowed => None,
-            Verdict::Denied(node, _) => {
+            AccessVerdict::Allowed => None,
+            AccessVerdict::Denied(node, _) => {
                 let is_last = nodes.last() == Some(node);
                 Some(self.denied(&DeniedPath { key, path, operation, node, is_last, is_missing }))
             }
-            Verdict::Unknown(node) => {
+            AccessVerdict::Unknown(node) => {
                 let shown = node.path.display();
                 let found = format!("{key}: {shown} has an access control list, which decides for user {user}");
                 Some(Problem::skipped(format!("{found}; see getfacl {shown}")))
@@ -133,22 +132,22 @@ impl FileJudge<'_> {
         let DeniedPath { key, path, operation, node, .. } = *denied;
         let (user, shown) = (&self.identity.name, path.display());
         let verb = match operation {
-            Operation::Read => "read",
-            Operation::List => "list",
-            Operation::WriteIn => "write in",
-            Operation::Execute => "execute",
+            FileOperation::Read => "read",
+            FileOperation::List => "list",
+            FileOperation::WriteIn => "write in",
+            FileOperation::Execute => "execute",
         };
         let owner = os::user_entry(&node.uid.to_string()).ok().flatten().map_or(node.uid.to_string(), |user| user.0);
         let group = os::group_name(node.gid).unwrap_or_else(|| node.gid.to_string());
         let place = node.path.display();
         let found =
             format!("{key}: user {user} may not {verb} {shown}: {place} has mode {:04o}, {owner}:{group}", node.mode);
-        Problem::new(ErrorCode::FileAccess, found).fix(denied.remedy(user))
+        Problem::new(ErrorCode::FileAccess, found).with_remedy(denied.remedy(user))
     }
 }
 
 /// True if this process has the identity, so that what the system refuses it is refused to the agent.
-fn is_current(identity: &Identity) -> bool {
+fn is_current(identity: &UserIdentity) -> bool {
     identity.uid == rustix::process::geteuid().as_raw()
 }
 
@@ -170,11 +169,11 @@ fn kind_problem(key: &str, path: &Path) -> Option<Problem> {
         _ => ("a device", "name a regular file".to_owned()),
     };
     let found = format!("{key}: {} is {kind}, which the agent does not replace", path.display());
-    Some(Problem::new(ErrorCode::OutputNotRegular, found).fix(fix))
+    Some(Problem::new(ErrorCode::OutputNotRegular, found).with_remedy(fix))
 }
 
 /// Below this, the disk counts as full for token files.
-const LEAST_SPACE: u64 = 64 * 1024;
+const MIN_FREE_SPACE: u64 = 64 * 1024;
 
 fn space_problem(key: &str, path: &Path) -> Option<Problem> {
     let existing = path.ancestors().find(|path| path.exists())?;
@@ -182,14 +181,14 @@ fn space_problem(key: &str, path: &Path) -> Option<Problem> {
     let shown = path.display();
     if disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
         let found = format!("{key}: the file system of {shown} is read-only");
-        return Some(Problem::new(ErrorCode::OutputFolder, found).fix(format!("findmnt -T {shown}")));
+        return Some(Problem::new(ErrorCode::OutputFolder, found).with_remedy(format!("findmnt -T {shown}")));
     }
     // Some file systems tell no sizes.
-    let is_full = disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < LEAST_SPACE;
+    let is_full = disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE_SPACE;
     let no_files = disk.f_files > 0 && disk.f_favail == 0;
     (is_full || no_files).then(|| {
         let what = if is_full { "space" } else { "files" };
         let found = format!("{key}: the file system of {shown} has no {what} left");
-        Problem::new(ErrorCode::OutputFailed, found).fix(format!("df -h {shown}; df -i {shown}"))
+        Problem::new(ErrorCode::OutputFailed, found).with_remedy(format!("df -h {shown}; df -i {shown}"))
     })
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::processes::{self, Process};
-use super::rights::Identity;
+use super::rights::UserIdentity;
 use super::running_agent::AgentProcess;
 use super::sockets::{self, ListeningSocket};
 use crate::app::check_result::{Problem, StepResult};
@@ -20,16 +20,16 @@ use crate::os;
 
 /// User, agent and passed sockets that listeners are compared with.
 #[derive(Debug)]
-pub(crate) struct ListenerJudge<'a> {
+pub(crate) struct ListenerChecker<'a> {
     /// The agent's user.
-    pub identity: &'a Identity,
+    pub identity: &'a UserIdentity,
     /// The running agent's process.
     pub agent: AgentProcess,
     /// Names of the sockets that the service manager passes; `None` without a unit.
     pub passed: Option<&'a [String]>,
 }
 
-impl ListenerJudge<'_> {
+impl ListenerChecker<'_> {
     /// Checks one address.
     pub(crate) fn check(&self, endpoint: &Endpoint) -> StepResult {
         match endpoint {
@@ -48,10 +48,10 @@ impl ListenerJudge<'_> {
             Err(error) => error,
         };
         match error {
-            Errno::ADDRINUSE => self.judge_holders(address, &sockets::holders(&listening(), address)),
+            Errno::ADDRINUSE => self.check_holders(address, &sockets::holders(&listening(), address)),
             Errno::ADDRNOTAVAIL => {
                 let found = format!("{address} is no address of this machine");
-                Err(Problem::new(ErrorCode::AddressUnavailable, found).fix("ip address"))
+                Err(Problem::new(ErrorCode::AddressUnavailable, found).with_remedy("ip address"))
             }
             Errno::ACCESS if self.identity.uid == rustix::process::geteuid().as_raw() => {
                 Err(Problem::new(ErrorCode::BindDenied, format!("{address}: the system does not let this user listen")))
@@ -61,7 +61,7 @@ impl ListenerJudge<'_> {
         }
     }
 
-    fn judge_holders(&self, address: SocketAddr, holders: &[ListeningSocket]) -> StepResult {
+    fn check_holders(&self, address: SocketAddr, holders: &[ListeningSocket]) -> StepResult {
         let is_agents = |socket: &ListeningSocket| match self.agent {
             AgentProcess::NotRunning | AgentProcess::NotAsked => false,
             AgentProcess::Id(pid) => {
@@ -80,9 +80,10 @@ impl ListenerJudge<'_> {
         let fix = format!("ss -ltnp 'sport = :{}'", address.port());
         if self.agent == AgentProcess::NotAsked {
             let inodes: Vec<u64> = holders.iter().map(|socket| socket.inode).collect();
-            return judge_processes(&address.to_string(), &user, &processes::with_sockets(&inodes), fix);
+            return check_processes(&address.to_string(), &user, &processes::with_sockets(&inodes), fix);
         }
-        Err(Problem::new(ErrorCode::AddressInUse, format!("{address} is held by another process{user}")).fix(fix))
+        Err(Problem::new(ErrorCode::AddressInUse, format!("{address} is held by another process{user}"))
+            .with_remedy(fix))
     }
 
     fn check_unix(&self, path: &Path) -> StepResult {
@@ -91,7 +92,7 @@ impl ListenerJudge<'_> {
             Err(_) => return Ok(format!("{shown} is free")),
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 let found = format!("{shown} is there and is no socket");
-                return Err(Problem::new(ErrorCode::SocketPath, found).fix(format!("rm {shown}")));
+                return Err(Problem::new(ErrorCode::SocketPath, found).with_remedy(format!("rm {shown}")));
             }
             Ok(_) => {}
         }
@@ -102,7 +103,7 @@ impl ListenerJudge<'_> {
                 let fix = format!("ss -lxp 'src = {shown}'");
                 if self.agent == AgentProcess::NotAsked {
                     let holder: Vec<Process> = holder.and_then(processes::with_id).into_iter().collect();
-                    return judge_processes(&shown.to_string(), "", &holder, fix);
+                    return check_processes(&shown.to_string(), "", &holder, fix);
                 }
                 let is_agents = match self.agent {
                     AgentProcess::NotRunning | AgentProcess::NotAsked => false,
@@ -114,7 +115,7 @@ impl ListenerJudge<'_> {
                 }
                 let process = holder.map(|pid| format!(" {pid}")).unwrap_or_default();
                 let found = format!("{shown} is held by another process{process}");
-                Err(Problem::new(ErrorCode::AddressInUse, found).fix(fix))
+                Err(Problem::new(ErrorCode::AddressInUse, found).with_remedy(fix))
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Err(Problem::skipped(format!("{shown}: run keyward doctor as root to try it")))
@@ -132,14 +133,14 @@ impl ListenerJudge<'_> {
             Some(_) => {
                 let found = format!("no socket unit of the service has FileDescriptorName={name}");
                 let fix = "install and enable one, as packaging/systemd/keyward.socket is: systemctl enable --now keyward.socket";
-                Err(Problem::new(ErrorCode::UnitSettings, found).fix(fix))
+                Err(Problem::new(ErrorCode::UnitSettings, found).with_remedy(fix))
             }
         }
     }
 }
 
 /// Checks which process holds an address if no agent can be asked for its own addresses.
-fn judge_processes(address: &str, user: &str, holders: &[Process], fix: String) -> StepResult {
+fn check_processes(address: &str, user: &str, holders: &[Process], fix: String) -> StepResult {
     if let Some(Process { id, program, .. }) = holders.iter().find(|process| process.is_keyward) {
         return Ok(format!("{address} is held by {program}, process {id}"));
     }
@@ -149,7 +150,7 @@ fn judge_processes(address: &str, user: &str, holders: &[Process], fix: String) 
         )));
     };
     let found = format!("{address} is held by {program}, process {id}{user}");
-    Err(Problem::new(ErrorCode::AddressInUse, found).fix(fix))
+    Err(Problem::new(ErrorCode::AddressInUse, found).with_remedy(fix))
 }
 
 /// Binds without listening, so that nobody can connect, and closes the socket.
@@ -172,11 +173,11 @@ mod tests {
     use crate::app::check_result::{CheckStatus, Progress, Steps};
 
     #[test]
-    fn an_address_of_an_agent_that_cannot_be_asked_is_judged_by_the_program_that_holds_it() {
+    fn an_address_of_an_agent_that_cannot_be_asked_is_checked_by_the_program_that_holds_it() {
         let process = |program: &str| Process { id: 7, program: program.to_owned(), is_keyward: program == "keyward" };
         let check = |holders: &[Process], wanted: (CheckStatus, &str)| {
             let mut steps = Steps::new("listener", None, &Progress::default());
-            steps.note("address", judge_processes("127.0.0.1:8500", " of user root", holders, "ss".to_owned()));
+            steps.record("address", check_processes("127.0.0.1:8500", " of user root", holders, "ss".to_owned()));
             let results = steps.into_results();
             assert_eq!((results[0].status, results[0].found.as_str()), wanted);
         };

@@ -1,7 +1,7 @@
 //! `keyward doctor`: checks of the machine, the service's unit, and all that the configuration connects to, beside a running
 //! agent or without one.
 //!
-//! Units, rules and rights are judged by pure functions of texts and numbers; `diagnosis` reads the machine.
+//! Units, rules and rights are checked by pure functions of texts and numbers; `diagnosis` reads the machine.
 
 // 0: texts and numbers -> what they allow
 pub(crate) mod unit;

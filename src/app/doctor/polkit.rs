@@ -1,6 +1,6 @@
 //! Rules of polkit, read as far as a program can without running their JavaScript (`polkit(8)`).
 
-use super::rights::Identity;
+use super::rights::UserIdentity;
 use crate::config::systemd::UnitAction;
 use crate::os;
 
@@ -9,11 +9,11 @@ const ACTION: &str = "org.freedesktop.systemd1.manage-units";
 
 /// Returns true if a rule file seems to let the user control the unit: it names the action, returns YES, and matches user
 /// or group, and the unit if it names any.
-pub(crate) fn allows(files: &[String], identity: &Identity, control: &UnitAction) -> bool {
+pub(crate) fn allows(files: &[String], identity: &UserIdentity, control: &UnitAction) -> bool {
     files.iter().any(|file| allows_by(&without_comments(file), identity, control))
 }
 
-fn allows_by(file: &str, identity: &Identity, control: &UnitAction) -> bool {
+fn allows_by(file: &str, identity: &UserIdentity, control: &UnitAction) -> bool {
     let quotes = |text: &str| [format!("\"{text}\""), format!("'{text}'")].iter().any(|quoted| file.contains(quoted));
     let groups = identity.groups.iter().chain([&identity.gid]).filter_map(|id| os::group_name(*id));
     let is_for_user = quotes(&identity.name) || groups.into_iter().any(|group| quotes(&group));
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_rule_counts_for_its_user_unit_and_verb_alone() {
-        let user = |name: &str| Identity {
+        let user = |name: &str| UserIdentity {
             name: name.to_owned(),
             uid: 4_000_000,
             gid: 4_000_000,

@@ -13,7 +13,7 @@ use crate::secret_string::SecretString;
 const REDACTED: &str = "[redacted]";
 
 /// Minimum length of a redacted value: shorter ones would match ordinary words.
-const SHORTEST: usize = 8;
+const MIN_REDACTED_LENGTH: usize = 8;
 
 /// Replaces secrets in texts.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Redactor {
     /// Adds a value that is never shown, with white space around it or without.
     pub(crate) fn add(&mut self, secret: &str) {
         let trimmed = secret.trim();
-        if trimmed.len() >= SHORTEST {
+        if trimmed.len() >= MIN_REDACTED_LENGTH {
             self.secrets.push(trimmed.into());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::rights::{Operation, PathNode};
+use super::rights::{FileOperation, PathNode};
 use crate::config::systemd::is_system_folder;
 
 /// Path that the agent's user may not use, and the node on the way that denies it.
@@ -13,7 +13,7 @@ pub(crate) struct DeniedPath<'a> {
     /// The path.
     pub path: &'a Path,
     /// Operation on it.
-    pub operation: Operation,
+    pub operation: FileOperation,
     /// File or folder that denies the operation.
     pub node: &'a PathNode,
     /// True if the node is the path itself, or the deepest part of it that exists.
@@ -31,14 +31,14 @@ impl DeniedPath<'_> {
             return format!("setfacl -m u:{user}:x {place}");
         }
         match self.operation {
-            Operation::Read => format!("setfacl -m u:{user}:r {place}"),
-            Operation::List | Operation::Execute => format!("setfacl -m u:{user}:rx {place}"),
-            Operation::WriteIn if self.is_missing => format!("install -d -o {user} -m 0755 {path}"),
+            FileOperation::Read => format!("setfacl -m u:{user}:r {place}"),
+            FileOperation::List | FileOperation::Execute => format!("setfacl -m u:{user}:rx {place}"),
+            FileOperation::WriteIn if self.is_missing => format!("install -d -o {user} -m 0755 {path}"),
             // A token goes only to a folder that no other user owns or can write.
-            Operation::WriteIn if is_system_folder(&self.node.path) || self.key.starts_with("sink.") => {
+            FileOperation::WriteIn if is_system_folder(&self.node.path) || self.key.starts_with("sink.") => {
                 name_own_folder(self.key)
             }
-            Operation::WriteIn => {
+            FileOperation::WriteIn => {
                 format!("{}; or setfacl -m u:{user}:rwx {place}", name_own_folder(self.key))
             }
         }
@@ -73,34 +73,34 @@ mod tests {
             let path = Path::new("/srv/app/secrets");
             DeniedPath { key, path, operation, node: &node, is_last, is_missing }.remedy("keyward")
         };
-        for operation in [Operation::Read, Operation::List, Operation::WriteIn] {
+        for operation in [FileOperation::Read, FileOperation::List, FileOperation::WriteIn] {
             assert_eq!(remedy("sink.a.path", operation, "/home/ci", false, false), "setfacl -m u:keyward:x /home/ci");
         }
         assert_eq!(
-            remedy("a", Operation::Read, "/etc/ssl/private/a", true, false),
+            remedy("a", FileOperation::Read, "/etc/ssl/private/a", true, false),
             "setfacl -m u:keyward:r /etc/ssl/private/a"
         );
-        assert_eq!(remedy("a", Operation::List, "/srv/b", true, false), "setfacl -m u:keyward:rx /srv/b");
+        assert_eq!(remedy("a", FileOperation::List, "/srv/b", true, false), "setfacl -m u:keyward:rx /srv/b");
         assert_eq!(
-            remedy("sink.a.path", Operation::WriteIn, "/srv", true, true),
+            remedy("sink.a.path", FileOperation::WriteIn, "/srv", true, true),
             "install -d -o keyward -m 0755 /srv/app/secrets"
         );
         assert_eq!(
-            remedy("template.a.destination", Operation::WriteIn, "/srv/app", true, false),
+            remedy("template.a.destination", FileOperation::WriteIn, "/srv/app", true, false),
             "name a path below /run/keyward; or setfacl -m u:keyward:rwx /srv/app"
         );
         assert_eq!(
-            remedy("sink.a.path", Operation::WriteIn, "/srv/app", true, false),
+            remedy("sink.a.path", FileOperation::WriteIn, "/srv/app", true, false),
             "name a path below /run/keyward"
         );
         for folder in ["/", "/etc", "/home/ci", "/usr/lib", "/var/lib"] {
             assert_eq!(
-                remedy("sink.a.path", Operation::WriteIn, folder, true, false),
+                remedy("sink.a.path", FileOperation::WriteIn, folder, true, false),
                 "name a path below /run/keyward"
             );
         }
         assert_eq!(
-            remedy("acl.data_dir", Operation::WriteIn, "/var", true, false),
+            remedy("acl.data_dir", FileOperation::WriteIn, "/var", true, false),
             "name a path below /var/lib/keyward"
         );
     }

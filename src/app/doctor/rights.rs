@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// User whose rights are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct UserIdentity {
     /// Name, or the id of a user without one.
     pub name: String,
     /// User id.
@@ -37,7 +37,7 @@ pub(crate) struct PathNode {
 
 /// Operation on the last node of a way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum FileOperation {
     /// Reads the file.
     Read,
     /// Lists the folder and reads in it.
@@ -50,7 +50,7 @@ pub(crate) enum Operation {
 
 /// Answer about an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum AccessVerdict<'a> {
     /// Allowed.
     Allowed,
     /// Denied by this node, where these permission bits (`rwx`, 0 to 7) are missing.
@@ -59,24 +59,24 @@ pub(crate) enum Verdict<'a> {
     Unknown(&'a PathNode),
 }
 
-impl Identity {
+impl UserIdentity {
     /// Decides whether the user may do something with the last of the nodes, which begin at the root folder.
-    pub(crate) fn may<'a>(&self, nodes: &'a [PathNode], operation: Operation) -> Verdict<'a> {
-        let Some((last, way)) = nodes.split_last() else { return Verdict::Allowed };
+    pub(crate) fn may<'a>(&self, nodes: &'a [PathNode], operation: FileOperation) -> AccessVerdict<'a> {
+        let Some((last, way)) = nodes.split_last() else { return AccessVerdict::Allowed };
         let needed = match operation {
-            Operation::Read => 0o4,
-            Operation::List => 0o5,
-            Operation::WriteIn => 0o3,
-            Operation::Execute => 0o1,
+            FileOperation::Read => 0o4,
+            FileOperation::List => 0o5,
+            FileOperation::WriteIn => 0o3,
+            FileOperation::Execute => 0o1,
         };
         let way = way.iter().map(|node| (node, 0o1));
         for (node, needed) in way.chain([(last, needed)]) {
             let missing = needed & !self.bits(node);
             if missing != 0 {
-                return if node.has_acl { Verdict::Unknown(node) } else { Verdict::Denied(node, missing) };
+                return if node.has_acl { AccessVerdict::Unknown(node) } else { AccessVerdict::Denied(node, missing) };
             }
         }
-        Verdict::Allowed
+        AccessVerdict::Allowed
     }
 
     /// Permission bits of a node for the user. The first class that fits counts, even if a later one would allow more.
@@ -108,9 +108,9 @@ mod tests {
         PathNode { path: path.into(), uid, gid, mode, is_folder: !path.contains("key"), has_acl: false }
     }
 
-    fn user(uid: u32, groups: &[u32]) -> Identity {
+    fn user(uid: u32, groups: &[u32]) -> UserIdentity {
         let groups = groups.iter().copied().collect();
-        Identity { name: uid.to_string(), uid, gid: uid, groups, passes_modes: false }
+        UserIdentity { name: uid.to_string(), uid, gid: uid, groups, passes_modes: false }
     }
 
     #[test]
@@ -118,40 +118,40 @@ mod tests {
         let way = |folder: u32, file: u32| {
             vec![node("/", (0, 0), 0o755), node("/etc/x", (0, 10), folder), node("/etc/x/a.key", (5, 10), file)]
         };
-        let check = |identity: &Identity, way: &[PathNode], operation, denied: Option<(&str, u32)>| {
+        let check = |identity: &UserIdentity, way: &[PathNode], operation, denied: Option<(&str, u32)>| {
             let found = match identity.may(way, operation) {
-                Verdict::Denied(node, bits) => Some((node.path.to_str().unwrap().to_owned(), bits)),
+                AccessVerdict::Denied(node, bits) => Some((node.path.to_str().unwrap().to_owned(), bits)),
                 _ => None,
             };
             assert_eq!(found, denied.map(|(path, bits)| (path.to_owned(), bits)), "{identity:?} {operation:?}");
         };
         let member = user(7, &[10]);
-        check(&member, &way(0o750, 0o640), Operation::Read, None);
-        check(&user(7, &[]), &way(0o750, 0o644), Operation::Read, Some(("/etc/x", 1)));
-        check(&user(7, &[]), &way(0o755, 0o640), Operation::Read, Some(("/etc/x/a.key", 4)));
+        check(&member, &way(0o750, 0o640), FileOperation::Read, None);
+        check(&user(7, &[]), &way(0o750, 0o644), FileOperation::Read, Some(("/etc/x", 1)));
+        check(&user(7, &[]), &way(0o755, 0o640), FileOperation::Read, Some(("/etc/x/a.key", 4)));
         // The owner's bits count for the owner, whatever others may.
-        check(&user(5, &[10]), &way(0o755, 0o044), Operation::Read, Some(("/etc/x/a.key", 4)));
-        check(&member, &way(0o750, 0)[..2], Operation::WriteIn, Some(("/etc/x", 2)));
-        check(&member, &way(0o770, 0)[..2], Operation::WriteIn, None);
-        check(&member, &way(0o710, 0)[..2], Operation::List, Some(("/etc/x", 4)));
-        check(&member, &way(0o750, 0o640), Operation::Execute, Some(("/etc/x/a.key", 1)));
+        check(&user(5, &[10]), &way(0o755, 0o044), FileOperation::Read, Some(("/etc/x/a.key", 4)));
+        check(&member, &way(0o750, 0)[..2], FileOperation::WriteIn, Some(("/etc/x", 2)));
+        check(&member, &way(0o770, 0)[..2], FileOperation::WriteIn, None);
+        check(&member, &way(0o710, 0)[..2], FileOperation::List, Some(("/etc/x", 4)));
+        check(&member, &way(0o750, 0o640), FileOperation::Execute, Some(("/etc/x/a.key", 1)));
     }
 
     #[test]
     fn root_passes_modes_unless_the_unit_takes_the_capability_away() {
         let way = [node("/", (0, 0), 0o755), node("/x", (5, 5), 0o700)];
         let mut root = user(0, &[]);
-        assert!(matches!(root.may(&way, Operation::WriteIn), Verdict::Denied(..)));
+        assert!(matches!(root.may(&way, FileOperation::WriteIn), AccessVerdict::Denied(..)));
         root.passes_modes = true;
-        assert_eq!(root.may(&way, Operation::WriteIn), Verdict::Allowed);
+        assert_eq!(root.may(&way, FileOperation::WriteIn), AccessVerdict::Allowed);
         let file = [node("/x.key", (0, 0), 0o600)];
-        assert!(matches!(root.may(&file, Operation::Execute), Verdict::Denied(_, 1)));
+        assert!(matches!(root.may(&file, FileOperation::Execute), AccessVerdict::Denied(_, 1)));
     }
 
     #[test]
     fn a_mode_that_an_access_control_list_adds_to_is_no_verdict() {
         let mut way = [node("/", (0, 0), 0o755), node("/x", (0, 0), 0o700)];
         way[1].has_acl = true;
-        assert!(matches!(user(5, &[]).may(&way, Operation::WriteIn), Verdict::Unknown(_)));
+        assert!(matches!(user(5, &[]).may(&way, FileOperation::WriteIn), AccessVerdict::Unknown(_)));
     }
 }

@@ -75,7 +75,7 @@ pub(crate) async fn query(contact: &AgentContact) -> Result<Option<RunningAgent>
         Ok(response) => response,
         Err(TransportError::Connect { cause, .. }) if cause.contains("Permission denied") => {
             let found = format!("the agent's {} refuses this user", client.server());
-            return Err(Problem::new(ErrorCode::AgentSocketDenied, found).fix("sudo keyward doctor"));
+            return Err(Problem::new(ErrorCode::AgentSocketDenied, found).with_remedy("sudo keyward doctor"));
         }
         Err(TransportError::Connect { .. }) => return Ok(None),
         Err(error) => return Err(Problem::new(error.code(), error.to_string())),
@@ -119,20 +119,20 @@ async fn peer_of(path: &Path) -> Option<u32> {
 
 /// Reports whether an agent runs, its release, and components that are not ready. `None` means that the configuration has
 /// no local API.
-pub(crate) fn note(found: Option<&Result<Option<RunningAgent>, Problem>>, steps: &mut Steps) {
+pub(crate) fn record_agent(found: Option<&Result<Option<RunningAgent>, Problem>>, steps: &mut Steps) {
     let agent = match found {
         Some(Ok(Some(agent))) => agent,
         Some(Ok(None)) => {
-            steps.note("status", Err(Problem::skipped("no agent is running; the other checks do without")));
+            steps.record("status", Err(Problem::skipped("no agent is running; checks that need one are skipped")));
             return;
         }
         Some(Err(problem)) => {
-            steps.note("status", Err(problem.clone()));
+            steps.record("status", Err(problem.clone()));
             return;
         }
         None => {
             let found = "the configuration has no local API to ask; the other checks do without";
-            steps.note("status", Err(Problem::skipped(found)));
+            steps.record("status", Err(Problem::skipped(found)));
             return;
         }
     };
@@ -145,11 +145,13 @@ pub(crate) fn note(found: Option<&Result<Option<RunningAgent>, Problem>>, steps:
     let missing = components.into_iter().flatten().filter(|(_, component)| component["ready"] == false);
     let problems: Vec<Problem> = missing.map(|(name, component)| component_problem(name, component)).collect();
     if ready || problems.is_empty() {
-        steps
-            .note("status", Ok(format!("the agent runs{process} and is {}", if ready { "ready" } else { "starting" })));
+        steps.record(
+            "status",
+            Ok(format!("the agent runs{process} and is {}", if ready { "ready" } else { "starting" })),
+        );
     }
     for problem in problems {
-        steps.note("status", Err(problem));
+        steps.record("status", Err(problem));
     }
     if let Some(error) = agent.status["reload_error"].as_str() {
         let found = format!("the last reload failed, the configuration before it is in force: {error}");
@@ -158,12 +160,12 @@ pub(crate) fn note(found: Option<&Result<Option<RunningAgent>, Problem>>, steps:
         } else {
             "keyward check --host, then systemctl reload keyward"
         };
-        steps.note("reload", Err(Problem::new(None, found).fix(fix)));
+        steps.record("reload", Err(Problem::new(None, found).with_remedy(fix)));
     }
-    if let Some(result) = judge_sandbox(&agent.status["sandbox"]) {
-        steps.note("sandbox", result);
+    if let Some(result) = check_sandbox(&agent.status["sandbox"]) {
+        steps.record("sandbox", result);
     }
-    steps.note("version", compare_versions(agent.status["version"].as_str().unwrap_or_default()));
+    steps.record("version", compare_versions(agent.status["version"].as_str().unwrap_or_default()));
 }
 
 fn component_problem(name: &str, component: &Value) -> Problem {
@@ -173,8 +175,8 @@ fn component_problem(name: &str, component: &Value) -> Problem {
     if component["required"] == true { problem } else { problem.warning() }
 }
 
-/// Judges the sandbox that the agent reports; `None` for an agent that reports none.
-fn judge_sandbox(sandbox: &Value) -> Option<StepResult> {
+/// Checks the sandbox that the agent reports; `None` for an agent that reports none.
+fn check_sandbox(sandbox: &Value) -> Option<StepResult> {
     let list = |key: &str, separator: &str| {
         let texts = sandbox[key].as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.collect::<Vec<_>>().join(separator)
@@ -182,13 +184,13 @@ fn judge_sandbox(sandbox: &Value) -> Option<StepResult> {
     let (mode, missing) = (sandbox["mode"].as_str()?, list("missing", "; "));
     if mode == "off" {
         let problem = Problem::new(None, "the agent runs without its sandbox (agent.sandbox is \"off\")").warning();
-        return Some(Err(problem.fix("remove agent.sandbox, then systemctl restart keyward")));
+        return Some(Err(problem.with_remedy("remove agent.sandbox, then systemctl restart keyward")));
     }
     let denied = list("denied_replacements", ", ");
     if missing.is_empty() && !denied.is_empty() {
         let problem =
             Problem::new(None, format!("the agent's sandbox denies files that replace these: {denied}")).warning();
-        return Some(Err(problem.fix("give each a folder of its own, then systemctl restart keyward")));
+        return Some(Err(problem.with_remedy("give each a folder of its own, then systemctl restart keyward")));
     }
     if missing.is_empty() {
         return Some(Ok(format!("the agent's sandbox is complete: {}", list("parts", ", "))));
@@ -202,7 +204,7 @@ fn compare_versions(theirs: &str) -> StepResult {
         return Ok(format!("agent and program are release {ours}"));
     }
     let found = format!("the agent is release {theirs}, this program {ours}");
-    Err(Problem::new(ErrorCode::AgentVersion, found).warning().fix("systemctl restart keyward"))
+    Err(Problem::new(ErrorCode::AgentVersion, found).warning().with_remedy("systemctl restart keyward"))
 }
 
 #[cfg(test)]

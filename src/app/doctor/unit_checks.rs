@@ -1,15 +1,15 @@
-//! Judges the service's unit against what the configuration runs, hands over and connects to.
+//! Checks the service's unit against what the configuration runs, hands over and connects to.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use super::access::find_program;
-use super::files::FileJudge;
+use super::files::FileChecker;
 use super::needs::{NeededOwner, NeededProgram};
 use super::path_rules::PathRules;
 use super::polkit;
 use super::remedies::edit_unit;
-use super::rights::{Identity, Operation};
+use super::rights::{FileOperation, UserIdentity};
 use super::sandbox::Sandbox;
 use super::unit::Unit;
 use crate::app::check_result::Problem;
@@ -50,7 +50,8 @@ impl ServiceUnit {
                 if !is_dynamic && matches!(id, Ok(None)) {
                     let found = format!("{key}= of {} names the {kind} {name}, which does not exist", self.name);
                     let command = if kind == "user" { "useradd --system" } else { "groupadd --system" };
-                    problems.push(Problem::new(ErrorCode::UnitSettings, found).fix(format!("{command} {name}")));
+                    problems
+                        .push(Problem::new(ErrorCode::UnitSettings, found).with_remedy(format!("{command} {name}")));
                 }
             }
         }
@@ -59,7 +60,7 @@ impl ServiceUnit {
                 let found = format!("{setting} of {} does not exist, so that the unit does not start", self.name);
                 let create = create_advice(setting, path);
                 let fix = format!("{create}, or write - before the path");
-                problems.push(Problem::new(ErrorCode::UnitSettings, found).fix(fix));
+                problems.push(Problem::new(ErrorCode::UnitSettings, found).with_remedy(fix));
             }
         }
         problems.extend(self.config_problem(configs));
@@ -74,7 +75,7 @@ impl ServiceUnit {
         if started.iter().any(is_other) {
             let found = format!("{} starts the agent with {}, which was not checked", self.name, started.join(", "));
             let fix = format!("keyward doctor -c {}", started.join(" -c "));
-            return Some(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix));
+            return Some(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix));
         }
         let reload =
             self.unit.values("ExecReload").into_iter().find(|line| named_configs(line).iter().any(is_other))?;
@@ -84,7 +85,7 @@ impl ServiceUnit {
             named_configs(reload).join(", ")
         );
         let fix = self.edit("ExecReload=, then both lines of the unit with the agent's --config");
-        Some(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
+        Some(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix))
     }
 
     /// Returns why configured commands cannot run or cannot do their work. `rules` are polkit's; `None` if they are
@@ -92,26 +93,26 @@ impl ServiceUnit {
     pub(crate) fn program_problems(
         &self,
         needed: &NeededProgram,
-        judge: &FileJudge<'_>,
+        checker: &FileChecker<'_>,
         rules: Option<&[String]>,
     ) -> Vec<Problem> {
         let mut problems = Vec::new();
         for command in command_lines(&needed.command) {
             let Some(program) = command.first() else { continue };
-            problems.extend(self.exec_problem(&needed.by, program, judge));
+            problems.extend(self.exec_problem(&needed.by, program, checker));
             for control in unit_actions(&command) {
-                if judge.identity.uid == 0 {
+                if checker.identity.uid == 0 {
                     continue;
                 }
                 let text =
-                    format!("{}: user {} may not {} {}", needed.by, judge.identity.name, control.verb, control.unit);
+                    format!("{}: user {} may not {} {}", needed.by, checker.identity.name, control.verb, control.unit);
                 match rules {
-                    Some(rules) if polkit::allows(rules, judge.identity, &control) => {}
+                    Some(rules) if polkit::allows(rules, checker.identity, &control) => {}
                     Some(_) => {
-                        let rule = polkit::rule(&judge.identity.name, &control);
+                        let rule = polkit::rule(&checker.identity.name, &control);
                         let fix = format!("add to /etc/polkit-1/rules.d/50-keyward.rules: {rule}");
                         let found = format!("{text}: no polkit rule allows it");
-                        problems.push(Problem::new(ErrorCode::UnitControlDenied, found).fix(fix));
+                        problems.push(Problem::new(ErrorCode::UnitControlDenied, found).with_remedy(fix));
                     }
                     None => {
                         let found =
@@ -124,12 +125,12 @@ impl ServiceUnit {
         problems
     }
 
-    fn exec_problem(&self, by: &str, program: &str, judge: &FileJudge<'_>) -> Option<Problem> {
+    fn exec_problem(&self, by: &str, program: &str, checker: &FileChecker<'_>) -> Option<Problem> {
         if raises_rights(program) && self.sandbox.no_new_privileges {
             let found =
                 format!("{by}: NoNewPrivileges=yes of {} keeps {program} from another user's rights", self.name);
             let fix = "run the command as the agent's user; let a polkit rule allow what it does";
-            return Some(Problem::new(ErrorCode::SandboxProgram, found).fix(fix));
+            return Some(Problem::new(ErrorCode::SandboxProgram, found).with_remedy(fix));
         }
         // The configuration reports a program that is not there.
         let path = find_program(program)?;
@@ -137,13 +138,13 @@ impl ServiceUnit {
         if !self.rules.may_execute(&real) {
             let found = format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, real.display());
             let fix = self.edit(format!("ExecPaths={}", real.display()));
-            return Some(Problem::new(ErrorCode::SandboxProgram, found).fix(fix));
+            return Some(Problem::new(ErrorCode::SandboxProgram, found).with_remedy(fix));
         }
-        judge.rights_problem(by, &real, Operation::Execute)
+        checker.rights_problem(by, &real, FileOperation::Execute)
     }
 
     /// Returns why a file or socket cannot get its owner or group.
-    pub(crate) fn owner_problem(&self, needed: &NeededOwner, identity: &Identity) -> Option<Problem> {
+    pub(crate) fn owner_problem(&self, needed: &NeededOwner, identity: &UserIdentity) -> Option<Problem> {
         let is_other_owner = needed.owner.is_some_and(|owner| owner != identity.uid);
         let foreign_group = needed.group.filter(|group| !identity.is_member(*group));
         if (!is_other_owner && foreign_group.is_none()) || self.sandbox.has_capability("CAP_CHOWN", identity.uid == 0) {
@@ -154,17 +155,17 @@ impl ServiceUnit {
             let group = os::group_name(group).unwrap_or_else(|| group.to_string());
             let found = format!("{by}: user {} is not in the group {group} that the file is for", identity.name);
             let fix = self.edit(format!("SupplementaryGroups={group}"));
-            return Some(Problem::new(ErrorCode::SandboxCapability, found).fix(fix));
+            return Some(Problem::new(ErrorCode::SandboxCapability, found).with_remedy(fix));
         }
         let found = format!("{by}: {unit} has no CAP_CHOWN, which another owner needs");
         let mut settings = capability_settings("CAP_CHOWN");
         settings.push("SystemCallFilter=@chown".to_owned());
         let fix = format!("use `group` without `owner`; or {}", edit_unit(unit, &settings));
-        Some(Problem::new(ErrorCode::SandboxCapability, found).fix(fix))
+        Some(Problem::new(ErrorCode::SandboxCapability, found).with_remedy(fix))
     }
 
     /// Returns why an address cannot be listened on.
-    pub(crate) fn listen_problems(&self, by: &str, endpoint: &Endpoint, identity: &Identity) -> Vec<Problem> {
+    pub(crate) fn listen_problems(&self, by: &str, endpoint: &Endpoint, identity: &UserIdentity) -> Vec<Problem> {
         let mut problems = Vec::new();
         let family = match endpoint {
             Endpoint::Unix(_) => "AF_UNIX",
@@ -179,7 +180,7 @@ impl ServiceUnit {
         {
             let found = format!("{by}: {} has no CAP_NET_BIND_SERVICE, which port {} needs", self.name, address.port());
             let fix = edit_unit(&self.name, &capability_settings("CAP_NET_BIND_SERVICE"));
-            problems.push(Problem::new(ErrorCode::SandboxCapability, found).fix(fix));
+            problems.push(Problem::new(ErrorCode::SandboxCapability, found).with_remedy(fix));
         }
         problems
     }
@@ -190,7 +191,7 @@ impl ServiceUnit {
         }
         let found = format!("{by}: RestrictAddressFamilies= of {} does not have {family}", self.name);
         let fix = self.edit(format!("RestrictAddressFamilies={family}"));
-        Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(fix))
+        Some(Problem::new(ErrorCode::SandboxNetwork, found).with_remedy(fix))
     }
 
     /// Returns why a peer at an address cannot be reached from the sandbox.
@@ -203,7 +204,7 @@ impl ServiceUnit {
             return None;
         }
         let found = format!("{by}: IPAddressDeny= of {} covers {address}", self.name);
-        Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(self.edit(format!("IPAddressAllow={address}"))))
+        Some(Problem::new(ErrorCode::SandboxNetwork, found).with_remedy(self.edit(format!("IPAddressAllow={address}"))))
     }
 }
 

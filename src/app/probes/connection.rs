@@ -28,31 +28,31 @@ pub(super) async fn check_way(
     steps: &mut Steps,
 ) -> bool {
     let ServerAddress::Url(url) = &options.address else {
-        return steps.note("dns", Ok("a unix socket needs no name".to_owned()));
+        return steps.record("dns", Ok("a unix socket needs no name".to_owned()));
     };
     if let Some((host, port)) = options.proxy_endpoint(url) {
-        let found = resolve(&host, port, limits).await.map_err(|problem| problem.prefixed("the proxy "));
+        let found = resolve(&host, port, limits).await.map_err(|problem| problem.with_prefix("the proxy "));
         let found = found
             .map(|addresses| format!("the proxy {host} is {}; it looks the server's name up itself", list(&addresses)));
-        return steps.note("dns", found);
+        return steps.record("dns", found);
     }
     let addresses = resolve(url.host_str().unwrap_or_default(), port_of(url), limits).await;
     let addresses = match addresses {
         Ok(addresses) => addresses,
-        Err(problem) => return steps.note("dns", Err(problem)),
+        Err(problem) => return steps.record("dns", Err(problem)),
     };
-    steps.note("dns", Ok(list(&addresses)));
+    steps.record("dns", Ok(list(&addresses)));
     let stream = match connect(&addresses, options, unreachable, limits).await {
         Ok(stream) => stream,
-        Err(problem) => return steps.note("tcp", Err(problem)),
+        Err(problem) => return steps.record("tcp", Err(problem)),
     };
     let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
-    steps.note("tcp", Ok(format!("connected to {peer}")));
+    steps.record("tcp", Ok(format!("connected to {peer}")));
     if url.scheme() != "https" {
         return true;
     }
     let found = limits.bound(check_certificate(stream, url, options)).await.and_then(|found| found);
-    steps.note("tls", found)
+    steps.record("tls", found)
 }
 
 fn port_of(url: &Url) -> u16 {
@@ -65,7 +65,7 @@ fn list(addresses: &[SocketAddr]) -> String {
 
 async fn resolve(host: &str, port: u16, limits: &Limits) -> Result<Vec<SocketAddr>, Problem> {
     let resolved = limits.bound(resolve_host(host, port)).await;
-    resolved.map_err(|problem| problem.prefixed(&format!("{host}: ")))?
+    resolved.map_err(|problem| problem.with_prefix(&format!("{host}: ")))?
 }
 
 /// Resolves a name within ten seconds.
@@ -75,7 +75,8 @@ async fn resolve(host: &str, port: u16, limits: &Limits) -> Result<Vec<SocketAdd
 pub(crate) async fn resolve_host(host: &str, port: u16) -> Result<Vec<SocketAddr>, Problem> {
     let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
     let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
-    let unknown = |text: String| Problem::new(ErrorCode::ServerNameUnknown, text).fix(format!("getent hosts {host}"));
+    let unknown =
+        |text: String| Problem::new(ErrorCode::ServerNameUnknown, text).with_remedy(format!("getent hosts {host}"));
     let found = found.map_err(|_| unknown(format!("{host}: no answer within 10 s")))?;
     let found: Vec<_> = found.map_err(|error| unknown(format!("{host}: {error}")))?.collect();
     if found.is_empty() { Err(unknown(format!("{host} has no address"))) } else { Ok(found) }
@@ -164,7 +165,7 @@ fn compare_clocks(ours: SystemTime, theirs: SystemTime, server: &str) -> StepRes
         return Ok(format!("within {} s of {server}", apart.as_secs() + 1));
     }
     let found = format!("this machine's clock is {} {word} that of {server}", format_seconds(apart));
-    let problem = Problem::new(ErrorCode::ClockSkew, found).fix("timedatectl set-ntp true");
+    let problem = Problem::new(ErrorCode::ClockSkew, found).with_remedy("timedatectl set-ntp true");
     Err(if apart < FAILS_FROM { problem.warning() } else { problem })
 }
 
@@ -179,7 +180,7 @@ mod tests {
             let span = Duration::from_secs(apart.unsigned_abs());
             let theirs = if apart < 0 { now + span } else { now - span };
             let mut steps = Steps::new("session", None, &crate::app::check_result::Progress::default());
-            let is_ok = steps.note("clock", compare_clocks(now, theirs, "vault"));
+            let is_ok = steps.record("clock", compare_clocks(now, theirs, "vault"));
             let result = steps.into_results().remove(0);
             match wanted {
                 Ok(text) => assert_eq!((result.found.as_str(), result.code), (text, None)),

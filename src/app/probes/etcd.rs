@@ -22,6 +22,6 @@ pub(crate) async fn check_etcd(options: &EtcdOptions, limits: Limits, progress: 
     let read = Box::pin(limits.bound(probe(&options))).await;
     let read =
         read.and_then(|read| read.map_err(|error| Problem::new(ErrorCode::StoreUnreachable, format_chain(&error))));
-    steps.note("etcd", read);
+    steps.record("etcd", read);
     steps.into_results()
 }

@@ -45,22 +45,22 @@ pub(crate) async fn check_gateway(
     let client = match options.build() {
         Ok(client) => client,
         Err(error) => {
-            steps.note("platform", Err(Problem::new(error.code(), format_chain(&error))));
+            steps.record("platform", Err(Problem::new(error.code(), format_chain(&error))));
             return steps.into_results();
         }
     };
     match limits.bound(ping(&client)).await.and_then(|pinged| pinged) {
         Err(problem) => {
-            steps.note("platform", Err(problem));
+            steps.record("platform", Err(problem));
         }
         Ok((server, response, description)) => {
-            steps.note("platform", Ok(description));
+            steps.record("platform", Ok(description));
             if let Some(found) = check_clock(&response.headers, client.server()) {
-                steps.note("clock", found);
+                steps.record("clock", found);
             }
             let ask = async |token: &SecretString| look_up_owner(&client, token, &server).await;
             let found = with_token(gateway, sessions, &limits, ask).await;
-            steps.note("platform token", found);
+            steps.record("platform token", found);
         }
     }
     steps.into_results()
@@ -92,7 +92,7 @@ fn describe(server: &ServerInfo) -> String {
     let product = match server.product {
         Some(Product::Hosted) => "HCP Terraform",
         Some(Product::SelfManaged) => "Terraform Enterprise",
-        None => "it does not say which product it is",
+        None => "it does not report its product",
     };
     let release = server.release.map(|release| format!(", release {release}")).unwrap_or_default();
     let api =
@@ -135,7 +135,7 @@ async fn with_leased_token(
             let text = format!("{found}; the login for it could not be revoked: {error}");
             Err(Problem::new(ErrorCode::TokenNotRevoked, text))
         }
-        (Ok(found), Err(late)) => Err(late.prefixed(&format!("{found}; the login for it was not revoked: "))),
+        (Ok(found), Err(late)) => Err(late.with_prefix(&format!("{found}; the login for it was not revoked: "))),
         (found, _) => found,
     }
 }

@@ -119,10 +119,10 @@ pub(super) async fn check_rights(
         }
         Err(problem) => return Some(vec![Err(problem)]),
     };
-    Some(needed.iter().map(|right| judge(right, &has)).collect())
+    Some(needed.iter().map(|right| check_right(right, &has)).collect())
 }
 
-fn judge(right: &NeededRight, has: &BTreeMap<String, Vec<String>>) -> StepResult {
+fn check_right(right: &NeededRight, has: &BTreeMap<String, Vec<String>>) -> StepResult {
     let NeededRight { path, any_of, needed_by } = right;
     let granted = has.get(path).map(Vec::as_slice).unwrap_or_default();
     if granted.iter().any(|its| its == "root" || any_of.contains(&its.as_str())) {
@@ -132,5 +132,5 @@ fn judge(right: &NeededRight, has: &BTreeMap<String, Vec<String>>) -> StepResult
     let capabilities: Vec<String> = any_of.iter().map(|its| format!("\"{its}\"")).collect();
     let fix =
         format!("add to a policy of the role: path \"{path}\" {{ capabilities = [{}] }}", capabilities.join(", "));
-    Err(Problem::new(ErrorCode::AccessDenied, found).fix(fix))
+    Err(Problem::new(ErrorCode::AccessDenied, found).with_remedy(fix))
 }

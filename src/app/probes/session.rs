@@ -37,11 +37,11 @@ pub(crate) async fn check_session(
 async fn check_server(session: &Session, limits: &Limits, steps: &mut Steps) -> bool {
     let response = limits.bound(probe_server(session)).await.and_then(|response| response);
     match response {
-        Err(problem) => steps.note("server", Err(problem)),
+        Err(problem) => steps.record("server", Err(problem)),
         Ok((server, response)) => {
-            let is_ok = steps.note("server", describe_health(&server, response.status));
+            let is_ok = steps.record("server", describe_health(&server, response.status));
             if let Some(found) = check_clock(&response.headers, &server) {
-                steps.note("clock", found);
+                steps.record("clock", found);
             }
             is_ok
         }
@@ -77,11 +77,11 @@ async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -
     let proven = proven.and_then(|proven| proven.map_err(|error| problem(&error)));
     match proven {
         Ok(proven) => {
-            steps.note("identity", Ok(describe_identity(&proven)));
+            steps.record("identity", Ok(describe_identity(&proven)));
             Some(proven)
         }
         Err(problem) => {
-            steps.note("identity", Err(problem));
+            steps.record("identity", Err(problem));
             None
         }
     }
@@ -110,7 +110,7 @@ async fn check_login(config: &Config, session: &Session, proven: ProvenIdentity,
     let logged_in = match logged_in.and_then(|login| login.map_err(|error| problem(&error))) {
         Ok(logged_in) => logged_in,
         Err(problem) => {
-            steps.note("login", Err(problem));
+            steps.record("login", Err(problem));
             return;
         }
     };
@@ -122,7 +122,7 @@ async fn check_login(config: &Config, session: &Session, proven: ProvenIdentity,
         "" => String::new(),
         mount => format!(" by auth/{mount}"),
     };
-    steps.note("login", Ok(format!("logged in{by}; {policies}")));
+    steps.record("login", Ok(format!("logged in{by}; {policies}")));
     if session.login.wrap_ttl.is_none() {
         check_token(config, session, &logged_in, limits, steps).await;
     }
@@ -130,18 +130,18 @@ async fn check_login(config: &Config, session: &Session, proven: ProvenIdentity,
     let revoked = revoked.and_then(|revoked| {
         revoked.map(str::to_owned).map_err(|error| Problem::new(ErrorCode::TokenNotRevoked, error.to_string()))
     });
-    steps.note("revocation", revoked);
+    steps.record("revocation", revoked);
 }
 
 async fn check_token(config: &Config, session: &Session, logged_in: &LoggedIn, limits: &Limits, steps: &mut Steps) {
     let needed = needed_rights(config, &session.name);
     let Some(results) = check_rights(logged_in, &needed, limits).await else {
-        let found = "the server tells no rights; the policies are those of the login";
-        steps.note("rights", Ok(found.to_owned()));
+        let found = "the server does not report capabilities; shown are the policies of the login";
+        steps.record("rights", Ok(found.to_owned()));
         return;
     };
     for result in results {
-        steps.note("rights", result);
+        steps.record("rights", result);
     }
 }
 

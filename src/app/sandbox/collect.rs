@@ -9,7 +9,7 @@ use super::plan::SandboxPlan;
 use crate::agent::identity::IdentityMethod;
 use crate::app::certificate_files;
 use crate::config::systemd::UnitNeeds;
-use crate::config::{Accounts, Config, Environment, Listener, LoadOutcome, NamedPath, PathUse};
+use crate::config::{Config, Environment, FileOwners, Listener, LoadOutcome, NamedPath, PathUse};
 use crate::http::client::{ClientOptions, ProxyMode, ServerAddress};
 use crate::http::server::Endpoint;
 
@@ -107,7 +107,7 @@ impl SandboxPlan {
         self.abstract_socket = environment.variables.get("NOTIFY_SOCKET").is_some_and(|socket| socket.starts_with('@'));
     }
 
-    fn add_config(&mut self, config: &Config, accounts: &Accounts, environment: &Environment) {
+    fn add_config(&mut self, config: &Config, accounts: &FileOwners, environment: &Environment) {
         let certificates = certificate_files::files(config);
         self.read.extend(certificates.values().flat_map(|files| files.paths()).map(Path::to_owned));
         self.write.extend(config.agent.state_dir.clone());

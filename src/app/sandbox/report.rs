@@ -93,8 +93,7 @@ impl SandboxReport {
             tracing::warn!(
                 event = "sandbox.replacements.denied",
                 files,
-                "the sandbox lets no other file under these names be read, as their folders hold much else; to replace such a \
-                 file while this runs, give it a folder of its own"
+                "the sandbox prevents reading a replacement of these files, because it does not allow their shared folders; move each to its own folder to replace it at run time"
             );
         }
     }

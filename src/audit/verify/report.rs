@@ -8,14 +8,14 @@ use crate::audit::line::LineError;
 
 /// Place of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct LinePosition {
     /// Name of the file.
     pub file: Arc<str>,
     /// Number of the line, from 1.
     pub line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LinePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -23,16 +23,16 @@ impl fmt::Display for Place {
 
 /// A change that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct AuditFinding {
     /// The line at which it shows.
-    pub place: Place,
+    pub place: LinePosition,
     /// The change.
-    pub kind: FindingKind,
+    pub kind: AuditFindingKind,
 }
 
 /// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FindingKind {
+pub enum AuditFindingKind {
     /// A line is no record.
     Unreadable(LineError),
     /// The MAC of a record does not fit: it was changed or inserted, or the record before it was.
@@ -48,27 +48,33 @@ pub enum FindingKind {
         to: u64,
     },
     /// A record stands after one that was written later, or twice.
-    OutOfPlace {
+    OutOfOrder {
         /// Number of the record.
         seq: u64,
     },
     /// The first line is not one that begins a file.
-    NoStart {
+    MissingHeader {
         /// Number of the record.
         seq: u64,
     },
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for AuditFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
         match self.kind {
-            FindingKind::Unreadable(error) => write!(f, "{error}"),
-            FindingKind::Altered { seq } => write!(f, "record {seq} was changed or inserted: its MAC does not fit"),
-            FindingKind::Missing { from, to } if from == to => write!(f, "record {from} is missing before this line"),
-            FindingKind::Missing { from, to } => write!(f, "records {from} to {to} are missing before this line"),
-            FindingKind::OutOfPlace { seq } => write!(f, "record {seq} is out of place: later ones stand before it"),
-            FindingKind::NoStart { seq } => {
+            AuditFindingKind::Unreadable(error) => write!(f, "{error}"),
+            AuditFindingKind::Altered { seq } => {
+                write!(f, "record {seq} was changed or inserted: its MAC does not fit")
+            }
+            AuditFindingKind::Missing { from, to } if from == to => {
+                write!(f, "record {from} is missing before this line")
+            }
+            AuditFindingKind::Missing { from, to } => write!(f, "records {from} to {to} are missing before this line"),
+            AuditFindingKind::OutOfOrder { seq } => {
+                write!(f, "record {seq} is out of place: later ones stand before it")
+            }
+            AuditFindingKind::MissingHeader { seq } => {
                 write!(f, "record {seq} is the first line, and none that begins a file: lines before it are missing")
             }
         }
@@ -77,26 +83,26 @@ impl fmt::Display for Finding {
 
 /// A remark that is no change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub enum VerifyNote {
     /// A process was killed before this line.
     Killed {
         /// The first record of the next process.
-        place: Place,
+        place: LinePosition,
     },
     /// The writer could not verify the record before this line, and began a new chain.
     Unverified {
         /// The first record of the new chain.
-        place: Place,
+        place: LinePosition,
     },
     /// A connection broke within a record, which was written again or counted as lost.
-    Torn {
+    IncompleteLine {
         /// The incomplete line.
-        place: Place,
+        place: LinePosition,
     },
     /// A new chain begins.
     NewChain {
         /// Its first record.
-        place: Place,
+        place: LinePosition,
         /// Name of the chain before it.
         chain: Arc<str>,
         /// Number of that chain's last record.
@@ -105,9 +111,9 @@ pub enum Note {
         stopped: bool,
     },
     /// The lines do not begin with the first record of their chain.
-    Earlier {
+    StartsAfterFirst {
         /// The first record.
-        place: Place,
+        place: LinePosition,
         /// Number of records before it.
         records: u64,
     },
@@ -118,19 +124,19 @@ pub enum Note {
     },
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for VerifyNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Killed { place } => write!(f, "{place}: the process before this line ended without a stop record"),
             Self::Unverified { place } => {
                 write!(f, "{place}: the writer could not verify the lines before it, and began a new chain")
             }
-            Self::Torn { place } => write!(f, "{place}: a connection broke within this line"),
+            Self::IncompleteLine { place } => write!(f, "{place}: a connection broke within this line"),
             Self::NewChain { place, chain, last, stopped } => {
                 let end = if *stopped { "an orderly stop" } else { "no stop record" };
                 write!(f, "{place}: a new chain begins; chain {chain} ends at record {last} with {end}")
             }
-            Self::Earlier { place, records } => {
+            Self::StartsAfterFirst { place, records } => {
                 write!(f, "{place}: {records} earlier records are not in these files (rotated away, or removed)")
             }
             Self::OlderCheckpoint { seq } => write!(f, "the checkpoint of record {seq} is older than these files"),
@@ -150,11 +156,11 @@ pub struct VerifyReport {
     /// Checkpoints whose record was found unchanged.
     pub checkpoints: u64,
     /// Changes, in the order of the lines.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AuditFinding>,
     /// Checkpoints whose record is missing or another one, with the last record of their chain.
     pub missing_checkpoints: Vec<(Checkpoint, Option<u64>)>,
     /// Remarks, in the order of the lines.
-    pub notes: Vec<Note>,
+    pub notes: Vec<VerifyNote>,
     /// Name of the chain and number of its last record.
     pub last: Option<(Arc<str>, u64)>,
     /// The last record is that of an orderly stop.

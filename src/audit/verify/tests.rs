@@ -30,7 +30,7 @@ fn verify(lines: &[Vec<u8>], checkpoints: Vec<Checkpoint>) -> VerifyReport {
     let key = key();
     let mut verifier = Verifier::new(&key, checkpoints);
     for (number, line) in (1..).zip(lines) {
-        verifier.verify_line(&Place { file: "audit".into(), line: number }, line);
+        verifier.verify_line(&LinePosition { file: "audit".into(), line: number }, line);
     }
     verifier.finish()
 }
@@ -90,11 +90,11 @@ fn another_key_verifies_no_record_and_a_lost_first_line_is_found() {
     let other = AuditKey::new(&SecretString::from("another key of thirty-two letters"));
     let mut verifier = Verifier::new(&other, Vec::new());
     for line in &lines {
-        verifier.verify_line(&Place { file: "audit".into(), line: 1 }, line);
+        verifier.verify_line(&LinePosition { file: "audit".into(), line: 1 }, line);
     }
     assert_eq!(verifier.finish().verified, 0);
     let report = verify(&lines[1..], Vec::new());
-    assert_eq!(report.findings[0].kind, FindingKind::NoStart { seq: 1 });
+    assert_eq!(report.findings[0].kind, AuditFindingKind::MissingHeader { seq: 1 });
 }
 
 proptest! {

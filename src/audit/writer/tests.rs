@@ -7,10 +7,10 @@ use super::*;
 use crate::atomic_file::Attributes;
 use crate::audit::device_task::DeviceTask;
 use crate::audit::options::{AuditFileOptions, AuditTarget, Fsync, OnFailure};
-use crate::audit::queue::Share;
+use crate::audit::queue::QueueShare;
 use crate::audit::read::{list_files, read_lines};
 use crate::audit::tests::record;
-use crate::audit::verify::{Place, Verifier, VerifyReport};
+use crate::audit::verify::{LinePosition, Verifier, VerifyReport};
 use crate::health::Health;
 use crate::secret_string::SecretString;
 
@@ -49,7 +49,7 @@ fn write(options: &AuditOptions, count: u64) -> usize {
         .map(|number| {
             let (sender, receiver) = oneshot::channel();
             let queued = QueuedRecord { at: SystemTime::now(), record: record(number), kept: Some(sender) };
-            queue.push(queued, Share::Whole);
+            queue.push(queued, QueueShare::Whole);
             receiver
         })
         .collect();
@@ -63,7 +63,7 @@ fn verify(path: &Path) -> VerifyReport {
     let key = AuditKey::new(&SecretString::from(KEY));
     let mut verifier = Verifier::new(&key, Vec::new());
     for file in list_files(path) {
-        let mut place = Place { file: file.display().to_string().into(), line: 0 };
+        let mut place = LinePosition { file: file.display().to_string().into(), line: 0 };
         let bytes = std::fs::read(&file).unwrap();
         read_lines(&mut &*bytes, |line| {
             place.line += 1;

@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
-use super::connection::Service;
-use super::failure::{Failure, deleted};
+use super::connection::AclConnection;
+use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::secret_input::SecretInput;
 use crate::acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
@@ -22,7 +22,7 @@ pub(super) enum Command {
     /// Change an auth method; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl auth-method update ci --max-token-ttl 30m")]
     Update(Update),
-    /// Delete an auth method, with its binding rules and the tokens that it made
+    /// Delete an auth method with its binding rules and tokens
     #[command(after_help = "Example:\n  keyward acl auth-method delete ci")]
     Delete(NameArgument),
     /// List auth methods
@@ -79,7 +79,7 @@ pub(super) struct Update {
 }
 
 impl Changes {
-    fn apply(self, to: NewAuthMethod) -> Result<NewAuthMethod, Failure> {
+    fn apply(self, to: NewAuthMethod) -> Result<NewAuthMethod, CommandFailure> {
         let ttl = self.max_token_ttl.map(|ttl| format!("{}s", ttl.as_secs()));
         Ok(NewAuthMethod {
             description: self.description.unwrap_or(to.description),
@@ -92,13 +92,13 @@ impl Changes {
     }
 }
 
-fn object(input: &SecretInput) -> Result<Map<String, Value>, Failure> {
+fn object(input: &SecretInput) -> Result<Map<String, Value>, CommandFailure> {
     let text = input.text()?;
     Ok(serde_json::from_str(&text).map_err(|error| anyhow::anyhow!("--config is no JSON object: {error}"))?)
 }
 
 impl Command {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
@@ -111,7 +111,7 @@ impl Command {
                 print_auth_method(service, &client.update_auth_method(&update.changes.apply(there)?).await?);
             }
             Self::Delete(named) => {
-                deleted(client.delete_auth_method(&named.name).await?, "auth method", &named.name)?;
+                print_deleted(client.delete_auth_method(&named.name).await?, "auth method", &named.name)?;
             }
             Self::List => {
                 let read = client.list_auth_methods(&query).await?;
@@ -130,7 +130,7 @@ impl Command {
     }
 }
 
-fn print_auth_method(service: &Service, method: &AuthMethod) {
+fn print_auth_method(service: &AclConnection, method: &AuthMethod) {
     service.show(method, || {
         Fields::default()
             .add("Name", &method.name)

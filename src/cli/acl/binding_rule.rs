@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::connection::Service;
-use super::failure::{Failure, deleted};
+use super::connection::AclConnection;
+use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::resolve;
 use super::templated::pair;
@@ -106,7 +106,7 @@ impl RuleSettings {
 }
 
 impl Command {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
@@ -127,7 +127,7 @@ impl Command {
             }
             Self::Delete(named) => {
                 let id = resolve::binding_rule(service, &named.id).await?;
-                deleted(client.delete_binding_rule(&id).await?, "binding rule", &id.to_string())?;
+                print_deleted(client.delete_binding_rule(&id).await?, "binding rule", &id.to_string())?;
             }
             Self::List(list) => {
                 let read = client.list_binding_rules(list.method.as_deref(), &query).await?;
@@ -147,7 +147,7 @@ impl Command {
     }
 }
 
-fn print_binding_rule(service: &Service, found: &BindingRule) {
+fn print_binding_rule(service: &AclConnection, found: &BindingRule) {
     let rule = &found.rule;
     service.show(found, || {
         Fields::default()

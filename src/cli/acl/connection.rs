@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::output;
 use super::secret_input::SecretInput;
 use crate::acl::client::{AclClient, AclClientOptions};
@@ -44,31 +44,31 @@ pub(super) struct Connection {
 }
 
 /// Connected ACL client with the output settings of a command.
-pub(super) struct Service {
+pub(super) struct AclConnection {
     pub(super) client: AclClient,
     format: Format,
     /// Flags that make another command use the same server, without the token.
     flags: String,
-    token_use: TokenUse,
+    token_use: TokenInput,
     /// True if the server is on this machine.
     pub(super) is_local: bool,
 }
 
 /// Source of a command's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TokenUse {
+pub(super) enum TokenInput {
     /// The flag or the environment variable, if set.
-    Given,
+    FlagOrEnv,
     /// The flag only: the call needs no token, and the variable may name the file that the command creates.
     FlagOnly,
 }
 
 impl Connection {
     /// Takes flags before variables, and variables before defaults. Sends nothing.
-    pub(super) fn open(self, token_use: TokenUse) -> Result<Service, Failure> {
+    pub(super) fn open(self, token_use: TokenInput) -> Result<AclConnection, CommandFailure> {
         let environment = Environment::current();
         let variable = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty());
-        let wrong = |name: &str, why: String| Failure::new(Exit::Failed, format!("{name}: {why}"));
+        let wrong = |name: &str, why: String| CommandFailure::new(Exit::Failed, format!("{name}: {why}"));
         let given = match (self.address, variable("KEYWARD_ACL_ADDR")) {
             (Some(address), _) => Some(address),
             (None, Some(text)) => Some(address(text).map_err(|why| wrong("KEYWARD_ACL_ADDR", why))?),
@@ -78,7 +78,7 @@ impl Connection {
             Some(address) => address,
             None => address(DEFAULT).map_err(|why| wrong("the default address", why))?,
         };
-        let token_variable = |name: &str| variable(name).filter(|_| token_use == TokenUse::Given);
+        let token_variable = |name: &str| variable(name).filter(|_| token_use == TokenInput::FlagOrEnv);
         let file = match (self.token_file, token_variable("KEYWARD_ACL_TOKEN_FILE")) {
             (Some(file), _) => Some(file),
             (None, Some(path)) => Some(SecretInput::File(path.into())),
@@ -109,9 +109,9 @@ impl Connection {
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(30),
         };
-        let client =
-            AclClient::new(&AclClientOptions { http, token, namespace }).map_err(|error| Failure::local(&error))?;
-        Ok(Service { client, format: self.format, flags, token_use, is_local })
+        let client = AclClient::new(&AclClientOptions { http, token, namespace })
+            .map_err(|error| CommandFailure::local(&error))?;
+        Ok(AclConnection { client, format: self.format, flags, token_use, is_local })
     }
 }
 
@@ -124,7 +124,7 @@ fn describe_address(address: &ServerAddress) -> String {
 
 const DEFAULT: &str = "http://127.0.0.1:8500";
 
-impl Service {
+impl AclConnection {
     /// Prints a result: as JSON, or as `text` does.
     pub(super) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
         match self.format {
@@ -139,13 +139,15 @@ impl Service {
     }
 
     /// Adds advice to a failure, if there is any.
-    pub(super) fn explain(&self, failure: Failure) -> Failure {
+    pub(super) fn explain(&self, failure: CommandFailure) -> CommandFailure {
         match failure.exit {
-            Exit::Denied if failure.unknown_token && self.token_use == TokenUse::Given && !self.client.has_token() => {
-                let hint = "say --token-file FILE, or set KEYWARD_ACL_TOKEN_FILE or KEYWARD_ACL_TOKEN";
-                Failure { text: format!("no token was given: {hint}"), ..failure }
+            Exit::Denied
+                if failure.unknown_token && self.token_use == TokenInput::FlagOrEnv && !self.client.has_token() =>
+            {
+                let hint = "pass --token-file FILE, or set KEYWARD_ACL_TOKEN_FILE or KEYWARD_ACL_TOKEN";
+                CommandFailure { text: format!("no token was given: {hint}"), ..failure }
             }
-            Exit::NotRunning => failure.and("say where the service is by --address or KEYWARD_ACL_ADDR"),
+            Exit::NotRunning => failure.and("set the address of the server with --address or KEYWARD_ACL_ADDR"),
             _ => failure,
         }
     }

@@ -2,14 +2,14 @@
 
 use crate::acl::client::AclClientError;
 use crate::app::error_codes;
-use crate::cli::{Exit, say};
+use crate::cli::{Exit, print_line};
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
 use crate::http::client::TransportError;
 
 /// Failure of a command.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct CommandFailure {
     pub(super) exit: Exit,
     pub(super) text: String,
     pub(super) code: Option<ErrorCode>,
@@ -17,7 +17,7 @@ pub(super) struct Failure {
     pub(super) unknown_token: bool,
 }
 
-impl Failure {
+impl CommandFailure {
     pub(super) fn new(exit: Exit, text: impl Into<String>) -> Self {
         Self { exit, text: text.into(), code: None, unknown_token: false }
     }
@@ -33,12 +33,12 @@ impl Failure {
     }
 }
 
-impl From<AclClientError> for Failure {
+impl From<AclClientError> for CommandFailure {
     fn from(error: AclClientError) -> Self {
         let exit = match &error {
             AclClientError::Unauthenticated | AclClientError::PermissionDenied(_) => Exit::Denied,
             AclClientError::NotFound { .. } => Exit::Missing,
-            AclClientError::Conflict { .. } => Exit::Taken,
+            AclClientError::Conflict { .. } => Exit::AlreadyExists,
             AclClientError::RateLimited { .. } | AclClientError::Unavailable { .. } => Exit::TryLater,
             AclClientError::Transport(TransportError::TimedOut { .. }) => Exit::TimedOut,
             AclClientError::Transport(TransportError::Connect { .. }) => Exit::NotRunning,
@@ -53,7 +53,7 @@ impl From<AclClientError> for Failure {
     }
 }
 
-impl From<anyhow::Error> for Failure {
+impl From<anyhow::Error> for CommandFailure {
     fn from(error: anyhow::Error) -> Self {
         Self { code: error_codes::find(&error), ..Self::new(Exit::Failed, format!("{error:#}")) }
     }
@@ -63,10 +63,10 @@ impl From<anyhow::Error> for Failure {
 ///
 /// # Errors
 /// It did not exist.
-pub(super) fn deleted(was_there: bool, what: &str, which: &str) -> Result<(), Failure> {
+pub(super) fn print_deleted(was_there: bool, what: &str, which: &str) -> Result<(), CommandFailure> {
     if !was_there {
-        return Err(Failure::new(Exit::Missing, format!("there is no {what} {which}: nothing was deleted")));
+        return Err(CommandFailure::new(Exit::Missing, format!("there is no {what} {which}: nothing was deleted")));
     }
-    say(&format!("{what} {which} is deleted"));
+    print_line(&format!("{what} {which} is deleted"));
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use super::resolve;
 use super::templated::TemplatedPolicies;
 use crate::acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
@@ -59,7 +59,7 @@ pub(super) struct MergeFlags {
 }
 
 impl LinkFlags {
-    pub(super) async fn resolve(self, service: &Service) -> Result<AclLinks, Failure> {
+    pub(super) async fn resolve(self, service: &AclConnection) -> Result<AclLinks, CommandFailure> {
         Ok(AclLinks {
             policies: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
             templated_policies: self.templated.0,
@@ -70,7 +70,7 @@ impl LinkFlags {
 }
 
 impl RoleFlags {
-    pub(super) async fn resolve(&self, service: &Service) -> Result<Vec<AclLink>, Failure> {
+    pub(super) async fn resolve(&self, service: &AclConnection) -> Result<Vec<AclLink>, CommandFailure> {
         resolve::role_links(service, &self.role_ids, &self.role_names).await
     }
 }

@@ -34,12 +34,12 @@ use std::pin::Pin;
 
 use clap::{Args, Subcommand};
 
-use self::connection::{Connection, Service, TokenUse};
-use self::failure::Failure;
-use super::{Exit, LogChoice, say_error};
+use self::connection::{AclConnection, Connection, TokenInput};
+use self::failure::CommandFailure;
+use super::{Exit, LogChoice, print_error};
 use crate::error_code::ErrorCode;
 
-/// Run keyward's ACL server, look after it, and change what it keeps.
+/// Run keyward's ACL server, and manage its records.
 #[derive(Debug, Args)]
 pub(super) struct Acl {
     #[command(subcommand)]
@@ -136,24 +136,30 @@ impl Acl {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         match self.command {
             Command::Serve(serve) => serve.run(log),
-            Command::Backup(it) => call(it.connection, TokenUse::Given, it.command, snapshot::Backup::run),
-            Command::Restore(it) => call(it.connection, TokenUse::Given, it.command, snapshot::Restore::run),
-            Command::Rekey(it) => call(it.connection, TokenUse::Given, it.command, rekey::Rekey::run),
+            Command::Backup(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, snapshot::Backup::run),
+            Command::Restore(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, snapshot::Restore::run),
+            Command::Rekey(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, rekey::Rekey::run),
             Command::Verify(it) => {
-                let token_use = if it.command.is_offline() { TokenUse::FlagOnly } else { TokenUse::Given };
+                let token_use = if it.command.is_offline() { TokenInput::FlagOnly } else { TokenInput::FlagOrEnv };
                 call(it.connection, token_use, it.command, verify::Verify::run)
             }
-            Command::Bootstrap(it) => call(it.connection, TokenUse::FlagOnly, it.command, session::Bootstrap::run),
-            Command::Login(it) => call(it.connection, TokenUse::FlagOnly, it.command, session::Login::run),
-            Command::Logout(it) => call(it.connection, TokenUse::Given, it.command, session::logout),
-            Command::Whoami(it) => call(it.connection, TokenUse::Given, it.command, session::whoami),
-            Command::Token(it) => call(it.connection, TokenUse::Given, it.command, token::Command::run),
-            Command::Role(it) => call(it.connection, TokenUse::Given, it.command, role::Command::run),
-            Command::Policy(it) => call(it.connection, TokenUse::Given, it.command, policy::Command::run),
-            Command::Namespace(it) => call(it.connection, TokenUse::Given, it.command, namespace::Command::run),
-            Command::AuthMethod(it) => call(it.connection, TokenUse::Given, it.command, auth_method::Command::run),
-            Command::BindingRule(it) => call(it.connection, TokenUse::Given, it.command, binding_rule::Command::run),
-            Command::TemplatedPolicy(it) => call(it.connection, TokenUse::Given, it.command, template::Command::run),
+            Command::Bootstrap(it) => call(it.connection, TokenInput::FlagOnly, it.command, session::Bootstrap::run),
+            Command::Login(it) => call(it.connection, TokenInput::FlagOnly, it.command, session::Login::run),
+            Command::Logout(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, session::logout),
+            Command::Whoami(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, session::whoami),
+            Command::Token(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, token::Command::run),
+            Command::Role(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, role::Command::run),
+            Command::Policy(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, policy::Command::run),
+            Command::Namespace(it) => call(it.connection, TokenInput::FlagOrEnv, it.command, namespace::Command::run),
+            Command::AuthMethod(it) => {
+                call(it.connection, TokenInput::FlagOrEnv, it.command, auth_method::Command::run)
+            }
+            Command::BindingRule(it) => {
+                call(it.connection, TokenInput::FlagOrEnv, it.command, binding_rule::Command::run)
+            }
+            Command::TemplatedPolicy(it) => {
+                call(it.connection, TokenInput::FlagOrEnv, it.command, template::Command::run)
+            }
         }
     }
 }
@@ -161,21 +167,21 @@ impl Acl {
 /// Connects to the server, runs `command` on it and prints its failure, if any.
 fn call<T>(
     connection: Connection,
-    token_use: TokenUse,
+    token_use: TokenInput,
     command: T,
-    run: impl AsyncFnOnce(T, &Service) -> Result<(), Failure>,
+    run: impl AsyncFnOnce(T, &AclConnection) -> Result<(), CommandFailure>,
 ) -> anyhow::Result<Exit> {
     crate::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // One type for all commands: the runtime's code is generated for each type of future that it blocks on.
-    let work: Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> = Box::pin(async {
+    let work: Pin<Box<dyn Future<Output = Result<(), CommandFailure>> + '_>> = Box::pin(async {
         let service = connection.open(token_use)?;
         run(command, &service).await.map_err(|failure| service.explain(failure))
     });
     let ended = runtime.block_on(work);
     Ok(ended.map_or_else(
         |failure| {
-            say_error(&ErrorCode::tag(failure.code, &failure.text));
+            print_error(&ErrorCode::tag(failure.code, &failure.text));
             failure.exit
         },
         |()| Exit::Ok,

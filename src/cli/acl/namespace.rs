@@ -2,14 +2,14 @@
 
 use clap::{Args, Subcommand};
 
-use super::connection::Service;
-use super::failure::{Failure, deleted};
+use super::connection::AclConnection;
+use super::failure::{CommandFailure, print_deleted};
 use super::links::merged;
 use super::output::{self, Fields};
 use super::resolve;
 use super::templated::assignment;
 use crate::acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
-use crate::cli::note;
+use crate::cli::print_note;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -55,7 +55,7 @@ pub(super) struct NamespaceSettings {
 /// Create a namespace.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Name of the namespace: a label of a host name
+    /// Name of the namespace: a DNS label
     name: String,
     /// Description
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -96,7 +96,7 @@ pub(super) struct Update {
 }
 
 impl NamespaceSettings {
-    async fn defaults(&self, service: &Service) -> Result<NamespaceDefaults, Failure> {
+    async fn defaults(&self, service: &AclConnection) -> Result<NamespaceDefaults, CommandFailure> {
         Ok(NamespaceDefaults {
             policy_defaults: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
             role_defaults: resolve::role_links(service, &self.role_ids, &self.role_names).await?,
@@ -105,7 +105,7 @@ impl NamespaceSettings {
 }
 
 impl Command {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
@@ -137,8 +137,8 @@ impl Command {
             }
             Self::Delete(named) => {
                 let marked = client.delete_namespace(&named.name).await?;
-                deleted(marked, "namespace", &named.name)?;
-                note("its records are deleted in the background; until then it can be read, with its DeletedAt");
+                print_deleted(marked, "namespace", &named.name)?;
+                print_note("its records are deleted in the background; until then it can be read, with its DeletedAt");
             }
             Self::List => {
                 let read = client.list_namespaces(&query).await?;
@@ -156,7 +156,7 @@ impl Command {
     }
 }
 
-fn print_namespace(service: &Service, namespace: &Namespace) {
+fn print_namespace(service: &AclConnection, namespace: &Namespace) {
     service.show(namespace, || {
         Fields::default()
             .add("Name", &namespace.name)

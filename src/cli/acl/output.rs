@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use crate::acl::client::{AclLink, AclLinks, Policy, ReadResponse};
 use crate::acl::model::timestamp::Timestamp;
-pub(super) use crate::cli::output::{harmless, json, table};
-use crate::cli::{note, say};
+pub(super) use crate::cli::output::{json, strip_control_chars, table};
+use crate::cli::{print_line, print_note};
 use crate::time_format::format_seconds;
 
 /// Fields of one object, a line each: `Name:  value`.
@@ -47,7 +47,7 @@ impl Fields {
         let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or_default() + 1;
         for (name, value) in &self.0 {
             let name = if name.is_empty() { String::new() } else { format!("{name}:") };
-            say(format!("{name:width$}  {}", harmless(value)).trim_end());
+            print_line(format!("{name:width$}  {}", strip_control_chars(value)).trim_end());
         }
     }
 }
@@ -111,23 +111,23 @@ pub(super) fn expiry_cell(end: Option<Timestamp>, now: Timestamp) -> String {
 /// Prints on standard error that the output is incomplete.
 pub(super) fn note_omitted<T>(read: &ReadResponse<T>) {
     if read.filtered_by_acls {
-        note("this is what the token may see; there is more");
+        print_note("the list is incomplete: the token lacks acl:read for some records");
     }
     if read.unreadable {
-        note("some records are left out, as the server cannot read them: its log names them");
+        print_note("the list is incomplete: the server cannot read some records; see its log");
     }
 }
 
 /// Prints a policy's rules or a template's text, indented.
 pub(super) fn indented(text: &str) {
-    harmless(text).lines().for_each(|line| say(format!("  {line}").trim_end()));
+    strip_control_chars(text).lines().for_each(|line| print_line(format!("  {line}").trim_end()));
 }
 
 /// Policies with their rules, as an expanded read gives them.
 pub(super) fn policies(policies: &[Policy]) {
     for policy in policies {
-        say("");
-        say(&harmless(&format!("policy {} ({})", policy.name, policy.id)));
+        print_line("");
+        print_line(&strip_control_chars(&format!("policy {} ({})", policy.name, policy.id)));
         indented(&policy.rules);
     }
 }

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::connection::Service;
-use super::failure::{Failure, deleted};
+use super::connection::AclConnection;
+use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::resolve;
 use super::secret_input::SecretInput;
@@ -74,7 +74,7 @@ pub(super) struct Update {
 }
 
 impl Command {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
@@ -103,7 +103,7 @@ impl Command {
             }
             Self::Delete(named) => {
                 let id = resolve::policy(service, &named.policy).await?;
-                deleted(client.delete_policy(&id).await?, "policy", &named.policy)?;
+                print_deleted(client.delete_policy(&id).await?, "policy", &named.policy)?;
             }
             Self::List => {
                 let read = client.list_policies(&query).await?;
@@ -123,7 +123,7 @@ impl Command {
 }
 
 /// Prints a policy with its rules.
-pub(super) fn print_policy(service: &Service, policy: &Policy) {
+pub(super) fn print_policy(service: &AclConnection, policy: &Policy) {
     service.show(policy, || {
         Fields::default()
             .add("ID", &policy.id)

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use super::connection::Service;
-use super::failure::Failure;
-use crate::cli::{Exit, note, say};
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
+use crate::cli::{Exit, print_line, print_note};
 
-/// Change the key that tokens are under.
+/// Re-encrypt all tokens with another key.
 #[derive(Debug, Args)]
 pub(super) struct Rekey {
     /// Let the server create a new key first, and put it before the others in its key file
@@ -16,28 +16,28 @@ pub(super) struct Rekey {
 
 impl Rekey {
     /// Calls until all tokens have moved: one call moves some thousands.
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let mut came = service.client.rekey(self.generate).await?;
         let mut rewritten = came.rewritten;
         while !came.done && came.unreadable.is_empty() {
-            note(&format!("{rewritten} tokens were moved to the key {}, there are more", came.key_id));
+            print_note(&format!("re-encrypted {rewritten} tokens with the key {}; more remain", came.key_id));
             came = service.client.rekey(false).await?;
             rewritten += came.rewritten;
         }
         came.rewritten = rewritten;
         service.show(&came, || {
-            say(&format!("{rewritten} tokens were moved to the key {}", came.key_id));
+            print_line(&format!("{rewritten} tokens were moved to the key {}", came.key_id));
             if came.done {
-                say("all are under it: other lines of the key file, if there are any, may go, on every server");
+                print_line("all tokens use this key: remove the other lines from the key file of every server");
             }
         });
         if came.done {
             return Ok(());
         }
         let text = format!(
-            "these cannot be read, and keep the old key from being dropped: {}; remove them and run this again",
+            "unreadable tokens still need the old key: {}; delete them and run this again",
             came.unreadable.join(", ")
         );
-        Err(Failure::new(Exit::Failed, text))
+        Err(CommandFailure::new(Exit::Failed, text))
     }
 }

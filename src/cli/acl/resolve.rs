@@ -1,13 +1,13 @@
 //! Resolves an argument (an id, a prefix of one, or a name) to an id.
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use crate::acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter};
 use crate::acl::model::id::Id;
 use crate::cli::Exit;
 
 /// Resolves an accessor, or a prefix of one, to a token.
-pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> {
+pub(super) async fn token(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
     if let Some(id) = parse_id(text) {
         return Ok(id);
     }
@@ -17,7 +17,7 @@ pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> 
 }
 
 /// Resolves a name, an id or a prefix of one to a role.
-pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
+pub(super) async fn role(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
     if let Some(id) = parse_id(text) {
         return Ok(id);
     }
@@ -32,7 +32,7 @@ pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
 }
 
 /// Resolves a name, an id or a prefix of one to a policy.
-pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure> {
+pub(super) async fn policy(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
     if let Some(id) = parse_id(text) {
         return Ok(id);
     }
@@ -48,7 +48,7 @@ pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure>
 }
 
 /// Resolves an id, or a prefix of one, to a binding rule.
-pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Failure> {
+pub(super) async fn binding_rule(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
     if let Some(id) = parse_id(text) {
         return Ok(id);
     }
@@ -58,7 +58,11 @@ pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Fa
 }
 
 /// Makes links to policies from ids, prefixes of ids, and names; the server looks up names.
-pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
+pub(super) async fn policy_links(
+    service: &AclConnection,
+    ids: &[String],
+    names: &[String],
+) -> Result<Vec<AclLink>, CommandFailure> {
     let mut links = Vec::new();
     for text in ids {
         let id = match (parse_id(text), id_prefix(text)) {
@@ -73,7 +77,11 @@ pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[Str
 }
 
 /// Links to roles, as [`policy_links`].
-pub(super) async fn role_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
+pub(super) async fn role_links(
+    service: &AclConnection,
+    ids: &[String],
+    names: &[String],
+) -> Result<Vec<AclLink>, CommandFailure> {
     let mut links = Vec::new();
     for text in ids {
         let id = match (parse_id(text), id_prefix(text)) {
@@ -90,7 +98,7 @@ pub(super) async fn role_links(service: &Service, ids: &[String], names: &[Strin
     Ok(links)
 }
 
-async fn policy_by_beginning(service: &Service, start: &str) -> Result<Id, Failure> {
+async fn policy_by_beginning(service: &AclConnection, start: &str) -> Result<Id, CommandFailure> {
     let all = service.client.list_policies(&QueryOptions::default()).await?.value;
     single_id("policy", start, all.iter().filter_map(|policy| parse_id(&policy.id)))
 }
@@ -101,14 +109,15 @@ fn parse_id(text: &str) -> Option<Id> {
 
 /// The text as the beginning of an id, if it can be one.
 fn id_prefix(text: &str) -> Option<String> {
-    let fits = (SHORTEST..36).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let fits =
+        (MIN_PREFIX_LENGTH..36).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     fits.then(|| text.to_ascii_lowercase())
 }
 
 /// Minimum length of an id prefix: shorter ones are likely typing errors.
-const SHORTEST: usize = 4;
+const MIN_PREFIX_LENGTH: usize = 4;
 
-fn single_id(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, Failure> {
+fn single_id(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, CommandFailure> {
     let found: Vec<Id> = ids.filter(|id| id.to_string().starts_with(start)).collect();
     match found.as_slice() {
         [only] => Ok(*only),
@@ -117,15 +126,15 @@ fn single_id(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<I
             let (count, first) = (many.len(), many[0]);
             let text =
                 format!("{count} {what}s have ids that begin with {start:?}, such as {first}: write a longer prefix");
-            Err(Failure::new(Exit::Failed, text))
+            Err(CommandFailure::new(Exit::Failed, text))
         }
     }
 }
 
-fn none(what: &str, text: &str, key: &str) -> Failure {
-    Failure::new(
+fn none(what: &str, text: &str, key: &str) -> CommandFailure {
+    CommandFailure::new(
         Exit::Missing,
-        format!("no {what} has the {key} {text:?}; {SHORTEST} characters or more of an id are enough"),
+        format!("no {what} has the {key} {text:?}; {MIN_PREFIX_LENGTH} characters or more of an id are enough"),
     )
 }
 

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::connection::Service;
-use super::failure::{Failure, deleted};
+use super::connection::AclConnection;
+use super::failure::{CommandFailure, print_deleted};
 use super::links::{LinkFlags, MergeFlags};
 use super::output::{self, Fields};
 use super::resolve;
@@ -73,7 +73,7 @@ pub(super) struct List {
 }
 
 impl Command {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
@@ -98,7 +98,7 @@ impl Command {
             }
             Self::Delete(named) => {
                 let id = resolve::role(service, &named.role).await?;
-                deleted(client.delete_role(&id).await?, "role", &named.role)?;
+                print_deleted(client.delete_role(&id).await?, "role", &named.role)?;
             }
             Self::List(list) => {
                 let policy = match &list.policy {
@@ -121,7 +121,7 @@ impl Command {
     }
 }
 
-fn print_role(service: &Service, role: &Role) {
+fn print_role(service: &AclConnection, role: &Role) {
     service.show(role, || {
         Fields::default()
             .add("ID", role.id)

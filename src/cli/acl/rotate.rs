@@ -5,18 +5,18 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
 use super::{resolve, token_output};
 use crate::acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
 use crate::acl::model::id::Id;
 use crate::cli::run::stop_signals;
-use crate::cli::{Exit, note};
+use crate::cli::{Exit, print_note};
 use crate::clock::Clock;
 use crate::time_format::{format_duration, format_seconds};
 
-/// Put a new token in the place of an old one.
+/// Replace a token by a new one.
 #[derive(Debug, Args)]
 pub(super) struct Rotate {
     /// Accessor of the old token, or a prefix of it
@@ -32,7 +32,7 @@ pub(super) struct Rotate {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
-    hand_over: OutputFlags,
+    output_flags: OutputFlags,
     /// Time to wait, in the foreground, before the old token is deleted; 0s deletes it at once
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, required_unless_present = "leave_old")]
     grace: Option<Duration>,
@@ -42,25 +42,25 @@ pub(super) struct Rotate {
 }
 
 /// Both tokens of a rotation, after the new one was created.
-struct Pair<'a> {
-    service: &'a Service,
+struct RotationTokens<'a> {
+    service: &'a AclConnection,
     old: &'a Token,
     new: Token,
 }
 
 impl Rotate {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let stop = CancellationToken::new();
         let signals = stop_signals(stop.clone())?;
         tokio::select! {
             ended = self.rotate(service, &stop) => ended,
             twice = signals => twice.map_err(|error| {
-                Failure::from(error).and("see with `keyward acl token list` which tokens there are")
+                CommandFailure::from(error).and("see with `keyward acl token list` which tokens there are")
             }),
         }
     }
 
-    async fn rotate(self, service: &Service, stop: &CancellationToken) -> Result<(), Failure> {
+    async fn rotate(self, service: &AclConnection, stop: &CancellationToken) -> Result<(), CommandFailure> {
         let client = &service.client;
         let old = self.read_old(service).await?;
         let own = match client.read_self(&QueryOptions::default()).await {
@@ -70,21 +70,21 @@ impl Rotate {
             Err(error) => return Err(error.into()),
         };
         if stop.is_cancelled() {
-            return Err(Failure::new(Exit::Failed, "told to stop: nothing was changed"));
+            return Err(CommandFailure::new(Exit::Failed, "interrupted: nothing was changed"));
         }
         let new = self.successor(client, &old).await.map_err(|error| {
             let state = if error.is_in_doubt() {
-                "whether the new token was made is not known: see `keyward acl token list`; the old one works as before"
+                "the new token may have been created: check `keyward acl token list`; the old token still works"
             } else {
                 "nothing was changed"
             };
-            Failure::from(error).and(state)
+            CommandFailure::from(error).and(state)
         })?;
-        let pair = Pair { service, old: &old, new };
-        let shown = pair.hand_over(&self.hand_over).await?;
+        let pair = RotationTokens { service, old: &old, new };
+        let shown = pair.deliver_new_token(&self.output_flags).await?;
         token_output::token(service, &pair.new, &shown, None);
         if self.leave_old {
-            note(&format!("the old token still works; delete it by: {}", pair.deletion()));
+            print_note(&format!("the old token still works; delete it by: {}", pair.deletion()));
             return Ok(());
         }
         pair.wait(self.grace.unwrap_or_default(), stop).await?;
@@ -92,7 +92,7 @@ impl Rotate {
     }
 
     /// The old token, if it is one that can be rotated.
-    async fn read_old(&self, service: &Service) -> Result<Token, Failure> {
+    async fn read_old(&self, service: &AclConnection) -> Result<Token, CommandFailure> {
         let client = &service.client;
         let read = match &self.accessor {
             Some(text) => client.read_token(&resolve::token(service, text).await?, &QueryOptions::default()).await?,
@@ -105,12 +105,12 @@ impl Rotate {
                  again for a new one",
                 old.accessor_id
             );
-            return Err(Failure::new(Exit::Remote, text));
+            return Err(CommandFailure::new(Exit::Remote, text));
         }
         if let (Some(end), None) = (old.expiration_time, self.ttl) {
             let left = end.since(token_output::now(read.date));
-            note(&format!(
-                "the new token ends when the old one does, in {}; --ttl gives it a life of its own",
+            print_note(&format!(
+                "the new token expires with the old one, in {}; pass --ttl for another lifetime",
                 format_seconds(left)
             ));
         }
@@ -134,7 +134,7 @@ impl Rotate {
     }
 }
 
-impl Pair<'_> {
+impl RotationTokens<'_> {
     fn ids(&self) -> (Id, Id) {
         (self.old.accessor_id, self.new.accessor_id)
     }
@@ -145,10 +145,10 @@ impl Pair<'_> {
     }
 
     /// Verifies the new token and writes its secret. If either fails, deletes the new token and leaves the old one.
-    async fn hand_over(&self, to: &OutputFlags) -> Result<SecretDisplay, Failure> {
+    async fn deliver_new_token(&self, to: &OutputFlags) -> Result<SecretDisplay, CommandFailure> {
         let works = self.service.client.with_token(secret_of(&self.new)?);
         if let Err(error) = works.read_self(&QueryOptions::default()).await {
-            let failure = Failure::from(error).and("the new token could not be tried");
+            let failure = CommandFailure::from(error).and("the new token could not be tried");
             return Err(match secret_output::delete(self.service, &self.new).await {
                 Ok(_) => failure.and("it is deleted again, and the old one works as before"),
                 Err(error) => {
@@ -163,19 +163,18 @@ impl Pair<'_> {
     }
 
     /// Waits for the grace period of the old token.
-    async fn wait(&self, grace: Duration, stop: &CancellationToken) -> Result<(), Failure> {
+    async fn wait(&self, grace: Duration, stop: &CancellationToken) -> Result<(), CommandFailure> {
         if grace.is_zero() && !stop.is_cancelled() {
             return Ok(());
         }
         let (old, new) = self.ids();
-        note(&format!("the old token {old} is deleted in {}", format_duration(grace)));
+        print_note(&format!("the old token {old} is deleted in {}", format_duration(grace)));
         let stopped = || {
             let text = format!(
-                "stopped before the old token {old} was deleted: the new one {new} is handed over, and both work; delete the old \
-                 one by: {}",
+                "interrupted before the old token {old} was deleted; the new token {new} was delivered and both work; delete the old one with: {}",
                 self.deletion()
             );
-            Failure::new(Exit::Failed, text)
+            CommandFailure::new(Exit::Failed, text)
         };
         let clock = Clock::System;
         tokio::select! {
@@ -186,21 +185,20 @@ impl Pair<'_> {
     }
 
     /// Deletes the old token; by the new one, if the old one would have to delete itself, which no server lets it.
-    async fn delete_old(&self, own: bool) -> Result<(), Failure> {
+    async fn delete_old(&self, own: bool) -> Result<(), CommandFailure> {
         let client = if own { &self.service.client.with_token(secret_of(&self.new)?) } else { &self.service.client };
         let (old, new) = self.ids();
         match client.delete_token(&old).await {
             Ok(true) => {
-                note(&format!("the old token {old} is deleted"));
+                print_note(&format!("the old token {old} is deleted"));
                 Ok(())
             }
             Ok(false) => {
-                note(&format!("the old token {old} was gone already"));
+                print_note(&format!("the old token {old} no longer existed"));
                 Ok(())
             }
-            Err(error) => Err(Failure::from(error).and(&format!(
-                "{new}, the new token, is handed over and works; {old}, the old one, was to be deleted and may still \
-                 work; delete it by: {}",
+            Err(error) => Err(CommandFailure::from(error).and(&format!(
+                "the new token {new} was delivered and works; the old token {old} could not be deleted; delete it with: {}",
                 self.deletion()
             ))),
         }

@@ -46,21 +46,25 @@ impl SecretInput {
         let (read, name) = match self {
             Self::Stdin => {
                 take_stdin()?;
-                (std::io::stdin().lock().take(LARGEST + 1).read_to_string(&mut text), "standard input".to_owned())
+                (
+                    std::io::stdin().lock().take(MAX_INPUT_SIZE + 1).read_to_string(&mut text),
+                    "standard input".to_owned(),
+                )
             }
             Self::File(path) => {
-                let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+                let read =
+                    std::fs::File::open(path).and_then(|file| file.take(MAX_INPUT_SIZE + 1).read_to_string(&mut text));
                 (read, path.display().to_string())
             }
         };
         read.map_err(|error| anyhow::anyhow!("cannot read {name}: {error}"))?;
-        anyhow::ensure!(text.len() as u64 <= LARGEST, "{name} is larger than {LARGEST} bytes");
+        anyhow::ensure!(text.len() as u64 <= MAX_INPUT_SIZE, "{name} is larger than {MAX_INPUT_SIZE} bytes");
         Ok(text)
     }
 }
 
 /// More than any server takes in one body.
-const LARGEST: u64 = 8 * 1024 * 1024;
+const MAX_INPUT_SIZE: u64 = 8 * 1024 * 1024;
 
 /// A second reader of standard input would find it empty, and use the empty value.
 fn take_stdin() -> anyhow::Result<()> {

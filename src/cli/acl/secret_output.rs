@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use crate::acl::client::{AclClientError, Token};
 use crate::atomic_file::{self, Attributes};
 use crate::cli::Exit;
@@ -31,7 +31,7 @@ pub(super) struct NewFileFlags {
 
 impl NewFileFlags {
     /// Refuses a file that exists, before a token is made for it: it may hold the secret of another token.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CommandFailure> {
         match &self.output.out {
             Some(path) if !self.force && path.symlink_metadata().is_ok() => Err(already_exists(path)),
             _ => Ok(()),
@@ -43,8 +43,8 @@ impl NewFileFlags {
         &self,
         token: &Token,
         undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
-    ) -> Result<SecretDisplay, Failure> {
-        self.output.hand_over(token, if self.force { write } else { write_new }, undo).await
+    ) -> Result<SecretDisplay, CommandFailure> {
+        self.output.output_flags(token, if self.force { write } else { write_new }, undo).await
     }
 }
 
@@ -55,16 +55,16 @@ impl OutputFlags {
         &self,
         token: &Token,
         undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
-    ) -> Result<SecretDisplay, Failure> {
-        self.hand_over(token, write, undo).await
+    ) -> Result<SecretDisplay, CommandFailure> {
+        self.output_flags(token, write, undo).await
     }
 
-    async fn hand_over(
+    async fn output_flags(
         &self,
         token: &Token,
-        write: fn(&Path, &SecretString) -> Result<(), Failure>,
+        write: fn(&Path, &SecretString) -> Result<(), CommandFailure>,
         undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
-    ) -> Result<SecretDisplay, Failure> {
+    ) -> Result<SecretDisplay, CommandFailure> {
         let secret = secret_of(token)?;
         let Some(path) = &self.out else { return Ok(SecretDisplay::Plain(secret)) };
         let Err(failure) = write(path, &secret) else { return Ok(SecretDisplay::InFile(path.clone())) };
@@ -72,7 +72,9 @@ impl OutputFlags {
             Ok(_) => failure.and("the token that was made for it is deleted again"),
             Err(error) => {
                 let id = token.accessor_id;
-                failure.and(&format!("the token that was made for it, {id}, lives on and should be deleted: {error}"))
+                failure.and(&format!(
+                    "the token {id} could not be deleted: {error}; delete it with `keyward acl token delete`"
+                ))
             }
         })
     }
@@ -86,7 +88,7 @@ pub(super) enum SecretDisplay {
     /// The file that holds it.
     InFile(PathBuf),
     /// Not requested: `--show-secret` prints it.
-    Unasked,
+    NotRequested,
     /// Hidden by the server.
     Hidden,
 }
@@ -97,8 +99,8 @@ impl SecretDisplay {
         match self {
             Self::Plain(secret) => secret.expose_secret().to_owned(),
             Self::InFile(path) => format!("in {}", path.display()),
-            Self::Unasked => "(--show-secret prints it)".to_owned(),
-            Self::Hidden => "(hidden: it takes acl:write to see it)".to_owned(),
+            Self::NotRequested => "(--show-secret prints it)".to_owned(),
+            Self::Hidden => "(hidden: requires acl:write)".to_owned(),
         }
     }
 
@@ -112,38 +114,39 @@ impl SecretDisplay {
 }
 
 /// The secret of a token that was just made.
-pub(super) fn secret_of(token: &Token) -> Result<SecretString, Failure> {
-    let no_secret = || format!("the server made token {} and does not tell its secret; delete it", token.accessor_id);
-    token.secret_id.clone().ok_or_else(|| Failure::new(Exit::Remote, no_secret()))
+pub(super) fn secret_of(token: &Token) -> Result<SecretString, CommandFailure> {
+    let no_secret =
+        || format!("the server returned no secret for the new token {}; delete the token", token.accessor_id);
+    token.secret_id.clone().ok_or_else(|| CommandFailure::new(Exit::Remote, no_secret()))
 }
 
 /// Puts a secret into a file as a whole.
-pub(super) fn write(path: &Path, secret: &SecretString) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, secret: &SecretString) -> Result<(), CommandFailure> {
     atomic_file::replace(path, secret.expose_secret().as_bytes(), &PRIVATE)
         .map(|_| ())
-        .map_err(|error| Failure::local(&error))
+        .map_err(|error| CommandFailure::local(&error))
 }
 
 /// Puts a secret into a new file as a whole.
-fn write_new(path: &Path, secret: &SecretString) -> Result<(), Failure> {
+fn write_new(path: &Path, secret: &SecretString) -> Result<(), CommandFailure> {
     match atomic_file::create(path, secret.expose_secret().as_bytes(), &PRIVATE) {
         Ok(true) => Ok(()),
         Ok(false) => Err(already_exists(path)),
-        Err(error) => Err(Failure::local(&error)),
+        Err(error) => Err(CommandFailure::local(&error)),
     }
 }
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
 
-fn already_exists(path: &Path) -> Failure {
+fn already_exists(path: &Path) -> CommandFailure {
     let text = format!(
         "{} exists already, and may hold another token; name another file with --out, or replace it with --force",
         path.display()
     );
-    Failure::new(Exit::Failed, text)
+    CommandFailure::new(Exit::Failed, text)
 }
 
 /// Deletes a token that this client created.
-pub(super) async fn delete(service: &Service, token: &Token) -> Result<bool, AclClientError> {
+pub(super) async fn delete(service: &AclConnection, token: &Token) -> Result<bool, AclClientError> {
     service.client.delete_token(&token.accessor_id).await
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use super::secret_input::SecretInput;
 use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
 use super::templated::assignment;
@@ -15,7 +15,7 @@ use crate::acl::client;
 use crate::acl::client::{AclClientError, NamespaceDefaults, QueryOptions};
 use crate::acl::model::id::Id;
 use crate::atomic_file;
-use crate::cli::{note, say};
+use crate::cli::{print_line, print_note};
 use crate::clock::Clock;
 use crate::http::client::TransportError;
 use crate::secret_string::SecretString;
@@ -28,7 +28,7 @@ pub(super) struct Bootstrap {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<SecretInput>,
     #[command(flatten)]
-    hand_over: OutputFlags,
+    output_flags: OutputFlags,
 }
 
 /// Log in by an auth method.
@@ -44,15 +44,15 @@ pub(super) struct Login {
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     meta: Vec<(String, String)>,
     #[command(flatten)]
-    hand_over: OutputFlags,
+    output_flags: OutputFlags,
 }
 
 impl Bootstrap {
     /// The service makes this token once. A secret that is to go into a file is therefore chosen here and written first:
     /// no failure after the call can lose it.
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let given = self.secret_file.as_ref().map(SecretInput::secret).transpose()?;
-        let Some(path) = &self.hand_over.out else {
+        let Some(path) = &self.output_flags.out else {
             let token = create_first(service, given).await?;
             token_output::token(service, &token, &SecretDisplay::Plain(secret_of(&token)?), None);
             return Ok(());
@@ -60,10 +60,10 @@ impl Bootstrap {
         let secret = given.unwrap_or_else(|| SecretString::from(Id::random().to_string()));
         if path.exists() {
             let text = format!(
-                "{} exists already, and may hold a token of another server; name another file with --out",
+                "{} exists already and may contain a token of another server; pass another file with --out",
                 path.display()
             );
-            return Err(Failure::new(crate::cli::Exit::Failed, text));
+            return Err(CommandFailure::new(crate::cli::Exit::Failed, text));
         }
         secret_output::write(path, &secret)?;
         match create_first(service, Some(secret)).await {
@@ -73,7 +73,7 @@ impl Bootstrap {
             }
             Err(error) => {
                 let unsure = error.is_in_doubt();
-                let failure = Failure::from(error);
+                let failure = CommandFailure::from(error);
                 if unsure {
                     let path_text = path.display();
                     return Err(failure.and(&format!(
@@ -82,7 +82,9 @@ impl Bootstrap {
                 }
                 match atomic_file::remove(path) {
                     Ok(_) => Err(failure),
-                    Err(error) => Err(failure.and(&format!("{error}; the secret in it is of no token"))),
+                    Err(error) => {
+                        Err(failure.and(&format!("{error}; the file contains a secret without a token: delete it")))
+                    }
                 }
             }
         }
@@ -90,7 +92,7 @@ impl Bootstrap {
 }
 
 /// Makes the first token. A server on this machine that does not listen yet may just have been started, and is waited for.
-async fn create_first(service: &Service, secret: Option<SecretString>) -> Result<client::Token, AclClientError> {
+async fn create_first(service: &AclConnection, secret: Option<SecretString>) -> Result<client::Token, AclClientError> {
     for attempt in 0..START_ATTEMPTS {
         match service.client.bootstrap(secret.clone()).await {
             Err(AclClientError::Transport(TransportError::Connect { cause, .. }))
@@ -99,7 +101,7 @@ async fn create_first(service: &Service, secret: Option<SecretString>) -> Result
         }
         if attempt == 0 {
             let seconds = (START_PAUSE * START_ATTEMPTS).as_secs();
-            note(&format!("no server answers at {} yet; trying for {seconds} s", service.client.server()));
+            print_note(&format!("no server answers at {} yet; trying for {seconds} s", service.client.server()));
         }
         Clock::System.sleep(START_PAUSE).await;
     }
@@ -114,7 +116,7 @@ const START_PAUSE: Duration = Duration::from_millis(200);
 const NOT_LISTENING: [&str; 2] = ["Connection refused", "No such file or directory"];
 
 impl Login {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let login = client::LoginRequest {
             auth_method: self.method,
             bearer_token: Some(self.bearer_token_file.secret()?),
@@ -123,7 +125,7 @@ impl Login {
         let token = service.client.login(&login).await?;
         let secret = secret_of(&token)?;
         let undo = async || service.client.with_token(secret).logout().await;
-        let shown = self.hand_over.take(&token, undo).await?;
+        let shown = self.output_flags.take(&token, undo).await?;
         token_output::token(service, &token, &shown, None);
         Ok(())
     }
@@ -134,19 +136,19 @@ impl Login {
 pub(super) struct NoArguments {}
 
 /// Deletes the token that the command is run with.
-pub(super) async fn logout(_: NoArguments, service: &Service) -> Result<(), Failure> {
+pub(super) async fn logout(_: NoArguments, service: &AclConnection) -> Result<(), CommandFailure> {
     service.client.logout().await?;
-    say("logged out: the token is deleted");
+    print_line("logged out: the token is deleted");
     Ok(())
 }
 
 /// Shows the token that the command is run with.
-pub(super) async fn whoami(_: NoArguments, service: &Service) -> Result<(), Failure> {
+pub(super) async fn whoami(_: NoArguments, service: &AclConnection) -> Result<(), CommandFailure> {
     let read = service.client.read_self(&QueryOptions::default()).await?;
     let token = &read.value;
     let defaults = namespace_defaults(service, token).await?;
     let left = token.expiration_time.map(|end| end.since(token_output::now(read.date)));
-    let mut json = token_output::as_json(token, &SecretDisplay::Unasked);
+    let mut json = token_output::as_json(token, &SecretDisplay::NotRequested);
     if let Value::Object(fields) = &mut json {
         fields.insert("Server".to_owned(), service.client.server().into());
         fields.insert("RemainingSeconds".to_owned(), json!(left.map(|left| left.as_secs())));
@@ -173,18 +175,23 @@ pub(super) async fn whoami(_: NoArguments, service: &Service) -> Result<(), Fail
     });
     let links_nothing = token.roles.is_empty() && token.links == client::AclLinks::default();
     match &defaults {
-        None => note("this token may not read its namespace, which may give it more than it links"),
+        None => print_note("the token may not read its namespace: default policies and roles are not shown"),
         Some(defaults) if links_nothing && defaults.is_empty() => {
-            note("the token links nothing: it may do what any caller may");
+            print_note("the token links no policy or role: it has the rights of an anonymous caller");
         }
-        Some(_) if links_nothing => note("the token links nothing itself: it has what its namespace gives"),
+        Some(_) if links_nothing => {
+            print_note("the token itself links nothing: its rights come from the defaults of its namespace");
+        }
         Some(_) => {}
     }
     Ok(())
 }
 
 /// The links that the token's namespace gives it; `None` where the token may not read the namespace.
-async fn namespace_defaults(service: &Service, token: &client::Token) -> Result<Option<NamespaceDefaults>, Failure> {
+async fn namespace_defaults(
+    service: &AclConnection,
+    token: &client::Token,
+) -> Result<Option<NamespaceDefaults>, CommandFailure> {
     let namespace = token.namespace.as_deref().unwrap_or("default");
     match service.client.read_namespace(namespace, &QueryOptions::default()).await {
         Ok(read) => Ok(Some(read.value.acls)),

@@ -7,14 +7,14 @@ use clap::{Args, ValueHint};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use crate::acl::client::{self, SnapshotDownload};
 use crate::acl::model::snapshot::is_snapshot;
 use crate::atomic_file::{self, Attributes};
-use crate::cli::{Exit, note, say};
+use crate::cli::{Exit, print_line, print_note};
 
-/// Write everything that a running service keeps into a file, in place of an earlier snapshot if there is one.
+/// Write a snapshot of all records of a running server to a file; replaces an earlier snapshot.
 #[derive(Debug, Args)]
 pub(super) struct Backup {
     /// File to write with mode 0600, or - for standard output
@@ -25,7 +25,7 @@ pub(super) struct Backup {
     force: bool,
 }
 
-/// Replace everything that a running service keeps.
+/// Replace all records of a running server by a snapshot.
 #[derive(Debug, Args)]
 pub(super) struct Restore {
     /// File that a backup wrote
@@ -34,7 +34,7 @@ pub(super) struct Restore {
 }
 
 impl Backup {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let Self { out, force } = self;
         if !force && out != Path::new("-") {
             refuse_other_file(&out)?;
@@ -42,23 +42,26 @@ impl Backup {
         let mut snapshot = service.client.snapshot().await?;
         if out == Path::new("-") {
             while let Some(bytes) = snapshot.chunk().await? {
-                std::io::stdout().write_all(&bytes).map_err(|error| Failure::local(&error))?;
+                std::io::stdout().write_all(&bytes).map_err(|error| CommandFailure::local(&error))?;
             }
-            std::io::stdout().flush().map_err(|error| Failure::local(&error))?;
-            note(&format!("{} records", snapshot.records()));
+            std::io::stdout().flush().map_err(|error| CommandFailure::local(&error))?;
+            print_note(&format!("{} records", snapshot.records()));
             return Ok(());
         }
         into_file(&mut snapshot, &out).await?;
         let records = snapshot.records();
         service.show(&json!({"Records": records, "File": out}), || {
-            say(&format!("{records} records are in {}; keep the server's key file too, apart from it", out.display()));
+            print_line(&format!(
+                "{records} records are in {}; keep the server's key file too, apart from it",
+                out.display()
+            ));
         });
         Ok(())
     }
 }
 
 /// Refuses a file that exists and is no snapshot, such as one of a token. A later snapshot replaces an earlier one.
-fn refuse_other_file(path: &Path) -> Result<(), Failure> {
+fn refuse_other_file(path: &Path) -> Result<(), CommandFailure> {
     // Anything but a regular file is refused when it is written.
     if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(());
@@ -72,11 +75,11 @@ fn refuse_other_file(path: &Path) -> Result<(), Failure> {
     };
     let text =
         format!("{} exists and {reason}; name another file with --out, or replace it with --force", path.display());
-    Err(Failure::new(Exit::Failed, text))
+    Err(CommandFailure::new(Exit::Failed, text))
 }
 
 /// Streams the response into a file, which gets its name only when it is complete.
-async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), Failure> {
+async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), CommandFailure> {
     let (give, mut take) = mpsc::channel::<Option<bytes::Bytes>>(8);
     let path = path.to_owned();
     let writing = tokio::task::spawn_blocking(move || {
@@ -105,29 +108,30 @@ async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), F
     drop(give);
     let written = writing.await;
     taken?;
-    written.map_err(|error| Failure::local(&error))?.map_err(|error| Failure::local(&error))
+    written.map_err(|error| CommandFailure::local(&error))?.map_err(|error| CommandFailure::local(&error))
 }
 
 impl Restore {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         restore(service, &self.file).await
     }
 }
 
-async fn restore(service: &Service, path: &Path) -> Result<(), Failure> {
+async fn restore(service: &AclConnection, path: &Path) -> Result<(), CommandFailure> {
     let opened = tokio::fs::File::open(path).await;
-    let opened =
-        opened.map_err(|error| Failure::new(Exit::Failed, format!("cannot read {}: {error}", path.display())))?;
+    let opened = opened
+        .map_err(|error| CommandFailure::new(Exit::Failed, format!("cannot read {}: {error}", path.display())))?;
     let restored = match service.client.restore(opened.into()).await {
         Err(error) if error.is_in_doubt() => {
-            let hint = "the service may be shut now: restore again with the same token";
-            return Err(Failure::from(error).and(hint));
+            let hint =
+                "the server may refuse requests until a restore succeeds: run the restore again with the same token";
+            return Err(CommandFailure::from(error).and(hint));
         }
         outcome => outcome?,
     };
     service.show(&json!({"Records": restored.records, "Index": restored.index}), || {
-        say(&format!(
-            "{} records are restored; tokens that are not among them open nothing any more",
+        print_line(&format!(
+            "restored {} records; tokens that are not in the snapshot are now invalid",
             restored.records
         ));
     });

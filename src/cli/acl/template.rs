@@ -2,13 +2,13 @@
 
 use clap::{Args, Subcommand};
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use super::output::{self, Fields};
 use super::policy;
 use super::templated::pair;
 use crate::acl::client::QueryOptions;
-use crate::cli::say;
+use crate::cli::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -18,7 +18,7 @@ pub(super) enum Command {
     /// Show a template and the variables that it takes
     #[command(after_help = "Example:\n  keyward acl templated-policy read builtin/service")]
     Read(NameArgument),
-    /// Show the policy that a template makes; nothing is stored
+    /// Show the policy that a template generates; stores nothing
     #[command(after_help = "Example:\n  keyward acl templated-policy preview builtin/service --var name:web")]
     Preview(Preview),
 }
@@ -41,7 +41,7 @@ pub(super) struct Preview {
 }
 
 impl Command {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::List => {
@@ -61,7 +61,7 @@ impl Command {
                         .add("Variables", if template.schema.is_empty() { "none" } else { "as this schema says" })
                         .print();
                     output::indented(&template.schema);
-                    say("Template:");
+                    print_line("Template:");
                     output::indented(&template.template);
                 });
             }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::connection::Service;
-use super::failure::{Failure, deleted};
+use super::connection::AclConnection;
+use super::failure::{CommandFailure, print_deleted};
 use super::links::{LinkFlags, MergeFlags, RoleFlags, merged};
 use super::output;
 use super::rotate::Rotate;
@@ -70,7 +70,7 @@ pub(super) struct Create {
     #[arg(long, value_name = "TIME", conflicts_with = "ttl")]
     expires_at: Option<Timestamp>,
     #[command(flatten)]
-    hand_over: NewFileFlags,
+    output_flags: NewFileFlags,
 }
 
 /// Show a token.
@@ -118,7 +118,7 @@ pub(super) struct Clone {
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
-    hand_over: NewFileFlags,
+    output_flags: NewFileFlags,
 }
 
 /// Delete a token.
@@ -149,7 +149,7 @@ pub(super) struct List {
 }
 
 impl Command {
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         match self {
             Self::Create(create) => create.run(service).await,
             Self::Read(read) => read.run(service).await,
@@ -163,8 +163,8 @@ impl Command {
 }
 
 impl Create {
-    async fn run(self, service: &Service) -> Result<(), Failure> {
-        self.hand_over.check()?;
+    async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
+        self.output_flags.check()?;
         let new = NewToken {
             accessor_id: self.accessor,
             secret_id: self.secret_file.as_ref().map(SecretInput::secret).transpose()?,
@@ -175,12 +175,12 @@ impl Create {
             expiration_time: self.expires_at,
             expiration_ttl: self.ttl,
         };
-        made(service, &service.client.create_token(&new).await?, &self.hand_over).await
+        deliver_created_token(service, &service.client.create_token(&new).await?, &self.output_flags).await
     }
 }
 
 impl Read {
-    async fn run(self, service: &Service) -> Result<(), Failure> {
+    async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
         let own = match &self.accessor {
             None => Some(client.read_self(&query).await?),
@@ -207,13 +207,13 @@ impl Read {
         match &token.secret_id {
             None => SecretDisplay::Hidden,
             Some(secret) if self.show_secret => SecretDisplay::Plain(secret.clone()),
-            Some(_) => SecretDisplay::Unasked,
+            Some(_) => SecretDisplay::NotRequested,
         }
     }
 }
 
 impl Update {
-    async fn run(self, service: &Service) -> Result<(), Failure> {
+    async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let accessor = resolve::token(service, &self.accessor).await?;
         let there = service.client.read_token(&accessor, &QueryOptions::default()).await?.value;
         let (roles, links) = (self.roles.resolve(service).await?, self.links.resolve(service).await?);
@@ -222,29 +222,29 @@ impl Update {
         update.roles = merged(update.roles, roles, self.merging.merge, self.no_roles);
         update.links = self.merging.apply(update.links, links);
         let token = service.client.update_token(&accessor, &update).await?;
-        token_output::token(service, &token, &SecretDisplay::Unasked, None);
+        token_output::token(service, &token, &SecretDisplay::NotRequested, None);
         Ok(())
     }
 }
 
 impl Clone {
-    async fn run(self, service: &Service) -> Result<(), Failure> {
-        self.hand_over.check()?;
+    async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
+        self.output_flags.check()?;
         let accessor = resolve::token(service, &self.accessor).await?;
         let token = service.client.clone_token(&accessor, self.description.as_deref()).await?;
-        made(service, &token, &self.hand_over).await
+        deliver_created_token(service, &token, &self.output_flags).await
     }
 }
 
 impl Delete {
-    async fn run(self, service: &Service) -> Result<(), Failure> {
+    async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let accessor = resolve::token(service, &self.accessor).await?;
-        deleted(service.client.delete_token(&accessor).await?, "token", &accessor.to_string())
+        print_deleted(service.client.delete_token(&accessor).await?, "token", &accessor.to_string())
     }
 }
 
 impl List {
-    async fn run(self, service: &Service) -> Result<(), Failure> {
+    async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let policy = match &self.policy {
             Some(policy) => Some(resolve::policy(service, policy).await?),
             None => None,
@@ -277,8 +277,12 @@ impl List {
 }
 
 /// Prints a new token and delivers its secret.
-async fn made(service: &Service, token: &Token, hand_over: &NewFileFlags) -> Result<(), Failure> {
-    let shown = hand_over.take(token, async || secret_output::delete(service, token).await).await?;
+async fn deliver_created_token(
+    service: &AclConnection,
+    token: &Token,
+    output_flags: &NewFileFlags,
+) -> Result<(), CommandFailure> {
+    let shown = output_flags.take(token, async || secret_output::delete(service, token).await).await?;
     token_output::token(service, token, &shown, None);
     Ok(())
 }

@@ -4,20 +4,20 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::connection::Service;
+use super::connection::AclConnection;
 use super::output::{self, Fields};
 use super::secret_output::SecretDisplay;
 use crate::acl::client::{Token, TokenExpansion};
 use crate::acl::model::timestamp::Timestamp;
 
 /// Prints a token; `SecretDisplay` decides about its secret. `date` is the server's clock, if known.
-pub(super) fn token(service: &Service, token: &Token, secret: &SecretDisplay, date: Option<SystemTime>) {
+pub(super) fn token(service: &AclConnection, token: &Token, secret: &SecretDisplay, date: Option<SystemTime>) {
     service.show(&as_json(token, secret), || fields(token, secret, now(date)).print());
 }
 
 /// Prints a token and all that its rights come from.
 pub(super) fn expanded(
-    service: &Service,
+    service: &AclConnection,
     (token, expansion): &(Token, TokenExpansion),
     secret: &SecretDisplay,
     date: Option<SystemTime>,

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connection::Service;
-use super::failure::Failure;
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
 use crate::acl::client::VerifyResponse;
 use crate::acl::store::{Embedded, Verification};
-use crate::cli::{Exit, say};
+use crate::cli::{Exit, print_line};
 use crate::error_code::ErrorCode;
 
-/// Look whether all records are there and whole.
+/// Verify that all records are present and intact.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
     /// Read the store in this folder instead of asking a server; no server may run on it. Changes nothing
@@ -25,19 +25,19 @@ impl Verify {
         self.dir.is_some()
     }
 
-    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let found = match &self.dir {
             Some(folder) => Embedded::verify_file(folder)
                 .map(verified)
-                .map_err(|error| Failure { code: Some(error.code()), ..Failure::local(&error) })?,
+                .map_err(|error| CommandFailure { code: Some(error.code()), ..CommandFailure::local(&error) })?,
             None => service.client.verify().await?,
         };
         service.show(&found, || describe(&found));
         if found.clean {
             return Ok(());
         }
-        let text = "the store is damaged: restore a snapshot from before it was, or put a copy of the file back";
-        Err(Failure { code: Some(ErrorCode::StoreDamaged), ..Failure::new(Exit::Failed, text) })
+        let text = "the store is damaged: restore an earlier snapshot, or copy back a backup of the file";
+        Err(CommandFailure { code: Some(ErrorCode::StoreDamaged), ..CommandFailure::new(Exit::Failed, text) })
     }
 }
 
@@ -55,12 +55,12 @@ fn verified(found: Verification) -> VerifyResponse {
 
 fn describe(found: &VerifyResponse) {
     let VerifyResponse { records, without_checksum, damaged, .. } = found;
-    say(&format!("{records} records, {without_checksum} of them without a checksum; {damaged} are damaged"));
-    found.damaged_keys.iter().for_each(|key| say(&format!("damaged: {key}")));
+    print_line(&format!("{records} records, {without_checksum} of them without a checksum; {damaged} are damaged"));
+    found.damaged_keys.iter().for_each(|key| print_line(&format!("damaged: {key}")));
     for kind in &found.damaged_kinds {
-        say(&format!("records are missing, or are others than were written: {kind}"));
+        print_line(&format!("records are missing or were replaced: {kind}"));
     }
     if found.pages == Some(false) {
-        say("pages of the file are damaged");
+        print_line("pages of the file are damaged");
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn follow(path: &Path, filter: &Filter<'_>) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut failure = None;
-        let watch = FileWatch::written(|error| failure = Some(error.to_string()));
+        let watch = FileWatch::new_with_writes(|error| failure = Some(error.to_string()));
         if let Some(error) = failure {
             anyhow::bail!("cannot watch files: {error}");
         }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::output::harmless;
-use super::{Exit, Format, say};
+use super::output::strip_control_chars;
+use super::{Exit, Format, print_line};
 use crate::audit::{AuditKey, DisplayedRecord, list_files, read_lines};
 use crate::secret;
 
@@ -110,7 +110,7 @@ impl Filter<'_> {
     fn show(&self, line: &[u8]) -> bool {
         let Some(record) = DisplayedRecord::parse(line) else {
             if !line.is_empty() {
-                say("(a line that is no record)");
+                print_line("(a line that is no record)");
             }
             return false;
         };
@@ -122,8 +122,8 @@ impl Filter<'_> {
             && fits(&self.accessor, &record.accessor)
         {
             match format {
-                Format::Text => say(&harmless(&record.format()).replace(['\n', '\t'], " ")),
-                Format::Json => say(&String::from_utf8_lossy(line)),
+                Format::Text => print_line(&strip_control_chars(&record.format()).replace(['\n', '\t'], " ")),
+                Format::Json => print_line(&String::from_utf8_lossy(line)),
             }
         }
         true

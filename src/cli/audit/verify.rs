@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::{files, read, read_key};
-use crate::audit::{Checkpoint, Place, Verifier, VerifyReport};
-use crate::cli::{Exit, Format, output, say, say_error, say_warning};
+use crate::audit::{Checkpoint, LinePosition, Verifier, VerifyReport};
+use crate::cli::{Exit, Format, output, print_error, print_line, print_warning};
 use crate::count_format::format_count;
 
 /// Verify the records of an audit.
@@ -37,7 +37,7 @@ impl Verify {
         }
         let mut verifier = Verifier::new(&key, checkpoints);
         for path in files(&self.file) {
-            let mut place = Place { file: path.display().to_string().into(), line: 0 };
+            let mut place = LinePosition { file: path.display().to_string().into(), line: 0 };
             read(&path, |line| {
                 place.line += 1;
                 verifier.verify_line(&place, line);
@@ -55,22 +55,22 @@ impl Verify {
 
 fn print(report: &VerifyReport, key_file: &Path) {
     for note in &report.notes {
-        say(&format!("note: {note}"));
+        print_line(&format!("note: {note}"));
     }
     if report.lost > 0 {
-        say_warning(&format!("the writer itself counted {} records that it could not keep", report.lost));
+        print_warning(&format!("the writer itself counted {} records that it could not keep", report.lost));
     }
-    for finding in report.findings.iter().take(MOST_FINDINGS) {
-        say_error(&finding.to_string());
+    for finding in report.findings.iter().take(MAX_FINDINGS) {
+        print_error(&finding.to_string());
     }
-    if report.findings.len() > MOST_FINDINGS {
-        say_error(&format!("and {} more", report.findings.len() - MOST_FINDINGS));
+    if report.findings.len() > MAX_FINDINGS {
+        print_error(&format!("and {} more", report.findings.len() - MAX_FINDINGS));
     }
     for missing in &report.missing_checkpoints {
-        say_error(&VerifyReport::describe_missing(missing));
+        print_error(&VerifyReport::describe_missing(missing));
     }
     if report.verified == 0 {
-        say_error(&format!("no record fits the key in {}: is it the key of this audit?", key_file.display()));
+        print_error(&format!("no record fits the key in {}: is it the key of this audit?", key_file.display()));
     }
     let end = match &report.last {
         Some((chain, seq)) => {
@@ -84,11 +84,11 @@ fn print(report: &VerifyReport, key_file: &Path) {
         found => format!(", {} found", format_count(found, "checkpoint")),
     };
     let (lines, records) = (format_count(report.lines, "line"), format_count(report.verified, "record"));
-    say(&format!("{lines}, {records} verified{checkpoints}{end}"));
+    print_line(&format!("{lines}, {records} verified{checkpoints}{end}"));
 }
 
 fn to_json(report: &VerifyReport) -> serde_json::Value {
-    let finding = |finding: &crate::audit::Finding| json!({"file": &*finding.place.file, "line": finding.place.line, "finding": finding.to_string()});
+    let finding = |finding: &crate::audit::AuditFinding| json!({"file": &*finding.place.file, "line": finding.place.line, "finding": finding.to_string()});
     json!({
         "intact": report.is_intact() && report.verified > 0,
         "lines": report.lines,
@@ -105,4 +105,4 @@ fn to_json(report: &VerifyReport) -> serde_json::Value {
 }
 
 /// Findings that are printed one by one.
-const MOST_FINDINGS: usize = 20;
+const MAX_FINDINGS: usize = 20;

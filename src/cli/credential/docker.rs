@@ -5,7 +5,7 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::{HelperRequest, print_response, read_input};
-use crate::cli::{Exit, say_error};
+use crate::cli::{Exit, print_error};
 
 /// Text by which Docker distinguishes a missing credential from a failure.
 const NONE: &str = "credentials not found in native keychain\n";
@@ -25,7 +25,7 @@ pub(super) fn respond(request: &HelperRequest) -> Exit {
         "erase" => Exit::Ok,
         "version" => print_response(concat!("docker-credential-keyward (keyward) v", env!("CARGO_PKG_VERSION"), "\n")),
         _ => {
-            say_error("Docker runs this program, with get, store, erase, list or version");
+            print_error("Docker runs this program, with get, store, erase, list or version");
             Exit::Failed
         }
     }

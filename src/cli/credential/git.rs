@@ -6,7 +6,7 @@ use url::{Host, Url};
 use zeroize::Zeroizing;
 
 use super::{HelperRequest, HostCredential, print_response, read_input};
-use crate::cli::{Exit, say_error};
+use crate::cli::{Exit, print_error};
 use crate::http::client::is_loopback;
 use crate::secret_string::SecretString;
 
@@ -26,7 +26,7 @@ fn get(request: &HelperRequest) -> Result<Exit, Exit> {
         return Ok(Exit::Ok);
     }
     let Some(lines) = format_response(&found) else {
-        say_error(&format!("credential {}: the name or the password has more than one line", credential.name));
+        print_error(&format!("credential {}: the name or the password has more than one line", credential.name));
         return Err(Exit::Failed);
     };
     Ok(print_response(&lines))

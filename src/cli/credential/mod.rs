@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::agent_client::ProxyEndpoint;
 use super::missing_values::require_values;
-use super::{Exit, say_error};
+use super::{Exit, print_error};
 use crate::agent::server_client::{CallError, TokenVerdict};
 use crate::app::one_shot_render::OneShotReader;
 use crate::config::{self, Config, Credential, Environment, LoadOutcome, Purpose};
@@ -30,8 +30,7 @@ pub(super) enum HelperProtocol {
 const NAMES: [(&str, HelperProtocol); 2] =
     [("docker-credential-keyward", HelperProtocol::Docker), ("git-credential-keyward", HelperProtocol::Git)];
 
-/// Give Docker or git the credentials that the configuration's `[credential.NAME]` names. They run this program with a verb,
-/// and say on standard input for which host.
+/// Credential helper of Docker and git: returns the secret of `[credential.NAME]`. They pass a verb as argument and the host on standard input.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct HelperRequest {
@@ -63,7 +62,7 @@ pub(super) fn respond(by: HelperProtocol, arguments: &[OsString]) -> Exit {
         }
     };
     if let Err(error) = crate::os::forbid_core_dumps() {
-        say_error(&error.to_string());
+        print_error(&error.to_string());
         return Exit::Failed;
     }
     match by {
@@ -96,7 +95,7 @@ impl HelperRequest {
         let outcome = config::load(&files, &environment, Purpose::Check);
         if outcome.config.is_none() {
             for error in &outcome.errors {
-                say_error(&error.to_string());
+                print_error(&error.to_string());
             }
             return Err(Exit::ConfigInvalid);
         }
@@ -127,7 +126,7 @@ impl LoadedConfig {
         require_values(&self.outcome, &[format!("credential.{}", its.name)])?;
         let proxy = ProxyEndpoint::find(&self.outcome, &session.name)?;
         let failed = |why: String| {
-            say_error(&format!("credential {}: {why}", its.name));
+            print_error(&format!("credential {}: {why}", its.name));
             Exit::Failed
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -167,7 +166,7 @@ fn read_input() -> Result<Zeroizing<String>, Exit> {
     let mut text = Zeroizing::new(String::with_capacity(MAX_INPUT_BYTES));
     let read = std::io::stdin().lock().take(MAX_INPUT_BYTES as u64).read_to_string(&mut text);
     read.map(|_| text).map_err(|error| {
-        say_error(&format!("standard input cannot be read: {error}"));
+        print_error(&format!("standard input cannot be read: {error}"));
         Exit::Failed
     })
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::app::dev::Places;
+use crate::app::dev::DevEndpoints;
 use crate::app::dev::faults::{BOTH_HEALED, Fault, FaultSwitch};
-use crate::cli::{Exit, print, say};
+use crate::cli::{Exit, print, print_line};
 
 /// Break something.
 #[derive(Debug, Args)]
@@ -16,7 +16,7 @@ pub(super) struct Break {
     fault: Fault,
 }
 
-/// End faults.
+/// Clear faults.
 #[derive(Debug, Args)]
 pub(super) struct Heal {
     /// The fault [default: all]
@@ -26,35 +26,35 @@ pub(super) struct Heal {
 
 impl Break {
     pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
-        let places = Places::find(dir)?;
-        block_on(FaultSwitch::new(&places)?.break_it(self.fault))?;
+        let endpoints = DevEndpoints::find(dir)?;
+        block_on(FaultSwitch::new(&endpoints)?.break_it(self.fault))?;
         let guide = self.fault.guide();
-        say(&format!("broken: {}\n\nlook:", guide.broken));
+        print_line(&format!("broken: {}\n\nlook:", guide.broken));
         for (command, shows) in guide.look {
-            say(&format!("  {command}\n      {shows}"));
+            print_line(&format!("  {command}\n      {shows}"));
         }
-        say(&format!("\nends: {}", guide.end));
+        print_line(&format!("\nends: {}", guide.end));
         Ok(Exit::Ok)
     }
 }
 
 impl Heal {
     pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
-        let places = Places::find(dir)?;
-        let switch = FaultSwitch::new(&places)?;
+        let endpoints = DevEndpoints::find(dir)?;
+        let switch = FaultSwitch::new(&endpoints)?;
         let faults = self.fault.map_or_else(|| Fault::ALL.to_vec(), |fault| vec![fault]);
         for fault in faults {
             block_on(switch.heal(fault))?;
-            say(&format!("healed: {}", fault.name()));
+            print_line(&format!("healed: {}", fault.name()));
         }
-        say(self.fault.map_or(BOTH_HEALED, |fault| fault.guide().healed));
+        print_line(self.fault.map_or(BOTH_HEALED, |fault| fault.guide().healed));
         Ok(Exit::Ok)
     }
 }
 
 /// Prints the variables.
 pub(super) fn print_env(dir: &Path) -> anyhow::Result<Exit> {
-    print(Places::find(dir)?.exports().as_bytes());
+    print(DevEndpoints::find(dir)?.exports().as_bytes());
     Ok(Exit::Ok)
 }
 

@@ -53,5 +53,5 @@ fn default_dir(environment: &Environment) -> anyhow::Result<PathBuf> {
     let folder = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = || folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
     let dir = folder("KEYWARD_DEV_DIR").or_else(|| Some(state()?.join("keyward-dev")));
-    dir.context("no home folder is known: say --dir FOLDER")
+    dir.context("the home directory is unknown: pass --dir FOLDER")
 }

@@ -14,7 +14,7 @@ use crate::app::Signals;
 use crate::app::dev::{self, take_the_tour};
 use crate::app::logging::{self, Logging};
 use crate::cli::run::{start_log, stop_signals};
-use crate::cli::{Exit, LogChoice, say, say_warning};
+use crate::cli::{Exit, LogChoice, print_line, print_warning};
 use crate::config::{Log, LogFormat};
 
 /// Flags of `keyward dev` without a command.
@@ -35,7 +35,7 @@ impl Serve {
             // Before the folder is made.
             dev::check_first_port(first)?;
         }
-        let folder = dev::Folder::claim(dir)?;
+        let folder = dev::DevDir::claim(dir)?;
         let _logging = if self.once {
             // The tour says what each fault does; warnings about it would only repeat that.
             start_log(log, &Log { level: tracing::Level::ERROR.into(), targets: [].into(), format: LogFormat::Text })?.0
@@ -53,7 +53,7 @@ impl Serve {
                 twice = &mut signals => return twice.map(|()| Exit::Ok),
             };
             let (_kept, reloads) = mpsc::channel(1);
-            let (guide, places) = (dev.guide(), dev.places);
+            let (guide, endpoints) = (dev.guide(), dev.endpoints);
             let mut emulated = dev.emulated;
             let emulated_stop = emulated.stop_token();
             let running = async {
@@ -62,19 +62,19 @@ impl Serve {
                 ran
             };
             let driver = async {
-                if let Err(error) = places.bootstrap_acl().await {
-                    say_warning(&format!("`keyward acl` has no token here: {error:#}"));
+                if let Err(error) = endpoints.bootstrap_acl().await {
+                    print_warning(&format!("`keyward acl` has no token here: {error:#}"));
                 }
                 if self.once {
                     let tour = tokio::select! {
-                        tour = take_the_tour(&places) => tour,
+                        tour = take_the_tour(&endpoints) => tour,
                         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the tour ended")),
                         twice = signals => twice.map(|()| Vec::new()),
                     };
                     stop.cancel();
                     return tour;
                 }
-                say(&guide);
+                print_line(&guide);
                 tokio::select! {
                     ended = signals => ended.map(|()| Vec::new()),
                     failure = emulated.failed() => Err(failure.into()),
@@ -86,7 +86,7 @@ impl Serve {
             emulated.run(Duration::from_secs(5)).await?;
             ran?;
             for line in drove? {
-                say(&line);
+                print_line(&line);
             }
             Ok(Exit::Ok)
         })

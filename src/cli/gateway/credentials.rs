@@ -8,7 +8,7 @@ use clap::Parser;
 
 use super::target::GatewayAddress;
 use crate::app::error_codes;
-use crate::cli::{Exit, say_error};
+use crate::cli::{Exit, print_error};
 use crate::gateway::client_setup::credentials::{self, CredentialsError, CredentialsVerb, PROGRAM};
 
 /// Give Terraform or OpenTofu the local token of keyward's gateway. They add a verb and a host to the arguments that its
@@ -20,7 +20,7 @@ struct HelperRequest {
     at: GatewayAddress,
     /// get, store or forget
     verb: String,
-    /// The host whose token is asked for
+    /// Host whose token is requested
     hostname: String,
 }
 
@@ -55,7 +55,7 @@ impl HelperRequest {
         }
         let Ok(variables) = self.at.find() else { return Exit::Failed };
         let Some(ours) = variables.host else {
-            say_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
+            print_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
             return Exit::Failed;
         };
         match credentials::respond(verb, &host, &ours, &variables.token_file) {
@@ -70,6 +70,6 @@ impl HelperRequest {
 }
 
 fn failed(error: CredentialsError) -> Exit {
-    say_error(&error_codes::format(&error.into()));
+    print_error(&error_codes::format(&error.into()));
     Exit::Failed
 }

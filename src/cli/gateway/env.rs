@@ -3,11 +3,11 @@
 use clap::Args;
 
 use super::target::GatewayAddress;
-use crate::cli::{Exit, note, say, say_error};
+use crate::cli::{Exit, print_error, print_line, print_note};
 use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
 use crate::http::client::ServerAddress;
 
-/// Print the variables that lead a program to the gateway.
+/// Print the environment variables that point clients at the gateway.
 #[derive(Debug, Args)]
 pub(super) struct Env {
     #[command(flatten)]
@@ -21,7 +21,7 @@ impl Env {
             Err(exit) => return Ok(exit),
         };
         let ServerAddress::Url(url) = &variables.clients_call else {
-            say_error(
+            print_error(
                 "the gateway listens on a unix socket only, which Terraform cannot call: add a TCP address to gateway.listen",
             );
             return Ok(Exit::Failed);
@@ -29,18 +29,18 @@ impl Env {
         // Without a platform host the gateway itself is named.
         let host = variables.host.clone().or_else(|| ServiceHost::parse(url.authority()).ok());
         let Some(host) = host else {
-            say_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
+            print_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
             return Ok(Exit::Failed);
         };
         let token = variables.token_file.read(&host)?;
         if host.variable().is_none() {
-            note(&format!(
+            print_note(&format!(
                 "the token of Terraform and OpenTofu for {host} is left to [gateway.terraform_config_file] or the helper: {NO_VARIABLE_REASON}"
             ));
         }
         for (name, value) in client_variables(&host, url.as_str().trim_end_matches('/'), &token) {
             // The command's purpose is to print the token.
-            say(&format!("export {name}='{}'", value.expose_secret().replace('\'', "'\\''")));
+            print_line(&format!("export {name}='{}'", value.expose_secret().replace('\'', "'\\''")));
         }
         Ok(Exit::Ok)
     }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::cli::{Exit, say_error};
+use crate::cli::{Exit, print_error};
 use crate::command::EnvVars;
 use crate::config::{Gateway, TokenSource};
 use crate::error_chain::format_chain;
 use crate::gateway::client_setup::credentials::ClientTokenFile;
-use crate::gateway::client_setup::{CliConfig, TokenKind, UserConfigFiles, client_env};
+use crate::gateway::client_setup::{CliConfig, ClientTokenKind, UserConfigFiles, client_env};
 use crate::http::server::Endpoint;
 use crate::secret;
 use crate::secret_string::SecretString;
@@ -17,11 +17,11 @@ use crate::secret_string::SecretString;
 pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, Exit> {
     let variables = match gateway.process_token {
         None => Ok(EnvVars::default()),
-        Some(TokenKind::LocalToken) => variables_for_gateway(gateway, files),
-        Some(TokenKind::PlatformToken) => variables_for_platform(gateway),
+        Some(ClientTokenKind::LocalToken) => variables_for_gateway(gateway, files),
+        Some(ClientTokenKind::PlatformToken) => variables_for_platform(gateway),
     };
     variables.map_err(|reason| {
-        say_error(&reason);
+        print_error(&reason);
         Exit::Failed
     })
 }
@@ -42,7 +42,7 @@ fn variables_for_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<En
 
 fn variables_for_platform(gateway: &Gateway) -> Result<EnvVars, String> {
     let token: SecretString = match (&gateway.terraform_config_file, &gateway.token) {
-        (Some(file), _) if file.token_kind == TokenKind::PlatformToken => {
+        (Some(file), _) if file.token_kind == ClientTokenKind::PlatformToken => {
             ClientTokenFile::Platform(file.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
         }
         (_, TokenSource::File(file)) => secret::read_file(file).map_err(|error| format_chain(&error))?,

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::target::GatewayAddress;
 use crate::cli::output::{json, table};
-use crate::cli::{Exit, Format, say};
+use crate::cli::{Exit, Format, print_line};
 
 /// List the deprecated calls of each client.
 #[derive(Debug, Args)]
@@ -40,10 +40,10 @@ fn print_report(report: &Value) {
     let server = &report["server"];
     let product = server["product"].as_str().unwrap_or("of an unknown edition");
     let release = server["release"].as_str().map(|release| format!(", release {release}")).unwrap_or_default();
-    say(&format!("{} is {product}{release}", text(&report["upstream"])));
+    print_line(&format!("{} is {product}{release}", text(&report["upstream"])));
     let calls = report["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
     if calls.is_empty() {
-        say("no client has made a call that the changelog says something of, since the gateway started");
+        print_line("no deprecated calls since the gateway started");
         return;
     }
     let rows = calls.iter().map(|call| {
@@ -61,5 +61,5 @@ fn print_report(report: &Value) {
         ]
     });
     table(["CLIENT", "CALL", "ORGANIZATION", "WORKSPACE", "CHANGE", "CALLS", "REPLACED", "LAST", "DO THIS"], rows);
-    say("keyward changes show CHANGE tells all of a change; a newer client may no longer make the call");
+    print_line("`keyward changes show CHANGE` shows a change in full; a newer client may not make the call any more");
 }

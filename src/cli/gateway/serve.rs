@@ -82,7 +82,7 @@ impl Serve {
         };
         let of_state = || variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")));
         let folder = self.dir.clone().or_else(|| Some(of_state()?.join("keyward")));
-        folder.context("there is no HOME to keep the local token in; say --dir FOLDER")
+        folder.context("HOME is not set: pass --dir FOLDER for the local token")
     }
 }
 
@@ -95,10 +95,8 @@ fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
         other => other.to_string(),
     };
     let all: Vec<String> = endpoints.iter().map(address).collect();
-    let mut lines = vec![
-        format!("the gateway to {upstream} answers on {}", all.join(", ")),
-        format!("callers bring the local token of {file}"),
-    ];
+    let mut lines =
+        vec![format!("serving {upstream} on {}", all.join(", ")), format!("clients send the local token in {file}")];
     let Some(address) = all.iter().find(|address| address.starts_with("http://")) else { return lines };
     let at = format!("--address {address} --local-token-file {file}");
     lines.extend([

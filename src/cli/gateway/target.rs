@@ -9,12 +9,12 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::agent_client::Unanswered;
-use crate::cli::{ConfigFiles, Exit, say_code, say_error};
+use crate::cli::agent_client::AgentError;
+use crate::cli::{ConfigFiles, Exit, print_error, print_error_with_code};
 use crate::config::{self, Environment, Purpose};
 use crate::error_code::ErrorCode;
 use crate::gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
-use crate::gateway::client_setup::{ServiceHost, TokenKind};
+use crate::gateway::client_setup::{ClientTokenKind, ServiceHost};
 use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 use crate::http::server::Endpoint;
 use crate::secret_string::SecretString;
@@ -61,14 +61,14 @@ impl GatewayAddress {
         let outcome = config::load(&self.files.config, &Environment::current(), Purpose::Check);
         let Some(config) = outcome.config else {
             for error in &outcome.errors {
-                say_error(&error.to_string());
+                print_error(&error.to_string());
             }
             return Err(Exit::ConfigInvalid);
         };
         let Some(gateway) = config.gateway else {
-            say_code(
+            print_error_with_code(
                 ErrorCode::NoGateway,
-                "the configuration has no [gateway]; say --address and --local-token-file of one that runs alone",
+                "the configuration has no [gateway]; pass --address and --local-token-file of a running gateway",
             );
             return Err(Exit::Failed);
         };
@@ -82,14 +82,14 @@ impl GatewayAddress {
         };
         let all = &gateway.endpoints;
         let Some(address) = all.iter().find_map(tcp).or_else(|| all.iter().find_map(unix)) else {
-            say_code(
+            print_error_with_code(
                 ErrorCode::NoGateway,
-                "the service manager alone knows where the gateway listens; say --address and --local-token-file",
+                "the gateway listens on a socket of systemd, whose address is unknown here; pass --address and --local-token-file",
             );
             return Err(Exit::Failed);
         };
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
-        let platform = gateway.terraform_config_file.filter(|file| file.token_kind == TokenKind::PlatformToken);
+        let platform = gateway.terraform_config_file.filter(|file| file.token_kind == ClientTokenKind::PlatformToken);
         let (token_file, clients_call) = match platform {
             Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), ServerAddress::Url(gateway.proxy.upstream)),
             None => (ClientTokenFile::Local(file.clone()), address.clone()),
@@ -114,7 +114,7 @@ impl GatewayTarget {
     pub(super) fn fetch_or_report(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
         let response = self.fetch(path, query)?;
         Ok(response.map_err(|unanswered| {
-            say_error(&unanswered.line);
+            print_error(&unanswered.line);
             unanswered.exit
         }))
     }
@@ -124,7 +124,7 @@ impl GatewayTarget {
         &self,
         path: &str,
         query: &[(&str, &str)],
-    ) -> anyhow::Result<Result<Value, Unanswered>> {
+    ) -> anyhow::Result<Result<Value, AgentError>> {
         self.fetch_within(path, query, Duration::from_secs(30))
     }
 
@@ -134,7 +134,7 @@ impl GatewayTarget {
         path: &str,
         query: &[(&str, &str)],
         time: Duration,
-    ) -> anyhow::Result<Result<Value, Unanswered>> {
+    ) -> anyhow::Result<Result<Value, AgentError>> {
         let token = self.token()?;
         let options = client::ClientOptions {
             address: self.address.clone(),
@@ -166,11 +166,11 @@ impl GatewayTarget {
                     StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Exit::TryLater,
                     _ => Exit::Failed,
                 };
-                Err(Unanswered { exit, line })
+                Err(AgentError { exit, line })
             }
             Err(error) => {
                 let line = ErrorCode::tag(Some(ErrorCode::GatewayNotRunning), &format!("no gateway answers: {error}"));
-                Err(Unanswered { exit: Exit::NotRunning, line })
+                Err(AgentError { exit: Exit::NotRunning, line })
             }
         })
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::target::{GatewayAddress, GatewayTarget};
 use crate::cli::output::{json, table};
-use crate::cli::{Exit, Format, note, say};
+use crate::cli::{Exit, Format, print_line, print_note};
 use crate::count_format::format_count;
 use crate::time_format::format_duration;
 
@@ -49,13 +49,13 @@ impl Tokens {
             }
             Format::Text => {
                 for line in lines(&document, &variables.file.display().to_string()) {
-                    say(&line);
+                    print_line(&line);
                 }
                 if let Some(teams) = teams {
                     table(["TEAM", "TOKEN", "MADE", "LAST USED", "ENDS"], teams.iter().map(row));
                     let endless = teams.iter().filter(|token| token["attributes"]["expired-at"].is_null()).count();
                     if endless > 0 {
-                        note(&format!("{endless} of them never end: a token that leaks is good for good"));
+                        print_note(&format!("{endless} of them never expire: a leaked one stays valid"));
                     }
                 }
             }
@@ -85,14 +85,14 @@ fn teams(variables: &GatewayTarget, organization: &str) -> anyhow::Result<Result
             all.append(tokens);
         }
         let next = document["meta"]["pagination"]["next-page"].as_u64();
-        match next.filter(|next| *next > page && *next <= MOST_PAGES) {
+        match next.filter(|next| *next > page && *next <= MAX_PAGES) {
             Some(next) => page = next,
             None => return Ok(Ok(all)),
         }
     }
 }
 
-const MOST_PAGES: u64 = 100;
+const MAX_PAGES: u64 = 100;
 
 fn row(token: &Value) -> [String; 5] {
     let attributes = &token["attributes"];
@@ -116,7 +116,7 @@ fn lines(document: &Value, file: &str) -> Vec<String> {
     let mut lines =
         vec![format!("platform token  for {} from {}", text(&document["upstream"]), text(&platform["source"]))];
     lines.push(if platform["serving"] == true {
-        format!("  taken {} ago, last looked at {}", age(&platform["age_seconds"]), text(&platform["last_checked"]))
+        format!("  loaded {} ago, last checked {}", age(&platform["age_seconds"]), text(&platform["last_checked"]))
     } else {
         format!("  none: {}", text(&platform["reason"]))
     });
@@ -126,13 +126,13 @@ fn lines(document: &Value, file: &str) -> Vec<String> {
     lines.push(format!("local token  in {file}"));
     lines.push(format!("  made {} ago", age(&local["age_seconds"])));
     if let Some(until) = local["previous_until"].as_str() {
-        lines.push(format!("  the one before it is good until {until}"));
+        lines.push(format!("  the previous one is valid until {until}"));
     }
     let callers = document["callers"].as_array().map(Vec::as_slice).unwrap_or_default();
     lines.push(format!("callers  {}", callers.len()));
     for caller in callers {
         let old = caller["requests_with_previous"].as_u64().filter(|count| *count > 0);
-        let old = old.map(|count| format!(", {count} with the local token before")).unwrap_or_default();
+        let old = old.map(|count| format!(", {count} with the previous local token")).unwrap_or_default();
         let (client, last) = (text(&caller["client"]), text(&caller["last"]));
         let requests = format_count(caller["requests"].as_u64().unwrap_or_default(), "request");
         lines.push(format!("  {client}  {requests}{old}, the last at {last}"));
@@ -160,13 +160,13 @@ mod tests {
             lines(&document, "/l"),
             [
                 "platform token  for https://app.terraform.io from file /t",
-                "  taken 1m 30s ago, last looked at 2026-01-01T00:00:00Z",
+                "  loaded 1m 30s ago, last checked 2026-01-01T00:00:00Z",
                 "  refused by the platform since 2026-01-01T00:00:02Z: replace it",
                 "local token  in /l",
                 "  made 5s ago",
-                "  the one before it is good until 2026-01-02T00:00:00Z",
+                "  the previous one is valid until 2026-01-02T00:00:00Z",
                 "callers  2",
-                "  go-tfe  3 requests, 1 with the local token before, the last at 2026-01-01T00:00:01Z",
+                "  go-tfe  3 requests, 1 with the previous local token, the last at 2026-01-01T00:00:01Z",
                 "  curl  1 request, the last at 2026-01-01T00:00:02Z",
             ]
         );

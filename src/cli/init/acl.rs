@@ -3,10 +3,10 @@
 use clap::Args;
 
 use super::OutputFlags;
-use super::answers::{Answers, Question};
+use super::answers::{PlanInputs, Question};
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
 use super::shell::{TomlText, quote, table_key};
-use crate::cli::setup_files::Access;
+use crate::cli::setup_files::SetupFileAccess;
 
 /// Run the ACL server.
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ const SEAL_KEY: &str = "/etc/keyward/access-seal.key";
 const SOCKET: &str = "unix:///run/keyward/acl.sock";
 
 impl Acl {
-    pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
+    pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
         let mut bounds = Vec::new();
         if self.tenant.is_some() {
             let needed = |flag, text| Question::new(flag, text);
@@ -66,7 +66,7 @@ impl Acl {
             manifest: None,
             keys: self
                 .separate_key
-                .then_some(KeyFile { path: SEAL_KEY, access: Access::Service })
+                .then_some(KeyFile { path: SEAL_KEY, access: SetupFileAccess::Service })
                 .into_iter()
                 .collect(),
             group: None,

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::OutputFlags;
-use super::answers::{Answers, Question};
+use super::answers::{PlanInputs, Question};
 use super::plan::{Plan, Target};
 use super::server_side::{ServerFlags, ServerSide};
 use super::shell::{TomlText, quote_or_placeholder};
@@ -45,7 +45,7 @@ pub(super) struct Aks {
 const EXAMPLE: &str = include_str!("../../../packaging/kubernetes/sidecar.yaml");
 
 impl Aks {
-    pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
+    pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
         let server = self.server.resolve(answers);
         let id = |flag, text| Question { check: |text| plain(text).map(drop), ..Question::new(flag, text) };
         let identity =

@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use anyhow::Context as _;
 
 /// Source of the values that a plan needs.
-pub(super) struct Answers<'a> {
+pub(super) struct PlanInputs<'a> {
     terminal: Option<Terminal<'a>>,
     /// Flags that are needed and were not given, each with its meaning.
     pub(super) missing: Vec<(&'static str, &'static str)>,
@@ -39,7 +39,7 @@ impl Question {
     }
 }
 
-impl<'a> Answers<'a> {
+impl<'a> PlanInputs<'a> {
     /// Takes flags alone.
     pub(super) const fn of_flags() -> Self {
         Self { terminal: None, missing: Vec::new(), invalid: Vec::new(), failure: None }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_missing_values_are_named_and_defaults_hold() {
-        let mut answers = Answers::of_flags();
+        let mut answers = PlanInputs::of_flags();
         assert_eq!(answers.ask_required(ROLE, Some(&"web".to_owned())), "web");
         assert_eq!(answers.ask_optional(ROLE, None), None);
         assert_eq!(answers.ask_with_default(ROLE, None, "batch"), "batch");
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn on_a_terminal_a_question_is_asked_until_its_answer_is_good() {
         let (mut input, mut output) = ("\na b\nweb\n\n\n".as_bytes(), Vec::new());
-        let mut answers = Answers::on(Terminal { input: &mut input, output: &mut output });
+        let mut answers = PlanInputs::on(Terminal { input: &mut input, output: &mut output });
         assert_eq!(answers.ask_required(ROLE, None), "web");
         assert_eq!(answers.ask_optional(ROLE, None), None);
         assert_eq!(answers.ask_with_default(ROLE, None, "batch"), "batch");

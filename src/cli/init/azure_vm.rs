@@ -5,11 +5,11 @@ use std::path::Path;
 use clap::Args;
 
 use super::OutputFlags;
-use super::answers::{Answers, Question};
+use super::answers::{PlanInputs, Question};
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
 use super::server_side::{ServerFlags, ServerSide};
 use super::shell::{TomlText, quote_or_placeholder};
-use crate::cli::setup_files::Access;
+use crate::cli::setup_files::SetupFileAccess;
 
 /// Log in a VM on Azure.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ const SEAL_KEY: &str = "/etc/keyward/seal.key";
 const LISTENER_KEY: &str = "/etc/keyward/listener.key";
 
 impl AzureVm {
-    pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
+    pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
         let server = self.server.resolve(answers);
         let client_id = answers.ask_optional(
             Question::new("--client-id", "client id of a user-assigned identity"),
@@ -72,10 +72,10 @@ impl AzureVm {
         let group = answers.ask_optional(Question::new("--group", "group that may use the token"), self.group.as_ref());
         let mut keys = Vec::new();
         if !self.no_seal_key {
-            keys.push(KeyFile { path: SEAL_KEY, access: Access::Service });
+            keys.push(KeyFile { path: SEAL_KEY, access: SetupFileAccess::Service });
         }
         if self.tcp_port.is_some() {
-            let access = group.clone().map_or(Access::Service, Access::ReadByGroup);
+            let access = group.clone().map_or(SetupFileAccess::Service, SetupFileAccess::ReadByGroup);
             keys.push(KeyFile { path: LISTENER_KEY, access });
         }
         Plan {

@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::setup_files::{self, Access, Content, Destination, Existing, SetupFile};
-use super::{Exit, say, say_error, say_warning};
+use super::setup_files::{self, Content, Destination, Existing, SetupFile, SetupFileAccess};
+use super::{Exit, print_error, print_line, print_warning};
 use crate::config::systemd::UnitNeeds;
 use crate::config::{self, Environment, LoadOutcome, Purpose};
 
-use answers::{Answers, Terminal};
+use answers::{PlanInputs, Terminal};
 use plan::{Plan, Target};
 
 /// Write the configuration of a machine or a pod, and print the commands for the server's side.
@@ -82,7 +82,7 @@ struct OutputFlags {
 
 impl Init {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let (plan, output): (&dyn Fn(&mut Answers<'_>) -> Plan, &OutputFlags) = match &self.kind {
+        let (plan, output): (&dyn Fn(&mut PlanInputs<'_>) -> Plan, &OutputFlags) = match &self.kind {
             Kind::AzureVm(vm) => (&|answers| vm.plan(answers), &vm.output),
             Kind::Aks(pod) => (&|answers| pod.plan(answers), &pod.output),
             #[cfg(feature = "gateway")]
@@ -98,12 +98,12 @@ impl Init {
 }
 
 /// Makes a plan of the flags alone; if they lack something, asks for everything on a terminal, else names what lacks.
-fn complete(plan: &dyn Fn(&mut Answers<'_>) -> Plan) -> anyhow::Result<Result<Plan, Exit>> {
-    let mut answers = Answers::of_flags();
+fn complete(plan: &dyn Fn(&mut PlanInputs<'_>) -> Plan) -> anyhow::Result<Result<Plan, Exit>> {
+    let mut answers = PlanInputs::of_flags();
     let made = plan(&mut answers);
     if !answers.invalid.is_empty() {
         for why in answers.invalid {
-            say_error(&why);
+            print_error(&why);
         }
         return Ok(Err(Exit::Failed));
     }
@@ -112,12 +112,12 @@ fn complete(plan: &dyn Fn(&mut Answers<'_>) -> Plan) -> anyhow::Result<Result<Pl
     }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         for (flag, text) in &answers.missing {
-            say_error(&format!("{flag} is missing ({text}); say it, or run the command on a terminal to be asked"));
+            print_error(&format!("{flag} is missing ({text}); pass it, or run the command on a terminal"));
         }
         return Ok(Err(Exit::Failed));
     }
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stderr());
-    let mut answers = Answers::on(Terminal { input: &mut input, output: &mut output });
+    let mut answers = PlanInputs::on(Terminal { input: &mut input, output: &mut output });
     let made = plan(&mut answers);
     if let Some(failure) = answers.failure {
         return Err(failure.context("the questions were not answered; nothing is written"));
@@ -130,13 +130,13 @@ impl OutputFlags {
         let name = Path::new("the new configuration");
         let outcome = config::load_text(name, &plan.config, &Environment::current(), Purpose::Check);
         for error in &outcome.errors {
-            say_error(&error.to_string());
+            print_error(&error.to_string());
         }
         for warning in &outcome.warnings {
-            say_warning(&warning.to_string());
+            print_warning(&warning.to_string());
         }
         if outcome.config.is_none() {
-            say_error("nothing is written: correct the flags that the errors are about");
+            print_error("nothing is written: correct the flags that the errors are about");
             return Ok(Exit::ConfigInvalid);
         }
         let (files, needs) = plan.files(&outcome)?;
@@ -147,25 +147,25 @@ impl OutputFlags {
         let refused = folders::refused(&needs, &outcome.paths, root.as_deref());
         if !refused.is_empty() {
             for error in refused {
-                say_error(&error);
+                print_error(&error);
             }
-            say_error("nothing is written: name a path in a folder of its own, such as /etc/app or /run/app");
+            print_error("nothing is written: name a path in a folder of its own, such as /etc/app or /run/app");
             return Ok(Exit::ConfigInvalid);
         }
         if self.dry_run {
             files.iter().for_each(print_file);
         } else {
             let destination = self.destination(plan.target);
-            let existing = if self.force { Existing::Replace } else { Existing::Keep("say --force to replace it") };
-            if let Err(exit) = setup_files::write(&files, &destination, existing, say)? {
+            let existing = if self.force { Existing::Replace } else { Existing::Keep("pass --force to replace it") };
+            if let Err(exit) = setup_files::write(&files, &destination, existing, print_line)? {
                 return Ok(exit);
             }
             for path in setup_files::stale_unit_files(&files, &destination) {
-                say_warning(&format!("{} grants what this configuration does not need: remove it", path.display()));
+                print_warning(&format!("{} grants what this configuration does not need: remove it", path.display()));
             }
         }
         for (title, commands) in plan.sections(&needs, root.as_deref()) {
-            say(&format!("\n# {title}\n{}", commands.trim_end()));
+            print_line(&format!("\n# {title}\n{}", commands.trim_end()));
         }
         Ok(Exit::Ok)
     }
@@ -187,7 +187,11 @@ impl Plan {
         let mut files = vec![SetupFile {
             path: self.main_path.clone(),
             content: Content::Text(self.main_text().to_owned()),
-            access: if self.target == Target::Unit { Access::ReadByService } else { Access::Everybody },
+            access: if self.target == Target::Unit {
+                SetupFileAccess::ReadByService
+            } else {
+                SetupFileAccess::Everybody
+            },
         }];
         for key in &self.keys {
             files.push(key.make()?);
@@ -198,9 +202,9 @@ impl Plan {
 }
 
 fn print_file(file: &SetupFile) {
-    say(&format!("# {}, mode {:04o}", file.path.display(), file.access.mode()));
+    print_line(&format!("# {}, mode {:04o}", file.path.display(), file.access.mode()));
     match &file.content {
-        Content::Text(text) => say(text),
-        Content::Key(key) => say(&format!("({} random characters)\n", key.expose_secret().len())),
+        Content::Text(text) => print_line(text),
+        Content::Key(key) => print_line(&format!("({} random characters)\n", key.expose_secret().len())),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::folders::folder_commands;
 use super::shell::quote;
-use crate::cli::setup_files::{Access, Content, SetupFile};
+use crate::cli::setup_files::{Content, SetupFile, SetupFileAccess};
 use crate::config::systemd::UnitNeeds;
 use crate::hex::encode_hex;
 use crate::secret_string::SecretString;
@@ -42,7 +42,7 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) struct KeyFile {
     pub(super) path: &'static str,
-    pub(super) access: Access,
+    pub(super) access: SetupFileAccess,
 }
 
 /// Path of the packaged configuration.

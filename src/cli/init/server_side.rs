@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::answers::{Answers, Question};
+use super::answers::{PlanInputs, Question};
 use super::shell::{TomlText, quote};
 use crate::config::server::address;
 
@@ -67,7 +67,7 @@ pub(super) struct ServerSide {
 const RESOURCE: &str = "https://management.azure.com/";
 
 impl ServerFlags {
-    pub(super) fn resolve(&self, answers: &mut Answers<'_>) -> ServerSide {
+    pub(super) fn resolve(&self, answers: &mut PlanInputs<'_>) -> ServerSide {
         let server = Question {
             check: |text| address(text).map(drop),
             ..Question::new("--server", "address of Vault or OpenBao, such as https://vault.example.com:8200")

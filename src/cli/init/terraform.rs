@@ -3,12 +3,12 @@
 use clap::Args;
 
 use super::OutputFlags;
-use super::answers::{Answers, Question};
+use super::answers::{PlanInputs, Question};
 use super::plan::{CONFIG_PATH, Plan, Target};
 use super::server_side::ServerFlags;
 use super::shell::{TomlText, quote};
 
-/// Put a gateway before HCP Terraform or Terraform Enterprise.
+/// Run the gateway to HCP Terraform or Terraform Enterprise.
 #[derive(Debug, Args)]
 pub(super) struct Terraform {
     /// Address of the platform [default: `https://app.terraform.io`]
@@ -47,7 +47,7 @@ pub(super) struct Terraform {
 const TOKEN_FILE: &str = "/etc/keyward/platform.token";
 
 impl Terraform {
-    pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
+    pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
         let upstream = Question::new("--upstream", "address of HCP Terraform or Terraform Enterprise");
         let upstream = answers.ask_with_default(upstream, self.upstream.as_ref(), "https://app.terraform.io");
         let mut toml = TomlText::new("Written by `keyward init terraform`; `keyward check` describes it.");

@@ -1,8 +1,8 @@
-//! Formats a status and its judgement as lines. Pure.
+//! Formats a status and its evaluation as lines. Pure.
 
 use std::fmt::Write as _;
 
-use crate::cli::output::harmless;
+use crate::cli::output::strip_control_chars;
 use crate::count_format::format_count;
 use crate::status::update_verb;
 use crate::status::{
@@ -43,14 +43,14 @@ impl Line {
 /// Width of the column of states.
 pub(super) const STATE_WIDTH: usize = 9;
 
-/// Formats a status and its judgement at a time by the clock of its process.
+/// Formats a status and its evaluation at a time by the clock of its process.
 pub(super) fn format_status(status: &StatusDocument, report: &StatusReport, now: Timestamp) -> Vec<Line> {
     let mut lines = vec![Line::plain(format_title(status, report, now))];
     let width = report.items.iter().map(|item| item.component.chars().count()).max().unwrap_or_default() + 2;
     for item in &report.items {
         let details = format_item(status, item, now);
         for (index, text) in details.into_iter().enumerate() {
-            let text = harmless(&text).replace(['\n', '\t'], " ");
+            let text = strip_control_chars(&text).replace(['\n', '\t'], " ");
             lines.push(if index == 0 {
                 Line { state: Some(item.state), text: format!("{:width$}{text}", item.component).trim_end().to_owned() }
             } else {
@@ -61,7 +61,10 @@ pub(super) fn format_status(status: &StatusDocument, report: &StatusReport, now:
     lines.extend(status.platform.as_ref().map(|platform| Line::plain(format_platform(platform))));
     lines.extend(status.callers.iter().flat_map(format_callers).map(Line::plain));
     lines.extend(
-        status.sandbox.as_ref().map(|sandbox| Line::plain(harmless(&format_sandbox(sandbox)).replace('\n', " "))),
+        status
+            .sandbox
+            .as_ref()
+            .map(|sandbox| Line::plain(strip_control_chars(&format_sandbox(sandbox)).replace('\n', " "))),
     );
     lines
 }
@@ -132,7 +135,7 @@ fn format_platform(platform: &PlatformEntry) -> String {
     let product = platform.product.as_deref().unwrap_or("of an unknown edition");
     let release = platform.release.as_ref().map(|release| format!(", release {release}")).unwrap_or_default();
     let api = platform.api_version.as_ref().map(|version| format!(", API {version}")).unwrap_or_default();
-    harmless(&format!("platform {}: {product}{release}{api}", platform.upstream))
+    strip_control_chars(&format!("platform {}: {product}{release}{api}", platform.upstream))
 }
 
 /// Formats the requests of each caller, and those of processes that are none.
@@ -142,7 +145,7 @@ fn format_callers(callers: &CallersEntry) -> Vec<String> {
         let tokens = token_scope.as_deref().filter(|scope| *scope == "process").map(|_| format!(", {tokens} tokens"));
         let tokens = tokens.unwrap_or_default();
         let requests = format!("{admitted} requests admitted, {refused} refused");
-        harmless(&format!("caller {name}: {connections} connections, {requests}{tokens}"))
+        strip_control_chars(&format!("caller {name}: {connections} connections, {requests}{tokens}"))
     };
     let unmatched = (callers.unmatched > 0).then(|| format!("no caller: {} requests refused", callers.unmatched));
     callers.callers.iter().map(one).chain(unmatched).collect()
@@ -150,7 +153,7 @@ fn format_callers(callers: &CallersEntry) -> Vec<String> {
 
 /// Formats that no agent answers, for a watch that goes on.
 pub(super) fn format_absence(error: &str, gone_for: u64) -> Vec<Line> {
-    let text = format!("{} (for {})", harmless(error), format_span(gone_for));
+    let text = format!("{} (for {})", strip_control_chars(error), format_span(gone_for));
     vec![Line { state: Some(StatusState::Down), text }]
 }
 

@@ -1,4 +1,4 @@
-//! `keyward status`: what the running agent does, judged.
+//! `keyward status`: the evaluated status of the running agent.
 
 // 0: pure functions of the status
 mod format;
@@ -15,8 +15,8 @@ use serde_json::Value;
 use self::screen::Screen;
 use self::source::StatusSource;
 use super::agent_client::AgentAddress;
-use super::{Exit, Format, say, say_error};
-use crate::status::{StatusDocument, StatusReport, StatusState, Timestamp, judge};
+use super::{Exit, Format, print_error, print_line};
+use crate::status::{StatusDocument, StatusReport, StatusState, Timestamp, evaluate};
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]
@@ -34,8 +34,8 @@ pub(super) struct Status {
     format: Format,
 }
 
-/// A status as received, and its judgement at its own time.
-struct JudgedStatus {
+/// A status as received, and its evaluation at its own time.
+struct EvaluatedStatus {
     raw: Value,
     document: StatusDocument,
     report: StatusReport,
@@ -51,27 +51,27 @@ impl Status {
         if self.watch {
             return watch::watch(source, self.format, self.sets_exit_code);
         }
-        let judged = match source.fetch()? {
-            Ok(raw) => JudgedStatus::new(raw)?,
+        let evaluated = match source.fetch()? {
+            Ok(raw) => EvaluatedStatus::new(raw)?,
             Err(unanswered) => {
-                say_error(&unanswered.line);
+                print_error(&unanswered.line);
                 return Ok(unanswered.exit);
             }
         };
         match self.format {
-            Format::Json => say(&serde_json::to_string_pretty(&judged.to_json()?)?),
-            Format::Text => Screen::detect().print(&judged.lines()),
+            Format::Json => print_line(&serde_json::to_string_pretty(&evaluated.to_json()?)?),
+            Format::Text => Screen::detect().print(&evaluated.lines()),
         }
-        Ok(exit(judged.report.state, self.sets_exit_code))
+        Ok(exit(evaluated.report.state, self.sets_exit_code))
     }
 }
 
-impl JudgedStatus {
+impl EvaluatedStatus {
     fn new(raw: Value) -> anyhow::Result<Self> {
         let document: StatusDocument =
             serde_json::from_value(raw.clone()).context("the response is not the status of an agent")?;
         let now = document.time.unwrap_or_else(|| std::time::SystemTime::now().into());
-        let report = judge(&document, now);
+        let report = evaluate(&document, now);
         Ok(Self { raw, document, report, now })
     }
 
@@ -79,7 +79,7 @@ impl JudgedStatus {
         format::format_status(&self.document, &self.report, self.now)
     }
 
-    /// Returns the status with the fields of the judgement.
+    /// Returns the status with the fields of the evaluation.
     fn to_json(&self) -> anyhow::Result<Value> {
         let mut json = self.raw.clone();
         if let (Some(status), Value::Object(report)) = (json.as_object_mut(), serde_json::to_value(&self.report)?) {

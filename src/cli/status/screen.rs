@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use super::format::Line;
-use crate::cli::{note_failure, say};
+use crate::cli::{note_failure, print_line};
 use crate::config::Environment;
 
 /// Properties of standard output.
@@ -29,7 +29,7 @@ impl Screen {
     /// Prints lines below each other.
     pub(super) fn print(self, lines: &[Line]) {
         for line in lines {
-            say(&line.paint(self.in_colour));
+            print_line(&line.paint(self.in_colour));
         }
     }
 

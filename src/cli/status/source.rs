@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cli::Exit;
-use crate::cli::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener, Unanswered};
+use crate::cli::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT, RequiredListener};
 #[cfg(feature = "gateway")]
 use crate::cli::gateway::GatewayTarget;
 
@@ -26,7 +26,7 @@ impl StatusSource {
 
     /// Fetches the status.
     #[cfg_attr(not(feature = "gateway"), allow(clippy::unnecessary_wraps, reason = "the gateway can fail"))]
-    pub(super) fn fetch(&self) -> anyhow::Result<Result<Value, Unanswered>> {
+    pub(super) fn fetch(&self) -> anyhow::Result<Result<Value, AgentError>> {
         match self {
             Self::Agent(agent) => Ok(agent.explain(agent.get("agent/v1/status", &[], REQUEST_TIMEOUT))),
             #[cfg(feature = "gateway")]

@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 use super::format::{Line, format_absence};
 use super::screen::{AlternateScreen, Screen};
 use super::source::StatusSource;
-use super::{JudgedStatus, exit};
-use crate::cli::agent_client::Unanswered;
+use super::{EvaluatedStatus, exit};
+use crate::cli::agent_client::AgentError;
 use crate::cli::run::stop_signals;
-use crate::cli::{Exit, Format, say};
+use crate::cli::{Exit, Format, print_line};
 use crate::status::{ReportItem, StatusState};
 use crate::time_format::{format_rfc3339, format_span};
 
 /// Result of one request for the status.
-type Poll = anyhow::Result<Result<JudgedStatus, Unanswered>>;
+type Poll = anyhow::Result<Result<EvaluatedStatus, AgentError>>;
 
 /// Shows the status until SIGINT or SIGTERM. A process that does not answer is asked again.
 pub(super) fn watch(source: StatusSource, format: Format, exit_status: bool) -> anyhow::Result<Exit> {
@@ -49,7 +49,7 @@ pub(super) fn watch(source: StatusSource, format: Format, exit_status: bool) -> 
 fn poll(source: &StatusSource, polls: &mpsc::Sender<Poll>) {
     loop {
         let poll = source.fetch().and_then(|response| match response {
-            Ok(raw) => JudgedStatus::new(raw).map(Ok),
+            Ok(raw) => EvaluatedStatus::new(raw).map(Ok),
             Err(unanswered) => Ok(Err(unanswered)),
         });
         if polls.blocking_send(poll).is_err() {
@@ -84,17 +84,17 @@ impl View {
         Self { format, screen, alternate, last, last_change, gone_since, exit: Exit::Ok, state }
     }
 
-    fn show(&mut self, response: Result<JudgedStatus, Unanswered>) -> anyhow::Result<()> {
+    fn show(&mut self, response: Result<EvaluatedStatus, AgentError>) -> anyhow::Result<()> {
         let (lines, change, json) = match response {
-            Ok(judged) => {
+            Ok(evaluated) => {
                 let came_back = self.gone_since.take().map(|since| format!("it answers again after {}", span(since)));
-                self.state = Some(judged.report.state);
-                let change = judged.report.items.iter().map(describe_change).collect();
-                let mut lines = judged.lines();
+                self.state = Some(evaluated.report.state);
+                let change = evaluated.report.items.iter().map(describe_change).collect();
+                let mut lines = evaluated.lines();
                 lines.extend(came_back.map(Line::plain));
-                (lines, change, judged.to_json()?)
+                (lines, change, evaluated.to_json()?)
             }
-            Err(Unanswered { exit, line }) => {
+            Err(AgentError { exit, line }) => {
                 let since = *self.gone_since.get_or_insert_with(Instant::now);
                 (self.exit, self.state) = (exit, None);
                 let change = vec![(String::new(), StatusState::Down, Some(line.clone()))];
@@ -103,11 +103,11 @@ impl View {
             }
         };
         if self.format == Format::Json {
-            say(&json.to_string());
+            print_line(&json.to_string());
         } else if self.alternate.is_some() {
             self.screen.redraw(&lines);
         } else if self.last_change.as_ref() != Some(&change) {
-            say(&format!("--- {}", format_rfc3339(std::time::SystemTime::now())));
+            print_line(&format!("--- {}", format_rfc3339(std::time::SystemTime::now())));
             self.screen.print(&lines);
         }
         (self.last, self.last_change) = (lines, Some(change));

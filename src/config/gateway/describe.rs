@@ -8,7 +8,7 @@ use super::Gateway;
 use crate::config::platform_token::TokenSource;
 use crate::count_format::format_count;
 use crate::gateway::actions::DeprecatedCallMode;
-use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, TokenKind};
+use crate::gateway::client_setup::{ClientTokenKind, NO_VARIABLE_REASON, ServiceHost};
 use crate::gateway::proxy::{GatewayOptions, RateLimit};
 use crate::http::client::ProxyMode;
 use crate::time_format::format_duration;
@@ -108,10 +108,10 @@ fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, do
     if let Some(terraform_file) = terraform_config_file {
         let file = tell("terraform_config_file.path", &terraform_file.file.display().to_string());
         does.push(match terraform_file.token_kind {
-            TokenKind::LocalToken => {
+            ClientTokenKind::LocalToken => {
                 format!("points Terraform and OpenTofu at the gateway for host {host}, by the file {file}")
             }
-            TokenKind::PlatformToken => {
+            ClientTokenKind::PlatformToken => {
                 format!("gives the platform token to Terraform and OpenTofu for host {host}, by the file {file}")
             }
         });
@@ -119,15 +119,15 @@ fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, do
     }
     let whom = if process_files.is_some() { "the program of [process]" } else { "programs of keyward exec" };
     does.extend(process_token.map(|token_kind| match token_kind {
-        TokenKind::LocalToken => {
+        ClientTokenKind::LocalToken => {
             format!("gives {whom} variables that point clients at the gateway, with the local token")
         }
-        TokenKind::PlatformToken => format!("gives {whom} variables with the platform's address and token"),
+        ClientTokenKind::PlatformToken => format!("gives {whom} variables with the platform's address and token"),
     }));
     if let Some(token_kind) = process_token.filter(|_| !has_variable) {
         let file = match token_kind {
-            TokenKind::LocalToken => "the file of TF_CLI_CONFIG_FILE",
-            TokenKind::PlatformToken => "[gateway.terraform_config_file]",
+            ClientTokenKind::LocalToken => "the file of TF_CLI_CONFIG_FILE",
+            ClientTokenKind::PlatformToken => "[gateway.terraform_config_file]",
         };
         does.push(format!("leaves the token of Terraform and OpenTofu for {host} to {file}: {NO_VARIABLE_REASON}"));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::input::{Block, InputValue, NO_FLAG, span, written};
+use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
 use crate::hcl::Value;
@@ -72,7 +72,7 @@ pub(super) fn debounce(taken: &InputValue<'_>, least: Option<Duration>) -> Optio
     } else {
         taken.changed("debounce, which is 5m at most");
     }
-    Some(written(ours))
+    Some(format_span(ours))
 }
 
 /// Keys of `vault {}` by which consul-template finds its token.
@@ -194,10 +194,10 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     let needed = sections.iter().any(|section| document.has_below(section));
     if needed && !document.has_below(&session) {
         document.section(&format!("{session}.token_file")).text("file", TOKEN_FILE);
-        let words = format!(
+        let detail = format!(
             "no login method: write the token to {TOKEN_FILE}, mode 0600, or write [session.main.cloud] or \
              another method in place of [session.main.token_file]"
         );
-        top.record_as("auto_auth", Outcome::Action, words);
+        top.record_as("auto_auth", Outcome::Action, detail);
     }
 }

@@ -1,6 +1,6 @@
 //! `exec {}`: signals, times and variables of the program, which consul-template has in addition to the agent's keys.
 
-use super::input::{Block, written};
+use super::input::{Block, format_span};
 use super::output::Section;
 
 /// Reads the keys; returns the variables with a fixed value.
@@ -28,7 +28,7 @@ fn stop(exec: &mut Block<'_>, section: &mut Section) {
     if let Some(timeout) = exec.take("kill_timeout") {
         match timeout.span() {
             Some(span) => {
-                section.text("stop_timeout", &written(span));
+                section.text("stop_timeout", &format_span(span));
                 timeout.record_kept("process.stop_timeout");
             }
             None => timeout.not_supported("not a duration"),

@@ -149,13 +149,13 @@ impl<'a> Block<'a> {
     }
 
     /// Adds a report line about the block itself.
-    pub(super) fn record(&self, outcome: Outcome, words: impl Into<String>) {
-        self.report.record(self.at, &self.path, outcome, words);
+    pub(super) fn record(&self, outcome: Outcome, detail: impl Into<String>) {
+        self.report.record(self.at, &self.path, outcome, detail);
     }
 
     /// Adds a report line about a missing key.
-    pub(super) fn record_as(&self, key: &str, outcome: Outcome, words: impl Into<String>) {
-        self.report.record(self.at, &self.key(key), outcome, words);
+    pub(super) fn record_as(&self, key: &str, outcome: Outcome, detail: impl Into<String>) {
+        self.report.record(self.at, &self.key(key), outcome, detail);
     }
 
     /// Keys that are left out for one reason.
@@ -179,28 +179,28 @@ impl<'a> Block<'a> {
     pub(super) fn finish(self) {
         for (number, item) in self.items.iter().enumerate() {
             if !self.taken.contains(&number) {
-                let words = "unknown key";
-                self.report.record(item.at, &self.key(&item.key), Outcome::NotSupported, words);
+                let detail = "unknown key";
+                self.report.record(item.at, &self.key(&item.key), Outcome::NotSupported, detail);
             }
         }
     }
 }
 
 impl InputValue<'_> {
-    pub(super) fn record_kept(&self, words: impl Into<String>) {
-        self.report.record(self.at, &self.key, Outcome::Kept, words);
+    pub(super) fn record_kept(&self, detail: impl Into<String>) {
+        self.report.record(self.at, &self.key, Outcome::Kept, detail);
     }
 
-    pub(super) fn changed(&self, words: impl Into<String>) {
-        self.report.record(self.at, &self.key, Outcome::Changed, words);
+    pub(super) fn changed(&self, detail: impl Into<String>) {
+        self.report.record(self.at, &self.key, Outcome::Changed, detail);
     }
 
-    pub(super) fn action(&self, words: impl Into<String>) {
-        self.report.record(self.at, &self.key, Outcome::Action, words);
+    pub(super) fn action(&self, detail: impl Into<String>) {
+        self.report.record(self.at, &self.key, Outcome::Action, detail);
     }
 
-    pub(super) fn not_supported(&self, words: impl Into<String>) {
-        self.report.record(self.at, &self.key, Outcome::NotSupported, words);
+    pub(super) fn not_supported(&self, detail: impl Into<String>) {
+        self.report.record(self.at, &self.key, Outcome::NotSupported, detail);
     }
 
     /// Returns a non-empty string.
@@ -285,6 +285,6 @@ pub(super) fn span(text: &str) -> Option<Duration> {
 }
 
 /// Formats a duration as keyward's configuration takes it.
-pub(super) fn written(span: Duration) -> String {
+pub(super) fn format_span(span: Duration) -> String {
     format_duration(span)
 }

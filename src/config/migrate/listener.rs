@@ -39,10 +39,10 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if tcp {
             address(&mut listener, section, metrics);
             if !metrics {
-                let words = "Every user of this machine may call, as before. key_file = \"/PATH\" restricts it to callers with a key.";
-                section.comment(words).flag("any_local_user", true);
-                let words = "any_local_user = true: every user of this machine may call, as before; a unix socket or key_file is safer";
-                listener.record(Outcome::Changed, words);
+                let detail = "Every user of this machine may call, as before. key_file = \"/PATH\" restricts it to callers with a key.";
+                section.comment(detail).flag("any_local_user", true);
+                let detail = "any_local_user = true: every user of this machine may call, as before; a unix socket or key_file is safer";
+                listener.record(Outcome::Changed, detail);
             }
         } else {
             socket(&mut listener, section);
@@ -88,7 +88,7 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
 
 /// Reads `use_auto_auth_token`; `None` for a value that it cannot have.
 fn read_token_use(taken: &InputValue<'_>) -> Option<TokenUse> {
-    let (token_use, words) = match (taken.flag(), taken.text()) {
+    let (token_use, detail) = match (taken.flag(), taken.text()) {
         (_, Some("force")) => (TokenUse::Always, "token = \"always\" on each listener"),
         (Some(true), _) => (TokenUse::WhenMissing, "token = \"when_missing\" on each listener"),
         (Some(false), _) => (TokenUse::Never, "see the listeners"),
@@ -97,7 +97,7 @@ fn read_token_use(taken: &InputValue<'_>) -> Option<TokenUse> {
             return None;
         }
     };
-    taken.record_kept(words);
+    taken.record_kept(detail);
     Some(token_use)
 }
 
@@ -143,12 +143,12 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
         }
     }
     let is_used = has_leases || max_age != "0s";
-    let words = match (has_leases, is_used) {
+    let detail = match (has_leases, is_used) {
         (true, _) => "[listener.NAME.cache] of each listener: leases are shared and renewed",
         (false, true) => "[listener.NAME.cache] of each listener: values alone",
         (false, false) => "no [listener.NAME.cache]: neither leases nor values are cached",
     };
-    block.record(Outcome::Kept, words);
+    block.record(Outcome::Kept, detail);
     if let Some(mut persist) = block.block("persist") {
         if is_used {
             persist
@@ -217,9 +217,9 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
     if all.iter().any(Option::is_none) {
         // Their socket is then 0755 less the umask: only its owner may connect.
         section.text("mode", "0600");
-        let words = "has no effect there unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
+        let detail = "has no effect there unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
         for taken in all.iter_mut().filter_map(Option::take) {
-            taken.changed(words);
+            taken.changed(detail);
         }
         listener.record(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
     }
@@ -245,14 +245,14 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
         TokenUse::Never => {
             section.text("token", "when_missing").disable();
             section.comment("Callers send their own token there. keyward uses the session's token if they send none.");
-            let words = "without use_auto_auth_token callers send their own token there; keyward uses the session's token if they \
+            let detail = "without use_auto_auth_token callers send their own token there; keyward uses the session's token if they \
                          send none, so the listener is written commented out: remove the # if you want that, or the section";
-            listener.record(Outcome::Action, words);
+            listener.record(Outcome::Action, detail);
         }
     }
-    let words = "requests that could reveal, revoke or outlive the session's token are refused unless `exempt` lists them: \
+    let detail = "requests that could reveal, revoke or outlive the session's token are refused unless `exempt` lists them: \
                  auth/token/create, revoke-self, renew-self, sys/seal, sys/raw, sys/rotate, sys/wrapping";
-    listener.record(Outcome::Changed, words);
+    listener.record(Outcome::Changed, detail);
 }
 
 fn header(listener: &mut Block<'_>, section: &mut Section) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::input::{Block, InputValue, NO_FLAG, written};
+use super::input::{Block, InputValue, NO_FLAG, format_span};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
 
@@ -107,11 +107,11 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
         match wrap.span() {
             Some(Duration::ZERO) => wrap.record_kept("zero: not wrapped"),
             Some(span) if !has_login => {
-                section.disabled_text("wrap_ttl", &written(span));
+                section.disabled_text("wrap_ttl", &format_span(span));
                 wrap.action("session.main.wrap_ttl, written commented out: a token file cannot be wrapped");
             }
             Some(span) => {
-                section.text("wrap_ttl", &written(span));
+                section.text("wrap_ttl", &format_span(span));
                 wrap.changed("session.main.wrap_ttl; a new one is made before it expires");
             }
             None => wrap.not_supported("not a duration"),
@@ -123,9 +123,7 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
 fn retries(method: &mut Block<'_>) {
     for key in ["min_backoff", "max_backoff"] {
         if let Some(taken) = method.take(key) {
-            taken.changed(
-                "not configurable: 1 s to 5 min with full jitter, and at most 200 calls in the first hour of an incident",
-            );
+            taken.changed("not configurable: exponential backoff from 1 s to 5 min with full jitter");
         }
     }
     if let Some(exit) = method.take("exit_on_err") {

@@ -29,12 +29,12 @@ pub struct Migrated {
     /// keyward's configuration as TOML.
     pub toml: String,
     /// Outcome of each key, in the order of the text.
-    pub report: Vec<Line>,
+    pub report: Vec<ReportLine>,
 }
 
 /// Outcome of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ReportLine {
     /// The text that it stands in, counted from 0.
     pub file: usize,
     /// Position of the key.
@@ -44,13 +44,13 @@ pub struct Line {
     /// The outcome.
     pub outcome: Outcome,
     /// The new key, or the reason for the outcome; may be empty.
-    pub words: String,
+    pub detail: String,
 }
 
-impl std::fmt::Display for Line {
+impl std::fmt::Display for ReportLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { at, key, outcome, words, .. } = self;
-        write!(f, "{}:{}: {key}: {outcome}{}{words}", at.line, at.column, if words.is_empty() { "" } else { ": " })
+        let Self { at, key, outcome, detail, .. } = self;
+        write!(f, "{}:{}: {key}: {outcome}{}{detail}", at.line, at.column, if detail.is_empty() { "" } else { ": " })
     }
 }
 

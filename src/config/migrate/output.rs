@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
-use super::Line;
+use super::ReportLine;
 use crate::error_chain::escape_controls;
 use crate::hcl::Position;
 
@@ -33,18 +33,18 @@ impl fmt::Display for Outcome {
 
 /// Report lines so far. Blocks and values share it.
 #[derive(Debug, Default)]
-pub(super) struct Report(RefCell<Vec<Line>>);
+pub(super) struct Report(RefCell<Vec<ReportLine>>);
 
 impl Report {
-    pub(super) fn record(&self, at: Position, key: &str, outcome: Outcome, words: impl Into<String>) {
+    pub(super) fn record(&self, at: Position, key: &str, outcome: Outcome, detail: impl Into<String>) {
         // A key may hold any character: in the report it is one line.
-        let (key, words) = (escape_controls(key), escape_controls(&words.into()));
-        self.0.borrow_mut().push(Line { file: 0, at, key, outcome, words });
+        let (key, detail) = (escape_controls(key), escape_controls(&detail.into()));
+        self.0.borrow_mut().push(ReportLine { file: 0, at, key, outcome, detail });
     }
 
     /// All lines in the order of the texts, each with its text and its place there. `starts` has the number of lines before
     /// each text.
-    pub(super) fn lines(self, starts: &[usize]) -> Vec<Line> {
+    pub(super) fn lines(self, starts: &[usize]) -> Vec<ReportLine> {
         let mut lines = self.0.into_inner();
         lines.sort_by_key(|left| left.at);
         for line in &mut lines {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::input::{Block, InputValue, written};
+use super::input::{Block, InputValue, format_span};
 use super::method::{self, Wrapping};
 use super::output::{Document, Outcome, Section};
 use crate::hcl::Value;
@@ -29,7 +29,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
             match wrap.span() {
                 Some(Duration::ZERO) => wrap.record_kept("zero: not wrapped"),
                 Some(span) => {
-                    section.text("wrap_ttl", &written(span)).text("format", "json");
+                    section.text("wrap_ttl", &format_span(span)).text("format", "json");
                     wrap.changed("wrap_ttl; a new one is made after two thirds of it, and with each new token");
                 }
                 None => {

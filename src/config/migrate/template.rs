@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::consul_template::{self, debounce};
 use super::exec;
-use super::input::{Block, InputValue, NO_FLAG, span, written};
+use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
 use super::sink;
 use crate::hcl::Value;
@@ -17,7 +17,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                 Some(span) => {
                     let (least, most) = (Duration::from_secs(10), Duration::from_hours(24));
                     let ours = span.clamp(least, most);
-                    document.section("templates").text("interval", &written(ours));
+                    document.section("templates").text("interval", &format_span(ours));
                     if ours == span {
                         interval.record_kept("templates.interval; secrets with a lease have their own schedule");
                     } else {
@@ -227,7 +227,7 @@ fn command(words: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, sec
     if let Some(timeout) = timeout {
         match timeout.span() {
             Some(span) => {
-                section.text("command_timeout", &written(span));
+                section.text("command_timeout", &format_span(span));
                 timeout.record_kept("command_timeout");
             }
             None => timeout.not_supported("not a duration"),
@@ -291,7 +291,10 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         section.text("stop_signal", text);
         signal.record_kept("process.stop_signal");
     }
-    exec.drop_keys(&["child_process_stdout", "child_process_stderr"], "the program inherits the agent's own");
+    exec.drop_keys(
+        &["child_process_stdout", "child_process_stderr"],
+        "the program inherits the agent's standard output and error",
+    );
     let words = "the program gets few variables of the agent's environment: add others with pass_env = [\"NAME\"]";
     section.comment("Variables of the agent's environment that the program needs: pass_env = [\"NAME\"]");
     exec.record(Outcome::Changed, words);

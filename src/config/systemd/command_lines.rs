@@ -1,6 +1,6 @@
 //! Programs in the command of a template or a child process, also where a shell parses it, and the units that they control.
 
-use super::words::{WordSyntax, split_commands};
+use super::word_split::{WordSyntax, split_commands};
 
 /// An operation on another unit, as systemd asks polkit for it (action `org.freedesktop.systemd1.manage-units`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,7 @@
 //! drop-in, and a polkit rule where it has systemd reload a service. Everything here is pure.
 
 // 0: words, and command lines of them; folders of the system
-mod words;
+mod word_split;
 mod command_lines;
 mod system_folders;
 
@@ -19,4 +19,4 @@ pub(crate) use command_lines::UnitAction;
 pub(crate) use command_lines::{command_lines, raises_rights, unit_actions};
 pub use needs::UnitNeeds;
 pub(crate) use system_folders::is_system_folder;
-pub(crate) use words::split_unit_words;
+pub(crate) use word_split::split_unit_words;

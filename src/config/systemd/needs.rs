@@ -8,7 +8,7 @@ use crate::agent::identity::{IdentityMethod, IdentityOrigin};
 use crate::agent::templates::TemplateFile;
 #[cfg(feature = "gateway")]
 use crate::config::TokenSource;
-use crate::config::{Accounts, Config, Listener, LoadOutcome, Session};
+use crate::config::{Config, FileOwners, Listener, LoadOutcome, Session};
 use crate::http::server::Endpoint;
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
@@ -49,7 +49,7 @@ impl UnitNeeds {
         *self == Self { azure_variables: self.azure_variables, process: self.process, ..Self::default() }
     }
 
-    fn of_config(config: &Config, accounts: &Accounts) -> Self {
+    fn of_config(config: &Config, accounts: &FileOwners) -> Self {
         let mut needs = Self::default();
         for session in &config.sessions {
             needs.add_session(session);

@@ -10,12 +10,12 @@ use super::tokens::{Principal, seconds};
 use super::{CloudIdentities, State};
 
 /// Error of the authority: its number and message.
-pub(super) struct Refusal {
+pub(super) struct AuthorityError {
     pub(super) code: u32,
     pub(super) message: String,
 }
 
-impl Refusal {
+impl AuthorityError {
     pub(super) fn new(code: u32, message: &str) -> Self {
         Self { code, message: message.to_owned() }
     }
@@ -37,8 +37,8 @@ impl State {
         format!("{}cluster/", self.authority)
     }
 
-    pub(super) fn check_assertion(&self, principal: Principal, assertion: &str) -> Result<(), Refusal> {
-        let bad = |what: &str| Refusal::new(50_027, &format!("JWT token is invalid or malformed: {what}"));
+    pub(super) fn check_assertion(&self, principal: Principal, assertion: &str) -> Result<(), AuthorityError> {
+        let bad = |what: &str| AuthorityError::new(50_027, &format!("JWT token is invalid or malformed: {what}"));
         let assertion = Assertion::parse(assertion).ok_or_else(|| bad("it cannot be read"))?;
         let claim = |name: &str| assertion.claims.get(name);
         let text = |name: &str| claim(name).and_then(Value::as_str).unwrap_or_default();
@@ -52,7 +52,7 @@ impl State {
         let now = seconds(self.clock.now().wall);
         if time("exp").is_none_or(|end| end <= now) || time("nbf").is_some_and(|start| start > now + LEEWAY) {
             let problem = format!("Client assertion is not within its valid time range. Current time: {now}");
-            return Err(Refusal::new(700_024, &problem));
+            return Err(AuthorityError::new(700_024, &problem));
         }
         if matches!(principal, Principal::Workload) {
             if !self.cluster_key.signed(how, assertion.signed, &assertion.signature) {
@@ -69,13 +69,13 @@ impl State {
                 "No matching federated identity record found for presented assertion. Issuer: '{issuer}'. \
                  Subject: '{subject}'"
             );
-            return Err(Refusal::new(70_021, &problem));
+            return Err(AuthorityError::new(70_021, &problem));
         }
         let thumbprint = assertion.header.get("x5t#S256").and_then(Value::as_str);
         let ours = thumbprint == Some(self.certificate.thumbprint.as_str())
             && self.certificate.key.signed(how, assertion.signed, &assertion.signature);
         if !ours {
-            return Err(Refusal::new(700_027, "The certificate with this identifier is not registered"));
+            return Err(AuthorityError::new(700_027, "The certificate with this identifier is not registered"));
         }
         let client = &self.identities.application.client_id;
         let endpoint = format!("{}oauth2/v2.0/token", self.issuer());
@@ -83,7 +83,7 @@ impl State {
         if made_out && claim("aud").is_some_and(|aud| contains_audience(aud, &endpoint)) && claim("jti").is_some() {
             Ok(())
         } else {
-            Err(Refusal::new(700_023, "Client assertion audience, issuer or subject does not match"))
+            Err(AuthorityError::new(700_023, "Client assertion audience, issuer or subject does not match"))
         }
     }
 }

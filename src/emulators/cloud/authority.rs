@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::State;
-use super::assertion::Refusal;
+use super::assertion::AuthorityError;
 use super::faults::FaultTarget;
 use super::serve::json_response;
 use super::tokens::{Principal, seconds};
@@ -35,7 +35,9 @@ async fn token(
         return *failure;
     }
     let granted = grant(&state, &tenant, &form).and_then(|(principal, audience)| {
-        state.issue(principal, &audience).ok_or_else(|| Refusal::new(50_000, "There was an error issuing a token"))
+        state
+            .issue(principal, &audience)
+            .ok_or_else(|| AuthorityError::new(50_000, "There was an error issuing a token"))
     });
     match granted {
         Ok(issued) => {
@@ -50,13 +52,13 @@ async fn token(
 }
 
 /// Authenticates a token request. Returns the principal and the audience.
-fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, String), Refusal> {
+fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, String), AuthorityError> {
     let field = |name: &str| form.get(name).map(String::as_str);
     if !tenant.eq_ignore_ascii_case(&state.identities.tenant) {
-        return Err(Refusal::new(90_002, &format!("Tenant '{tenant}' not found")));
+        return Err(AuthorityError::new(90_002, &format!("Tenant '{tenant}' not found")));
     }
     if field("grant_type") != Some("client_credentials") {
-        return Err(Refusal::new(70_003, "The app requested an unsupported grant type"));
+        return Err(AuthorityError::new(70_003, "The app requested an unsupported grant type"));
     }
     let client = field("client_id").unwrap_or_default();
     let known = [Principal::Workload, Principal::Application]
@@ -64,17 +66,17 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
         .find(|principal| state.identity(*principal).client_id.eq_ignore_ascii_case(client));
     let Some(principal) = known else {
         let problem = format!("Application with identifier '{client}' was not found in the directory");
-        return Err(Refusal::new(700_016, &problem));
+        return Err(AuthorityError::new(700_016, &problem));
     };
     match (principal, field("client_secret"), field("client_assertion")) {
         (Principal::Application, Some(secret), None) => {
             if !crate::secret::ct_eq(&state.identities.client_secret, secret.as_bytes()) {
-                return Err(Refusal::new(7_000_215, "Invalid client secret provided"));
+                return Err(AuthorityError::new(7_000_215, "Invalid client secret provided"));
             }
         }
         (_, None, Some(assertion)) => {
             if field("client_assertion_type") != Some("urn:ietf:params:oauth:client-assertion-type:jwt-bearer") {
-                return Err(Refusal::new(
+                return Err(AuthorityError::new(
                     900_144,
                     "The request body must contain the parameter 'client_assertion_type'",
                 ));
@@ -83,20 +85,20 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
         }
         _ => {
             let needed = "The request body must contain the parameter: 'client_assertion' or 'client_secret'";
-            return Err(Refusal::new(7_000_218, needed));
+            return Err(AuthorityError::new(7_000_218, needed));
         }
     }
     let scope = field("scope").unwrap_or_default();
     match scope.strip_suffix("/.default") {
         Some(audience) if !audience.is_empty() => Ok((principal, audience.to_owned())),
-        _ => Err(Refusal::new(
+        _ => Err(AuthorityError::new(
             70_011,
             &format!("The provided value for the input parameter 'scope' is not valid: {scope}"),
         )),
     }
 }
 
-fn refused(state: &State, refusal: &Refusal) -> Response {
+fn refused(state: &State, refusal: &AuthorityError) -> Response {
     let (status, error) = match refusal.code {
         700_024 | 70_021 | 700_027 | 7_000_215 | 7_000_218 => (StatusCode::UNAUTHORIZED, "invalid_client"),
         50_000 => (StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
@@ -122,7 +124,7 @@ async fn discovery(AxumState(state): AxumState<Arc<State>>, Path(tenant): Path<S
         return *failure;
     }
     if !tenant.eq_ignore_ascii_case(&state.identities.tenant) {
-        return refused(&state, &Refusal::new(90_002, &format!("Tenant '{tenant}' not found")));
+        return refused(&state, &AuthorityError::new(90_002, &format!("Tenant '{tenant}' not found")));
     }
     let base = state.issuer();
     let body = json!({

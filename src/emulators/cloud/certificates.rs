@@ -10,14 +10,14 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, pem::PemObject as _};
 
 use super::CloudStartError;
-use super::folder::Folder;
+use super::folder::PrivateDir;
 use super::keys::{SigningKey, new_key};
 
 pub(super) const CA_FILE: &str = "ca.pem";
 pub(super) const APP_FILE: &str = "application.pem";
 
 /// Builds the TLS configuration of the token endpoint: a new certificate for `address`, signed by the CA in the folder.
-pub(super) fn server(folder: &Folder, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, CloudStartError> {
+pub(super) fn server(folder: &PrivateDir, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, CloudStartError> {
     let failed = || CloudStartError::Key { what: "the emulated authority's certificate" };
     let key = folder
         .read_or_make("ca-key.der", || Ok(KeyPair::generate().map_err(|_| failed())?.serialized_der().to_vec()))?;
@@ -54,7 +54,7 @@ pub(super) struct AppCertificate {
 
 impl AppCertificate {
     /// Reads the PEM file with certificate and key, or creates it.
-    pub(super) fn load_or_make(folder: &Folder) -> Result<Self, CloudStartError> {
+    pub(super) fn load_or_make(folder: &PrivateDir) -> Result<Self, CloudStartError> {
         let failed = || CloudStartError::Key { what: APP_FILE };
         let pem = folder.read_or_make(APP_FILE, || {
             let key = new_key().ok_or_else(failed)?;

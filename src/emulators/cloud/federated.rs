@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::assertion::EXCHANGE_AUDIENCE;
-use super::folder::{Folder, write_private};
+use super::folder::{PrivateDir, write_private};
 use super::tokens::seconds;
 use super::{CloudIdentities, CloudStartError, State};
 
@@ -24,7 +24,7 @@ pub(super) struct Projection {
 
 impl Projection {
     /// Writes the first token.
-    pub(super) fn start(folder: &Folder, state: Arc<State>, life: Duration) -> Result<Self, CloudStartError> {
+    pub(super) fn start(folder: &PrivateDir, state: Arc<State>, life: Duration) -> Result<Self, CloudStartError> {
         let path = folder.create_subfolder("projected")?;
         let mut projection = Self { folder: path, state, life, round: 0 };
         projection.replace().map_err(|cause| CloudStartError::File { path: projection.folder.clone(), cause })?;

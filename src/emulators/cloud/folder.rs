@@ -8,9 +8,9 @@ use crate::secure_dir;
 
 /// A folder that only this user can access.
 #[derive(Debug, Clone)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct PrivateDir(PathBuf);
 
-impl Folder {
+impl PrivateDir {
     /// Opens or creates a folder; one with wider access is refused.
     pub(super) fn open(path: &Path) -> Result<Self, CloudStartError> {
         Ok(Self(secure_dir::create_private(path, 0o077)?))

@@ -5,8 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use super::folder::Folder;
-use super::{CloudStartError, Machine};
+use super::folder::PrivateDir;
+use super::{CloudStartError, MachineKind};
 use crate::secret_string::SecretString;
 
 /// Tenant, subscription and identities of the emulated cloud.
@@ -53,7 +53,7 @@ impl CloudIdentities {
     /// Subject of the projected token.
     pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:default:keyward";
 
-    pub(super) fn load_or_make(folder: &Folder) -> Result<Self, CloudStartError> {
+    pub(super) fn load_or_make(folder: &PrivateDir) -> Result<Self, CloudStartError> {
         let broken = || CloudStartError::Key { what: "ids.json" };
         let content = folder.read_or_make("ids.json", || {
             let made = Stored::make().ok_or(CloudStartError::Key { what: "random secrets" })?;
@@ -64,13 +64,15 @@ impl CloudIdentities {
     }
 
     /// Returns the resource id of the machine.
-    pub(super) fn machine_id(&self, machine: Machine) -> String {
+    pub(super) fn machine_id(&self, machine: MachineKind) -> String {
         let (subscription, group) = (&self.subscription, Self::RESOURCE_GROUP);
         let providers = format!("/subscriptions/{subscription}/resourcegroups/{group}/providers");
         match machine {
-            Machine::VirtualMachine => format!("{providers}/Microsoft.Compute/virtualMachines/{}", Self::VM),
-            Machine::ScaleSet => format!("{providers}/Microsoft.Compute/virtualMachineScaleSets/{}", Self::SCALE_SET),
-            Machine::App => format!("{providers}/Microsoft.Web/sites/{}", Self::APP),
+            MachineKind::VirtualMachine => format!("{providers}/Microsoft.Compute/virtualMachines/{}", Self::VM),
+            MachineKind::ScaleSet => {
+                format!("{providers}/Microsoft.Compute/virtualMachineScaleSets/{}", Self::SCALE_SET)
+            }
+            MachineKind::App => format!("{providers}/Microsoft.Web/sites/{}", Self::APP),
         }
     }
 

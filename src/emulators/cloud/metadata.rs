@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::faults::FaultTarget;
 use super::serve::json_response;
 use super::tokens::{IssuedToken, Principal};
-use super::{CloudIdentities, Machine, State};
+use super::{CloudIdentities, MachineKind, State};
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
@@ -99,7 +99,7 @@ async fn document(
     if let Err(failure) = state.apply_faults(FaultTarget::Instance).await {
         return *failure;
     }
-    if state.faults.settings().block_instance || state.machine == Machine::App {
+    if state.faults.settings().block_instance || state.machine == MachineKind::App {
         return error_response(StatusCode::NOT_FOUND, "not_found", "No instance document on this host");
     }
     match check_request(headers, query) {
@@ -110,9 +110,9 @@ async fn document(
 
 fn compute_document(state: &State) -> Value {
     let (name, set) = match state.machine {
-        Machine::VirtualMachine => (CloudIdentities::VM.to_owned(), ""),
-        Machine::ScaleSet => (format!("{}_0", CloudIdentities::SCALE_SET), CloudIdentities::SCALE_SET),
-        Machine::App => (CloudIdentities::APP.to_owned(), ""),
+        MachineKind::VirtualMachine => (CloudIdentities::VM.to_owned(), ""),
+        MachineKind::ScaleSet => (format!("{}_0", CloudIdentities::SCALE_SET), CloudIdentities::SCALE_SET),
+        MachineKind::App => (CloudIdentities::APP.to_owned(), ""),
     };
     let set_id = if set.is_empty() { String::new() } else { state.identities.machine_id(state.machine) };
     json!({

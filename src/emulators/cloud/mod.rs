@@ -34,7 +34,7 @@ use crate::secret_string::SecretString;
 use crate::secure_dir::DirError;
 use crate::tasks::TaskGroup;
 
-use folder::Folder;
+use folder::PrivateDir;
 use keys::SigningKey;
 use serve::{EmulatedListener, bind, url, with_server_header};
 
@@ -55,7 +55,7 @@ pub struct CloudOptions {
     /// one.
     pub faults: Option<SocketAddr>,
     /// Kind of machine that the metadata service reports.
-    pub machine: Machine,
+    pub machine: MachineKind,
     /// Lifetime of issued tokens.
     pub token_life: Duration,
     /// Lifetime of a projected federated token; it is replaced after four fifths of that.
@@ -73,7 +73,7 @@ impl CloudOptions {
             metadata: free,
             authority: free,
             faults: None,
-            machine: Machine::VirtualMachine,
+            machine: MachineKind::VirtualMachine,
             token_life: Duration::from_hours(24),
             federated_life: Duration::from_hours(1),
             clock: Clock::System,
@@ -83,7 +83,7 @@ impl CloudOptions {
 
 /// Kind of the emulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
+pub enum MachineKind {
     /// A standalone virtual machine.
     VirtualMachine,
     /// A member of a scale set with uniform orchestration.
@@ -98,14 +98,14 @@ pub struct Cloud {
     state: Arc<State>,
     metadata_url: Url,
     faults_url: Option<Url>,
-    folder: Folder,
+    folder: PrivateDir,
 }
 
 /// State shared by all endpoints.
 #[derive(Debug)]
 struct State {
     identities: CloudIdentities,
-    machine: Machine,
+    machine: MachineKind,
     authority: Url,
     token_life: Duration,
     clock: Clock,
@@ -127,7 +127,7 @@ impl Cloud {
                 return Err(CloudStartError::NotLoopback(address));
             }
         }
-        let folder = Folder::open(&options.dir)?;
+        let folder = PrivateDir::open(&options.dir)?;
         let identities = CloudIdentities::load_or_make(&folder)?;
         let certificate = certificates::AppCertificate::load_or_make(&folder)?;
         let (metadata, metadata_address) = bind(options.metadata)?;
@@ -273,7 +273,7 @@ const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 pub enum CloudStartError {
     /// The folder cannot be used.
     #[error(transparent)]
-    Folder(#[from] DirError),
+    PrivateDir(#[from] DirError),
     /// A file in the folder cannot be used.
     #[error("cannot use {}", path.display())]
     File {

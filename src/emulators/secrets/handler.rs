@@ -66,7 +66,7 @@ impl RequestHandler {
 
     async fn dispatch(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
-        let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
+        let Ok(body) = Limited::new(body, MAX_BODY_SIZE).collect().await else {
             return refusal(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large").reply();
         };
         let route = Route::parse(&head);
@@ -179,7 +179,7 @@ impl RequestHandler {
     }
 }
 
-const MOST_BODY: usize = 1024 * 1024;
+const MAX_BODY_SIZE: usize = 1024 * 1024;
 
 const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
 

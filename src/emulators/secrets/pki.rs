@@ -56,7 +56,7 @@ impl Authority {
         if addresses.iter().any(|address| address.parse::<IpAddr>().is_err()) {
             return refusal(StatusCode::BAD_REQUEST, "the value of ip_sans is not a valid IP address");
         }
-        let ttl = body.get("ttl").and_then(seconds).unwrap_or(DEFAULT_TTL).min(MOST_TTL);
+        let ttl = body.get("ttl").and_then(seconds).unwrap_or(DEFAULT_TTL).min(MAX_TTL);
         let names = [vec![name.to_owned()], list("alt_names"), addresses].concat();
         let made = KeyPair::generate().and_then(|key| {
             let mut params = CertificateParams::new(names)?;
@@ -94,4 +94,4 @@ fn serial() -> [u8; 16] {
 }
 
 const DEFAULT_TTL: Duration = Duration::from_hours(24);
-const MOST_TTL: Duration = Duration::from_hours(24 * 365);
+const MAX_TTL: Duration = Duration::from_hours(24 * 365);

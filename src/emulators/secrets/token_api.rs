@@ -10,7 +10,7 @@ use super::Role;
 use super::TokenRole;
 use super::reply::{WrappableResponse, refusal, success};
 use super::route::{TokenCall, seconds};
-use super::tokens::{Origin, Refusal, Token, TokenType, Tokens};
+use super::tokens::{Origin, Token, TokenError, TokenType, Tokens};
 use crate::clock::ClockReading;
 
 /// Token and namespace of a request.
@@ -74,15 +74,15 @@ fn unknown(call: TokenCall, by_accessor: bool) -> WrappableResponse {
     }
 }
 
-fn renewed(renewed: Result<Value, Refusal>) -> WrappableResponse {
+fn renewed(renewed: Result<Value, TokenError>) -> WrappableResponse {
     match renewed {
         Ok(auth) => success("auth", auth),
-        Err(Refusal::Batch) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be renewed"),
-        Err(Refusal::NotRenewable) => refusal(StatusCode::BAD_REQUEST, "lease is not renewable"),
+        Err(TokenError::Batch) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be renewed"),
+        Err(TokenError::NotRenewable) => refusal(StatusCode::BAD_REQUEST, "lease is not renewable"),
     }
 }
 
-fn revoked(revoked: Result<(), Refusal>) -> WrappableResponse {
+fn revoked(revoked: Result<(), TokenError>) -> WrappableResponse {
     match revoked {
         Ok(()) => WrappableResponse::Nothing,
         Err(_) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be revoked"),
@@ -109,7 +109,7 @@ fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, n
     let role = Role {
         policies,
         ttl: span("ttl").or_else(|| span("period")).unwrap_or(DEFAULT_TTL),
-        max_ttl: span("explicit_max_ttl").or(if span("period").is_some() { None } else { Some(MOST_TTL) }),
+        max_ttl: span("explicit_max_ttl").or(if span("period").is_some() { None } else { Some(MAX_TTL) }),
         token_type: token_role.map_or(if batch { TokenType::Batch } else { TokenType::Service }, TokenRole::token_type),
         renewable: flag("renewable", true),
         num_uses: body.get("num_uses").and_then(Value::as_u64).unwrap_or(0),
@@ -158,4 +158,4 @@ fn child_policies(caller: &Caller<'_>, token_role: Option<&TokenRole>, body: &Va
 
 /// Default of the real server.
 const DEFAULT_TTL: Duration = Duration::from_hours(768);
-const MOST_TTL: Duration = DEFAULT_TTL;
+const MAX_TTL: Duration = DEFAULT_TTL;

@@ -137,11 +137,11 @@ impl Tokens {
         secret: &str,
         increment: Option<Duration>,
         now: ClockReading,
-    ) -> Result<Value, Refusal> {
-        let token = self.tokens.get_mut(secret).ok_or(Refusal::NotRenewable)?;
+    ) -> Result<Value, TokenError> {
+        let token = self.tokens.get_mut(secret).ok_or(TokenError::NotRenewable)?;
         match (token.role.token_type, token.role.renewable) {
-            (TokenType::Batch, _) => return Err(Refusal::Batch),
-            (TokenType::Service, false) => return Err(Refusal::NotRenewable),
+            (TokenType::Batch, _) => return Err(TokenError::Batch),
+            (TokenType::Service, false) => return Err(TokenError::NotRenewable),
             (TokenType::Service, true) => {}
         }
         let wanted = increment.filter(|increment| !increment.is_zero()).unwrap_or(token.role.ttl);
@@ -153,9 +153,9 @@ impl Tokens {
     }
 
     /// Revokes a token and all its descendants.
-    pub(super) fn revoke(&mut self, secret: &str) -> Result<(), Refusal> {
+    pub(super) fn revoke(&mut self, secret: &str) -> Result<(), TokenError> {
         if self.tokens.get(secret).is_some_and(|token| token.role.token_type == TokenType::Batch) {
-            return Err(Refusal::Batch);
+            return Err(TokenError::Batch);
         }
         self.remove(secret);
         Ok(())
@@ -270,7 +270,7 @@ impl Token {
 
 /// Reason why a token is not renewed or revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum TokenError {
     Batch,
     NotRenewable,
 }
@@ -280,7 +280,8 @@ pub(super) enum Refusal {
 pub(super) fn random_text() -> String {
     let mut bytes = [0_u8; 18];
     rand::fill(&mut bytes).expect("the system's random generator works");
-    URL_SAFE_NO_PAD.encode(bytes)
+    // Letters and digits alone, as Vault's: no accessor begins with a hyphen.
+    URL_SAFE_NO_PAD.encode(bytes).replace(['-', '_'], "x")
 }
 
 fn whole_seconds(span: Duration) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{CliConfig, ServiceHost, TokenSource, client_env};
+use super::{CliConfig, ClientTokenSource, ServiceHost, client_env};
 use crate::clock::Clock;
 use crate::command::ProvidedEnv;
 use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
@@ -14,7 +14,7 @@ use crate::error_chain::format_chain;
 /// Publishes the variables anew with each token.
 #[derive(Debug)]
 pub(crate) struct ChildEnv {
-    content: TokenSource,
+    content: ClientTokenSource,
     host: ServiceHost,
     /// The platform's own address.
     platform: String,
@@ -30,7 +30,7 @@ impl ChildEnv {
     /// Creates the publisher for `host` and a watch of its variables. Publishes an existing token at once; blocks if a
     /// file for Terraform is written.
     pub(crate) fn new(
-        content: TokenSource,
+        content: ClientTokenSource,
         host: ServiceHost,
         platform: String,
         terraform: Option<CliConfig>,

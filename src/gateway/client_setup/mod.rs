@@ -12,6 +12,6 @@ mod child_env;
 pub(crate) use child_env::ChildEnv;
 pub(crate) use cli_config::{CliConfig, CliConfigError};
 pub(crate) use service_host::{NO_VARIABLE_REASON, ServiceHost};
-pub(crate) use tfrc_file::{TfrcFile, TfrcFileOptions, TokenKind, TokenSource};
+pub(crate) use tfrc_file::{ClientTokenKind, ClientTokenSource, TfrcFile, TfrcFileOptions};
 pub(crate) use user_files::UserConfigFiles;
 pub(crate) use variables::{client_env, client_variables};

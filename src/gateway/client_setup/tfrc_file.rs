@@ -31,12 +31,12 @@ pub struct TfrcFileOptions {
     /// Host that the file configures.
     pub host: ServiceHost,
     /// Token that the file contains.
-    pub token_kind: TokenKind,
+    pub token_kind: ClientTokenKind,
 }
 
 /// Kind of token that clients get.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TokenKind {
+pub enum ClientTokenKind {
     /// The local token, with the address of the gateway.
     #[default]
     LocalToken,
@@ -46,14 +46,14 @@ pub enum TokenKind {
 
 /// Source of the token that clients get.
 #[derive(Debug)]
-pub(crate) enum TokenSource {
+pub(crate) enum ClientTokenSource {
     /// Local token, and the gateway's address `http://HOST:PORT`.
     Local(CredentialWatch<AcceptedTokens>, String),
     /// Platform token.
     Platform(CredentialWatch<PlatformToken>),
 }
 
-impl TokenSource {
+impl ClientTokenSource {
     /// Renders the file; `None` while there is no token.
     fn render(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
         let host = host.to_string();
@@ -105,7 +105,7 @@ const MARKER_TEXT: &str = "written by keyward, which replaces and removes this f
 #[derive(Debug)]
 pub(crate) struct TfrcFile {
     options: TfrcFileOptions,
-    content: TokenSource,
+    content: ClientTokenSource,
     clock: Clock,
     health: HealthHandle,
 }
@@ -115,7 +115,12 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 
 impl TfrcFile {
     /// Writes nothing yet.
-    pub(crate) fn new(options: TfrcFileOptions, content: TokenSource, clock: Clock, health: HealthHandle) -> Self {
+    pub(crate) fn new(
+        options: TfrcFileOptions,
+        content: ClientTokenSource,
+        clock: Clock,
+        health: HealthHandle,
+    ) -> Self {
         health.describe(options.file.display().to_string());
         Self { options, content, clock, health }
     }
@@ -161,7 +166,7 @@ impl TfrcFile {
 
     /// Removes a file with the platform token. Returns true if none is left.
     async fn remove(&self, why: &str) -> bool {
-        if self.options.token_kind == TokenKind::LocalToken {
+        if self.options.token_kind == ClientTokenKind::LocalToken {
             return true;
         }
         let removed = self.run_blocking("remove", remove).await;
@@ -303,7 +308,7 @@ mod tests {
     use crate::clock::TestClock;
     use crate::credential_watch::credential_channel;
 
-    fn options(folder: &Path, token_kind: TokenKind) -> TfrcFileOptions {
+    fn options(folder: &Path, token_kind: ClientTokenKind) -> TfrcFileOptions {
         TfrcFileOptions {
             file: folder.join("zz-keyward.tfrc.json"),
             attributes: Attributes { mode: 0o600, owner: None, group: None },
@@ -316,7 +321,7 @@ mod tests {
         let (publisher, watch) = credential_channel("none");
         let accepted = AcceptedTokens { current: SecretString::from(token), made: SystemTime::now(), previous: None };
         publisher.publish(Availability::Available(accepted.into()), None);
-        TokenSource::Local(watch, "http://127.0.0.1:8800".to_owned()).render(host).unwrap()
+        ClientTokenSource::Local(watch, "http://127.0.0.1:8800".to_owned()).render(host).unwrap()
     }
 
     fn platform(token: &str, host: &ServiceHost) -> Zeroizing<String> {
@@ -324,13 +329,13 @@ mod tests {
         let taken = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let token = PlatformToken::parse(SecretString::from(token), taken).unwrap();
         publisher.publish(Availability::Available(token.into()), None);
-        TokenSource::Platform(watch).render(host).unwrap()
+        ClientTokenSource::Platform(watch).render(host).unwrap()
     }
 
     #[test]
     fn only_files_of_keyward_are_overwritten() {
         let folder = tempfile::tempdir().unwrap();
-        let options = options(folder.path(), TokenKind::LocalToken);
+        let options = options(folder.path(), ClientTokenKind::LocalToken);
         let read = || -> Value { serde_json::from_str(&std::fs::read_to_string(&options.file).unwrap()).unwrap() };
         for token in ["one", "two"] {
             write(&options, &local(token, &options.host)).unwrap();
@@ -363,7 +368,7 @@ mod tests {
     #[test]
     fn a_file_with_the_platform_token_has_no_services_and_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let options = options(folder.path(), TokenKind::PlatformToken);
+        let options = options(folder.path(), ClientTokenKind::PlatformToken);
         write(&options, &platform("a-token", &options.host)).unwrap();
         let text = std::fs::read_to_string(&options.file).unwrap();
         assert!(text.contains("a-token") && !text.contains("services"), "{text}");

@@ -70,7 +70,7 @@ const DOWNLOADS: [&[u8]; 4] = [
 ];
 
 /// Length of the longest key that matters, in bytes.
-const LONGEST_NAME: usize = 30;
+const MAX_NAME_LENGTH: usize = 30;
 
 /// Spare capacity for links that get longer, in bytes; most documents have few.
 const SPARE: usize = 256;
@@ -85,7 +85,7 @@ impl Name {
         match text {
             b"links" => Some(Self::Object(Object::Links)),
             b"attributes" => Some(Self::Object(Object::Attributes)),
-            text if text.len() <= LONGEST_NAME && DOWNLOADS.contains(&text) => Some(Self::Download),
+            text if text.len() <= MAX_NAME_LENGTH && DOWNLOADS.contains(&text) => Some(Self::Download),
             _ => None,
         }
     }
@@ -188,7 +188,7 @@ impl LinkRewriter {
                 self.previous = b'"';
             }
             _ => {
-                let collecting = collecting && self.collecting.len() < LONGEST_NAME;
+                let collecting = collecting && self.collecting.len() < MAX_NAME_LENGTH;
                 if collecting {
                     self.collecting.push(byte);
                 }

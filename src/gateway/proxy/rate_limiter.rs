@@ -140,16 +140,16 @@ impl RateLimiter {
     pub(super) async fn acquire(&self, class: RequestClass) -> Result<Duration, Duration> {
         let mut waited = Duration::ZERO;
         if class == RequestClass::RunList {
-            waited += self.pass(Limit::RunLists).await?;
+            waited += self.wait_for_slot(Limit::RunLists).await?;
         }
-        Ok(waited + self.pass(Limit::Requests).await?)
+        Ok(waited + self.wait_for_slot(Limit::Requests).await?)
     }
 
     /// Waits for a slot of one limit. Returns the length of the wait.
     ///
     /// # Errors
     /// The rest of the wait, if all of it is over the maximum.
-    async fn pass(&self, limit: Limit) -> Result<Duration, Duration> {
+    async fn wait_for_slot(&self, limit: Limit) -> Result<Duration, Duration> {
         let start = Instant::now();
         let Some(_place) = self.enter(limit, start)? else { return Ok(Duration::ZERO) };
         let turn = match limit {

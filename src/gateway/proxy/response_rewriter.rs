@@ -124,10 +124,9 @@ impl ResponseRewriter {
             );
         }
         let detail = format!(
-            "the platform at {} answers {} with Content-Encoding {encoding}, though identity was asked for: its links cannot be \
-             moved to the gateway. Switch the encoding off on the way to the platform",
+            "the platform at {} sent Content-Encoding {encoding} although identity was requested, so links cannot be rewritten; \
+             disable compression in the proxy in front of it",
             self.origin,
-            response.status().as_u16(),
         );
         Some(Box::new(error_response(StatusCode::BAD_GATEWAY, detail)))
     }

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::gateway::local_token::{AcceptedTokens, MatchedToken};
 use crate::http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
-use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
+use crate::http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
 
 /// Handling of an admitted request.
 enum GatewayRoute<'a> {
@@ -95,7 +95,7 @@ impl GatewayRouter {
         let (parts, body) = request.into_parts();
         let (origin, merge_pages) =
             (gateway_origin(&parts.headers), self.forwarder.merges_pages(&parts.method, &target, &parts.headers));
-        let mut call = UpstreamCall::new(Caller::new(*peer), parts.method, target, parts.headers);
+        let mut call = UpstreamCall::new(ConnectionCaller::new(*peer), parts.method, target, parts.headers);
         call.audited = AuditedRequest::from_extensions(&parts.extensions).cloned();
         let (forwarder, listener) = (Arc::clone(&self.forwarder), Arc::clone(listener));
         ResponseFuture::waiting(async move {

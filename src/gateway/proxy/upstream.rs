@@ -26,7 +26,7 @@ use crate::http::body_buffer::{BodyBuffer, collect};
 use crate::http::reverse_proxy::{
     ForwardError, Forwarder, RequestBody, ResponseBody, UpstreamOutcome, UpstreamRecorder,
 };
-use crate::http::server::Caller;
+use crate::http::server::ConnectionCaller;
 use crate::metrics::LatencyHistogram;
 
 /// The platform as a server that is called.
@@ -155,7 +155,8 @@ impl Upstream {
 
     /// Fetches a document of a bounded size; `None` if there is none.
     pub(super) async fn fetch_document(&self, target: &str, headers: &HeaderMap, limit: usize) -> Option<Bytes> {
-        let call = UpstreamCall::new(Caller::own_process(), Method::GET, target.parse().ok()?, headers.clone());
+        let call =
+            UpstreamCall::new(ConnectionCaller::own_process(), Method::GET, target.parse().ok()?, headers.clone());
         let response = self.call(&call, CallerBody::empty()).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;

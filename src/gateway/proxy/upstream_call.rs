@@ -12,13 +12,13 @@ use crate::gateway::actions::{ApiCall, DeprecatedCall, Replacement};
 use crate::gateway::jsonapi_error::MEDIA_TYPE;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine, remove_all};
-use crate::http::server::Caller;
+use crate::http::server::ConnectionCaller;
 
 /// A request to the platform, without body and token.
 #[derive(Debug, Clone)]
 pub(super) struct UpstreamCall {
     /// Caller that the upstream connection is used for.
-    pub(super) caller: Caller,
+    pub(super) caller: ConnectionCaller,
     pub(super) method: Method,
     pub(super) target: PathAndQuery,
     pub(super) headers: HeaderMap,
@@ -41,7 +41,7 @@ impl UpstreamCall {
     /// Removes headers meant for the gateway. Requests identity, as links in an encoded response could not be
     /// rewritten; a missing `Accept-Encoding` would allow any encoding (RFC 9110, 12.5.3). `Expect` is met by the
     /// gateway, which reads the body when it forwards it.
-    pub(super) fn new(caller: Caller, method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
+    pub(super) fn new(caller: ConnectionCaller, method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
         remove_all(&mut headers, is_gateway_header);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         Self { caller, method, target, headers, audited: None }
@@ -53,7 +53,7 @@ impl UpstreamCall {
             (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),
             (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
         ]);
-        Self::new(Caller::own_process(), Method::GET, PathAndQuery::from_static(path), headers)
+        Self::new(ConnectionCaller::own_process(), Method::GET, PathAndQuery::from_static(path), headers)
     }
 
     /// Returns the limits that the call counts toward.

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::description::DescriptionPrefix;
 use super::lock::MintLock;
-use super::plan::{MintFailure, RetryPolicy, TokenLifetime, renewal_time, token_lifetime};
+use super::plan::{MintFailure, MintRetryPolicy, MintedLifetime, renewal_time, token_lifetime};
 use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
 use super::token_cleanup::{CleanupOutcome, TokenCleanup};
 use super::{MintOptions, MinterDependencies, MinterError};
@@ -35,9 +35,9 @@ pub struct Minter {
     refresh_signal: RefreshSignal,
     prefix: DescriptionPrefix,
     lock: MintLock,
-    retry_policy: RetryPolicy,
+    retry_policy: MintRetryPolicy,
     /// The published token.
-    current: Option<CurrentToken>,
+    current: Option<PublishedToken>,
     /// Time of the next mint or retry.
     next: ClockReading,
     /// Error of the last attempt, if it failed.
@@ -47,7 +47,7 @@ pub struct Minter {
 }
 
 #[derive(Debug)]
-struct CurrentToken {
+struct PublishedToken {
     id: String,
     expires_at: Option<ClockReading>,
 }
@@ -102,7 +102,7 @@ impl Minter {
         let prefix = DescriptionPrefix::for_gateway(&local_token_file);
         let cleanup =
             TokenCleanup::new(Arc::clone(&calls), options.parent_token_file.clone(), prefix.clone(), clock.clone());
-        let (next, retry_policy) = (clock.now(), RetryPolicy::new());
+        let (next, retry_policy) = (clock.now(), MintRetryPolicy::new());
         let (current, last_error) = (None, None);
         let parent = ParentState::Ok;
         #[rustfmt::skip]
@@ -176,7 +176,7 @@ impl Minter {
     async fn mint(&mut self) {
         if self.options.owner.is_single() && !self.lock.try_acquire() {
             let (owner, lock) = (&self.options.owner, self.lock.path.display());
-            let why = format!("another gateway of this machine keeps the token of {owner} and has locked {lock}");
+            let why = format!("another gateway on this machine mints the token of {owner} (lock {lock})");
             return self.record_failure(why, MintFailure::Locked);
         }
         let parent = match read_parent_token(&self.options.parent_token_file, &self.clock) {
@@ -191,7 +191,7 @@ impl Minter {
         };
         let (calls, clock) = (Arc::clone(&self.calls), self.clock.clone());
         let made = {
-            let mut call = std::pin::pin!(calls.make(&parent, &description, self.options.ttl));
+            let mut call = std::pin::pin!(calls.create(&parent, &description, self.options.ttl));
             loop {
                 let expires_at = self.expires_at();
                 tokio::select! {
@@ -218,8 +218,8 @@ impl Minter {
             }
         };
         let expires_at = match lifetime {
-            TokenLifetime::Ends(life) => Some(now + life),
-            TokenLifetime::NoExpiry | TokenLifetime::TooShort(_) => None,
+            MintedLifetime::Ends(life) => Some(now + life),
+            MintedLifetime::NoExpiry | MintedLifetime::TooShort(_) => None,
         };
         if expires_at.is_none() && self.options.owner.has_expiry() {
             tracing::warn!(
@@ -235,7 +235,7 @@ impl Minter {
             ttl_seconds,
             "a platform token was made"
         );
-        let previous = self.current.replace(CurrentToken { id, expires_at });
+        let previous = self.current.replace(PublishedToken { id, expires_at });
         self.publisher.publish(Availability::Available(Arc::new(token)), Some(now));
         self.health.record_update();
         self.health.clear_warning();
@@ -327,11 +327,11 @@ fn lock_file(options: &MintOptions, local_token_file: &Path) -> PathBuf {
 
 fn validate(
     token: SecretString,
-    lifetime: TokenLifetime,
+    lifetime: MintedLifetime,
     ttl: Duration,
     now: ClockReading,
 ) -> Result<PlatformToken, String> {
-    if let TokenLifetime::TooShort(life) = lifetime {
+    if let MintedLifetime::TooShort(life) = lifetime {
         let (life, ttl) = (life.as_secs(), ttl.as_secs());
         return Err(format!(
             "a token requested for {ttl} s expires after {life} s: the platform's clock and this machine's differ"

@@ -8,7 +8,7 @@ use crate::clock::ClockReading;
 
 /// Lifetime of a token as the platform reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TokenLifetime {
+pub(super) enum MintedLifetime {
     /// Expires after this time.
     Ends(Duration),
     /// Never expires.
@@ -22,22 +22,26 @@ const MIN_LIFETIME: Duration = Duration::from_mins(1);
 
 /// Computes the lifetime of a token that was requested for `ttl`. Both times are by the platform's clock, which may
 /// differ from ours.
-pub(super) fn token_lifetime(ttl: Duration, created: Option<SystemTime>, expires: Option<SystemTime>) -> TokenLifetime {
-    let Some(expires) = expires else { return TokenLifetime::NoExpiry };
+pub(super) fn token_lifetime(
+    ttl: Duration,
+    created: Option<SystemTime>,
+    expires: Option<SystemTime>,
+) -> MintedLifetime {
+    let Some(expires) = expires else { return MintedLifetime::NoExpiry };
     let lifetime = created.map_or(ttl, |created| expires.duration_since(created).unwrap_or_default());
     if lifetime < MIN_LIFETIME && lifetime < ttl / 2 {
-        TokenLifetime::TooShort(lifetime)
+        MintedLifetime::TooShort(lifetime)
     } else {
-        TokenLifetime::Ends(lifetime)
+        MintedLifetime::Ends(lifetime)
     }
 }
 
 /// Computes when to replace a token: after 63 to 70 % of its lifetime, so that gateways started together spread out.
 /// `unit` is a random number in `0.0..1.0`.
-pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: TokenLifetime, unit: f64) -> ClockReading {
+pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: MintedLifetime, unit: f64) -> ClockReading {
     let usable_time = match lifetime {
-        TokenLifetime::Ends(lifetime) | TokenLifetime::TooShort(lifetime) => lifetime.min(ttl),
-        TokenLifetime::NoExpiry => ttl,
+        MintedLifetime::Ends(lifetime) | MintedLifetime::TooShort(lifetime) => lifetime.min(ttl),
+        MintedLifetime::NoExpiry => ttl,
     };
     made + time_to_renewal(usable_time, unit)
 }
@@ -55,12 +59,12 @@ pub(super) enum MintFailure {
 
 /// Delays after failed attempts.
 #[derive(Debug)]
-pub(super) struct RetryPolicy {
+pub(super) struct MintRetryPolicy {
     passing: Backoff,
     refused: Backoff,
 }
 
-impl RetryPolicy {
+impl MintRetryPolicy {
     pub(super) const fn new() -> Self {
         let refused = Backoff::new(Duration::from_mins(2), Duration::from_mins(30));
         Self { passing: Backoff::UPSTREAM, refused }
@@ -110,19 +114,19 @@ mod tests {
     fn lifetime_is_computed_by_the_platforms_clock() {
         let at = |seconds: u64| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         let seconds = Duration::from_secs;
-        assert_eq!(token_lifetime(seconds(3600), at(1000), at(4600)), TokenLifetime::Ends(seconds(3600)));
+        assert_eq!(token_lifetime(seconds(3600), at(1000), at(4600)), MintedLifetime::Ends(seconds(3600)));
         assert_eq!(
             token_lifetime(seconds(3600), at(2000), at(4600)),
-            TokenLifetime::Ends(seconds(2600)),
+            MintedLifetime::Ends(seconds(2600)),
             "its clock is ahead of ours"
         );
-        assert_eq!(token_lifetime(seconds(3600), at(0), at(4600)), TokenLifetime::Ends(seconds(4600)));
-        assert_eq!(token_lifetime(seconds(3600), None, at(4600)), TokenLifetime::Ends(seconds(3600)));
-        assert_eq!(token_lifetime(seconds(3600), at(1000), None), TokenLifetime::NoExpiry);
-        assert_eq!(token_lifetime(seconds(3600), at(5000), at(4600)), TokenLifetime::TooShort(Duration::ZERO));
+        assert_eq!(token_lifetime(seconds(3600), at(0), at(4600)), MintedLifetime::Ends(seconds(4600)));
+        assert_eq!(token_lifetime(seconds(3600), None, at(4600)), MintedLifetime::Ends(seconds(3600)));
+        assert_eq!(token_lifetime(seconds(3600), at(1000), None), MintedLifetime::NoExpiry);
+        assert_eq!(token_lifetime(seconds(3600), at(5000), at(4600)), MintedLifetime::TooShort(Duration::ZERO));
         assert_eq!(
             token_lifetime(seconds(3), at(1000), at(1002)),
-            TokenLifetime::Ends(seconds(2)),
+            MintedLifetime::Ends(seconds(2)),
             "so short was asked for"
         );
     }
@@ -130,20 +134,20 @@ mod tests {
     #[test]
     fn tokens_are_renewed_before_they_expire() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
-        let check = |lifetime: TokenLifetime, unit: f64, expected: f64| {
+        let check = |lifetime: MintedLifetime, unit: f64, expected: f64| {
             let after = start.until(renewal_time(start, Duration::from_secs(100), lifetime, unit)).as_secs_f64();
             assert!((after - expected).abs() < 0.01, "{lifetime:?}: {after}");
         };
-        check(TokenLifetime::Ends(Duration::from_secs(100)), 0.0, 63.0);
-        check(TokenLifetime::Ends(Duration::from_secs(100)), 1.0, 70.0);
-        check(TokenLifetime::Ends(Duration::from_secs(50)), 0.0, 31.5);
-        check(TokenLifetime::Ends(Duration::from_hours(9)), 0.0, 63.0);
-        check(TokenLifetime::NoExpiry, 0.0, 63.0);
+        check(MintedLifetime::Ends(Duration::from_secs(100)), 0.0, 63.0);
+        check(MintedLifetime::Ends(Duration::from_secs(100)), 1.0, 70.0);
+        check(MintedLifetime::Ends(Duration::from_secs(50)), 0.0, 31.5);
+        check(MintedLifetime::Ends(Duration::from_hours(9)), 0.0, 63.0);
+        check(MintedLifetime::NoExpiry, 0.0, 63.0);
     }
 
     #[tokio::test]
     async fn rejected_mints_are_retried_rarely() {
-        let mut retry_policy = RetryPolicy::new();
+        let mut retry_policy = MintRetryPolicy::new();
         let waits: Vec<u64> = (0..6).map(|_| retry_policy.next_delay(MintFailure::Rejected, 0.0).as_secs()).collect();
         assert_eq!(waits, [60, 120, 240, 480, 900, 900]);
         assert_eq!(retry_policy.next_delay(MintFailure::Transient(None), 1.0), Duration::from_secs(1));

@@ -120,7 +120,7 @@ pub(super) fn read_parent_token(file: &Path, clock: &Clock) -> Result<PlatformTo
 
 impl TokenApi {
     /// Creates a token for `ttl`, with `description` if the owner may have several.
-    pub(super) async fn make(
+    pub(super) async fn create(
         &self,
         parent: &PlatformToken,
         description: &str,

@@ -6,7 +6,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use url::{Host, Url};
 
 use super::call::Client;
-use super::resolver::{Resolver, Route};
+use super::resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
@@ -20,7 +20,7 @@ impl ClientOptions {
     pub fn build(&self) -> Result<Client, BuildError> {
         let base = self.validate()?;
         let resolver = Resolver::default();
-        let route = Route::new(self, resolver.clone());
+        let route = ConnectionRoute::new(self, resolver.clone());
         let options = self.clone();
         let http = FollowedFiles::new(self.tls.files(), move || options.build_http(&resolver))?;
         Ok(Client::new(http, route, base, self.server(), self.response_timeout.max(self.connect_timeout)))

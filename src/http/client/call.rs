@@ -8,7 +8,7 @@ use reqwest::RequestBuilder;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::resolver::Route;
+use super::resolver::ConnectionRoute;
 use crate::error_chain::{causes, format_chain};
 use crate::error_code::ErrorCode;
 use crate::http::tls::FollowedFiles;
@@ -21,7 +21,7 @@ pub const MAX_RESPONSE: usize = 1024 * 1024;
 #[derive(Clone)]
 pub struct Client {
     http: FollowedFiles<reqwest::Client>,
-    route: Route,
+    route: ConnectionRoute,
     base: Url,
     name: String,
     timeout: Duration,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Client {
 impl Client {
     pub(super) const fn new(
         http: FollowedFiles<reqwest::Client>,
-        route: Route,
+        route: ConnectionRoute,
         base: Url,
         name: String,
         timeout: Duration,

@@ -49,13 +49,13 @@ impl Resolve for Resolver {
 
 /// Endpoint of a client's connections: the server, or the proxy to it.
 #[derive(Debug, Clone)]
-pub(super) struct Route {
+pub(super) struct ConnectionRoute {
     /// Host and port; `None` for a unix socket.
     endpoint: Option<(String, u16)>,
     resolver: Resolver,
 }
 
-impl Route {
+impl ConnectionRoute {
     pub(super) fn new(options: &ClientOptions, resolver: Resolver) -> Self {
         let ServerAddress::Url(url) = &options.address else { return Self { endpoint: None, resolver } };
         let server = || Some((url.host_str()?.to_owned(), url.port_or_known_default()?));

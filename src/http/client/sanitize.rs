@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 /// Longest text of a server that is kept, in characters: enough for the errors that Azure nests in it.
-const LONGEST: usize = 1000;
+const MAX_TEXT_LENGTH: usize = 1000;
 
 /// Removes control characters, credentials and excess length from a server's text. `sent` is the call's credential,
 /// which a server might echo.
@@ -27,11 +27,11 @@ pub(crate) fn sanitize(text: &str, sent: &str) -> String {
                 safe.then_some(letter).into_iter().chain(escaped.into_iter().flatten())
             }));
         }
-        if clean.len() > LONGEST * 4 {
+        if clean.len() > MAX_TEXT_LENGTH * 4 {
             break;
         }
     }
-    match clean.char_indices().nth(LONGEST) {
+    match clean.char_indices().nth(MAX_TEXT_LENGTH) {
         Some((end, _)) => format!("{}...", &clean[..end]),
         None => clean,
     }
@@ -65,11 +65,11 @@ pub(crate) fn parse_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<
     } else {
         parse_date(value)?.duration_since(now).unwrap_or_default()
     };
-    Some(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT))
+    Some(wait.clamp(MIN_WAIT, MAX_WAIT))
 }
 
-const SHORTEST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_mins(15);
+const MIN_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_mins(15);
 
 fn parse_date(value: &str) -> Option<SystemTime> {
     OffsetDateTime::parse(value, &Rfc2822).ok().map(SystemTime::from)
@@ -111,6 +111,6 @@ mod tests {
         check("got \"eyJhbGciOiJSUzI1NiJ9.e30.c2ln\" back", "got [redacted] back");
         check("token hvs.CAESIJ12345678 is", "token [redacted] is");
         check("issuer \"https://sts.windows.net/\"", "issuer \"https://sts.windows.net/\"");
-        assert_eq!(sanitize(&"é".repeat(5000), "x").chars().count(), LONGEST + 3);
+        assert_eq!(sanitize(&"é".repeat(5000), "x").chars().count(), MAX_TEXT_LENGTH + 3);
     }
 }

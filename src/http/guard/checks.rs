@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 
 use super::connection::names_end_to_end;
-use super::{AccessMode, Guard, GuardRejection, LocalCaller, Rules};
+use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller};
 use crate::http::server::Peer;
 use crate::secret;
 use crate::secret_string::SecretString;
@@ -36,8 +36,8 @@ impl Guard {
         }
         let mut key_as_token = false;
         match &self.rules {
-            Rules::Probes => {}
-            Rules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
+            GuardRules::Probes => {}
+            GuardRules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
                 if request.version() != Version::HTTP_11 {
                     return reject(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
                 }

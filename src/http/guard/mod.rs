@@ -86,14 +86,14 @@ pub(crate) struct GuardRejection {
 /// Guard of one listener.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    rules: Rules,
+    rules: GuardRules,
     own_uid: u32,
     listener_metrics: Option<ListenerMetrics>,
     log_throttle: LogThrottle,
 }
 
 #[derive(Debug)]
-enum Rules {
+enum GuardRules {
     /// Health and metrics: no secrets, so probes with any `Host` are accepted. Requests from browsers are not.
     Probes,
     Local {
@@ -135,8 +135,15 @@ impl Guard {
         let common = hosts.iter().flat_map(|host| [Some(host.clone()), with_port(host)]).flatten();
         let common = common.map(|host| host.into_bytes().into_boxed_slice()).collect();
         let admit = options.admit;
-        let rules =
-            Rules::Local { admit, hosts, common, port, body_bytes: 64 * 1024, chunked: false, request_header: true };
+        let rules = GuardRules::Local {
+            admit,
+            hosts,
+            common,
+            port,
+            body_bytes: 64 * 1024,
+            chunked: false,
+            request_header: true,
+        };
         Self {
             rules,
             own_uid: rustix::process::geteuid().as_raw(),
@@ -148,7 +155,7 @@ impl Guard {
     /// Accepts bodies of up to `bytes` by their `Content-Length`, and chunked ones, whose size their reader limits.
     #[must_use]
     pub(crate) fn with_bodies(mut self, bytes: u64) -> Self {
-        if let Rules::Local { body_bytes, chunked, .. } = &mut self.rules {
+        if let GuardRules::Local { body_bytes, chunked, .. } = &mut self.rules {
             *body_bytes = bytes;
             *chunked = true;
         }
@@ -159,7 +166,7 @@ impl Guard {
     /// kept out by the credential that the API itself requires in `Authorization`.
     #[must_use]
     pub(crate) fn without_request_header(mut self) -> Self {
-        if let Rules::Local { request_header, .. } = &mut self.rules {
+        if let GuardRules::Local { request_header, .. } = &mut self.rules {
             *request_header = false;
         }
         self
@@ -168,7 +175,7 @@ impl Guard {
     /// Creates a guard for a listener that serves only health and metrics, on any address, to kubelets and scrapers.
     pub(crate) fn for_probes(listener_metrics: Option<ListenerMetrics>) -> Self {
         Self {
-            rules: Rules::Probes,
+            rules: GuardRules::Probes,
             own_uid: rustix::process::geteuid().as_raw(),
             listener_metrics,
             log_throttle: LogThrottle::default(),

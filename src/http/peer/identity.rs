@@ -26,7 +26,7 @@ pub(crate) struct PeerIdentity {
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
     process: Option<(Arc<PinnedProcess>, PeerReading)>,
     /// Result of the last check of the executable; the first one is made at connect.
-    last_look: Mutex<ExecutableLook>,
+    last_snapshot: Mutex<ExecutableSnapshot>,
     is_unix: bool,
     /// Counts the connection for its caller while it is open.
     hold: OnceLock<ConnectionHold>,
@@ -34,7 +34,7 @@ pub(crate) struct PeerIdentity {
 
 /// Executable of a process, as it was at a moment.
 #[derive(Debug, Clone, Copy)]
-struct ExecutableLook {
+struct ExecutableSnapshot {
     at: Instant,
     file: Option<FileId>,
 }
@@ -116,8 +116,8 @@ impl PeerIdentity {
 
     fn new(reader: &Arc<PeerReader>, facts: PeerFacts, process: Option<(Arc<PinnedProcess>, PeerReading)>) -> Self {
         let file = process.as_ref().and_then(|(_, reading)| reading.executable);
-        let last_look = Mutex::new(ExecutableLook { at: Instant::now(), file });
-        Self { reader: Arc::clone(reader), facts, process, last_look, is_unix: false, hold: OnceLock::new() }
+        let last_snapshot = Mutex::new(ExecutableSnapshot { at: Instant::now(), file });
+        Self { reader: Arc::clone(reader), facts, process, last_snapshot, is_unix: false, hold: OnceLock::new() }
     }
 
     /// Facts when the peer connected.
@@ -150,9 +150,9 @@ impl PeerIdentity {
 
     /// Returns the file that the process runs, or ran at the last look if that is recent enough.
     fn executable_of(&self, process: &PinnedProcess, age: ExecutableAge) -> Option<FileId> {
-        let (mut last, now) = (self.last_look.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let (mut last, now) = (self.last_snapshot.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
         if age == ExecutableAge::Present || now - last.at >= RECENT {
-            *last = ExecutableLook { at: now, file: self.reader.executable_of(process) };
+            *last = ExecutableSnapshot { at: now, file: self.reader.executable_of(process) };
         }
         last.file
     }

@@ -47,8 +47,7 @@ fn channel() -> Option<&'static Channel> {
             tracing::warn!(
                 event = "listener.callers.unknown",
                 error = error.to_string(),
-                "the kernel does not tell which user a TCP connection is of; where connections are short, callers are told apart by \
-                 address alone"
+                "the kernel does not report the user of a TCP connection; limits per caller apply by address"
             );
         });
     }

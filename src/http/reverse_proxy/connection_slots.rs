@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{ForwardError, UpstreamRecorder};
-use crate::http::server::{Caller, CallerGroup};
+use crate::http::server::{CallerGroup, ConnectionCaller};
 
 /// Slots of one upstream, one for each connection that serves a request.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct ConnectionSlots {
 #[derive(Debug, Default)]
 struct State {
     /// Holder of each slot; `None` if it is free.
-    held: Vec<Option<SlotOwner>>,
+    slot_owners: Vec<Option<SlotOwner>>,
     free: Vec<usize>,
     /// Slots held by each group that was looked up.
     known: HashMap<CallerGroup, usize>,
@@ -39,7 +39,7 @@ struct State {
 
 #[derive(Debug)]
 struct SlotOwner {
-    caller: Caller,
+    caller: ConnectionCaller,
     /// Looked up only when slots are scarce.
     group: Option<CallerGroup>,
 }
@@ -63,7 +63,7 @@ impl ConnectionSlots {
     /// Takes a slot for this caller, waiting for at most `within`.
     pub(super) async fn take(
         self: &Arc<Self>,
-        caller: Caller,
+        caller: ConnectionCaller,
         within: Duration,
     ) -> Result<ConnectionSlot, ForwardError> {
         let (group, slot) = {
@@ -73,7 +73,7 @@ impl ConnectionSlots {
                 return Ok(state.enter(self, caller, None));
             }
             let group = caller.group();
-            state.look_up_all();
+            state.resolve_holders();
             if self.admits(&state, group) {
                 return Ok(state.enter(self, caller, Some(group)));
             }
@@ -88,14 +88,15 @@ impl ConnectionSlots {
         slot.ok().and_then(Result::ok).ok_or_else(|| {
             let mut state = self.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
-            let all = state.in_use() >= self.most || state.known.get(&group).is_none_or(|held| *held < self.share);
+            let all = state.in_use() >= self.most
+                || state.known.get(&group).is_none_or(|slot_owners| *slot_owners < self.share);
             if all { ForwardError::Busy(self.most) } else { ForwardError::ShareBusy(self.share) }
         })
     }
 
     fn admits(&self, state: &State, group: CallerGroup) -> bool {
         let most = if group.is_trusted() { self.most } else { self.most - self.reserve };
-        state.in_use() < most && state.known.get(&group).is_none_or(|held| *held < self.share)
+        state.in_use() < most && state.known.get(&group).is_none_or(|slot_owners| *slot_owners < self.share)
     }
 
     /// Releases a slot and hands it to the longest waiting caller that may have it.
@@ -121,41 +122,46 @@ impl ConnectionSlots {
 
 impl State {
     fn in_use(&self) -> usize {
-        self.held.len() - self.free.len()
+        self.slot_owners.len() - self.free.len()
     }
 
-    fn enter(&mut self, slots: &Arc<ConnectionSlots>, caller: Caller, group: Option<CallerGroup>) -> ConnectionSlot {
+    fn enter(
+        &mut self,
+        slots: &Arc<ConnectionSlots>,
+        caller: ConnectionCaller,
+        group: Option<CallerGroup>,
+    ) -> ConnectionSlot {
         match group {
             None => self.unknown += 1,
             Some(group) => *self.known.entry(group).or_default() += 1,
         }
         let holder = Some(SlotOwner { caller, group });
         let index = if let Some(index) = self.free.pop() {
-            if let Some(slot) = self.held.get_mut(index) {
+            if let Some(slot) = self.slot_owners.get_mut(index) {
                 *slot = holder;
             }
             index
         } else {
-            self.held.push(holder);
-            self.held.len() - 1
+            self.slot_owners.push(holder);
+            self.slot_owners.len() - 1
         };
         ConnectionSlot { slots: Arc::clone(slots), index }
     }
 
     fn enter_known(&mut self, slots: &Arc<ConnectionSlots>, group: CallerGroup) -> ConnectionSlot {
         // The group is known, so the caller is not needed any more.
-        self.enter(slots, Caller::own_process(), Some(group))
+        self.enter(slots, ConnectionCaller::own_process(), Some(group))
     }
 
     fn leave(&mut self, index: usize) {
-        let Some(holder) = self.held.get_mut(index).and_then(Option::take) else { return };
+        let Some(holder) = self.slot_owners.get_mut(index).and_then(Option::take) else { return };
         self.free.push(index);
         match holder.group {
             None => self.unknown -= 1,
             Some(group) => {
-                if let Some(held) = self.known.get_mut(&group) {
-                    *held -= 1;
-                    if *held == 0 {
+                if let Some(slot_owners) = self.known.get_mut(&group) {
+                    *slot_owners -= 1;
+                    if *slot_owners == 0 {
                         self.known.remove(&group);
                     }
                 }
@@ -164,11 +170,11 @@ impl State {
     }
 
     /// Resolves the groups of all holders that are still unresolved.
-    fn look_up_all(&mut self) {
+    fn resolve_holders(&mut self) {
         if self.unknown == 0 {
             return;
         }
-        for holder in self.held.iter_mut().flatten().filter(|holder| holder.group.is_none()) {
+        for holder in self.slot_owners.iter_mut().flatten().filter(|holder| holder.group.is_none()) {
             let group = holder.caller.group();
             holder.group = Some(group);
             *self.known.entry(group).or_default() += 1;
@@ -192,8 +198,8 @@ mod tests {
     use super::*;
     use crate::http::server::Peer;
 
-    fn user(uid: u32) -> Caller {
-        Caller::new(Peer::Unix { uid, gid: 0, pid: 0, in_group: false })
+    fn user(uid: u32) -> ConnectionCaller {
+        ConnectionCaller::new(Peer::Unix { uid, gid: 0, pid: 0, in_group: false })
     }
 
     const WITHIN: Duration = Duration::from_secs(5);
@@ -201,10 +207,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
         let slots = Arc::new(ConnectionSlots::new(32, None));
-        let mut held = Vec::new();
+        let mut slot_owners = Vec::new();
         let mut fill = async |uid, count, wanted: Option<&str>| {
             for _ in 0..count {
-                held.push(slots.take(user(uid), WITHIN).await.unwrap());
+                slot_owners.push(slots.take(user(uid), WITHIN).await.unwrap());
             }
             if let Some(wanted) = wanted {
                 assert_eq!(slots.take(user(uid), WITHIN).await.unwrap_err().to_string(), wanted);
@@ -215,9 +221,9 @@ mod tests {
         fill(own + 1, 14, Some("all 32 connections to the upstream are busy")).await;
         fill(own + 2, 0, Some("all 32 connections to the upstream are busy")).await;
         fill(0, 2, Some("all 32 connections to the upstream are busy")).await;
-        held.truncate(1);
+        slot_owners.truncate(1);
         assert_eq!(slots.lock().in_use(), 1);
-        held.clear();
+        slot_owners.clear();
         let state = slots.lock();
         assert!(
             state.in_use() == 0 && state.unknown == 0 && state.known.is_empty() && state.waiting.is_empty(),
@@ -229,9 +235,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_free_slot_goes_to_the_longest_waiting_caller_that_may_have_it() {
         let slots = Arc::new(ConnectionSlots::new(4, None));
-        let mut held = Vec::new();
+        let mut slot_owners = Vec::new();
         for uid in [7, 7, 8, 8] {
-            held.push(slots.take(user(uid), WITHIN).await.unwrap());
+            slot_owners.push(slots.take(user(uid), WITHIN).await.unwrap());
         }
         let wait = |uid| {
             tokio::spawn({
@@ -243,12 +249,12 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         gone.abort();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        drop(held.pop());
+        drop(slot_owners.pop());
         let (uid, slot) = patient.await.unwrap().unwrap();
         assert_eq!(uid, 9);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!greedy.is_finished(), "it has its share");
-        drop(held.remove(0));
+        drop(slot_owners.remove(0));
         assert_eq!(greedy.await.unwrap().unwrap().0, 7);
         drop(slot);
     }

@@ -34,7 +34,7 @@ pub use response_body::{BufferedBody, ResponseBody};
 pub(crate) use tunnel::Tunnel;
 pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
-use crate::http::server::Caller;
+use crate::http::server::ConnectionCaller;
 use http1::SendError;
 use pool::{Pool, PooledConnection};
 use request_body::{BodyProgress, ProgressBody};
@@ -163,7 +163,7 @@ impl Forwarder {
     /// The request was not forwarded or has no response: see [`ForwardError::status`].
     pub async fn send(
         &self,
-        caller: Caller,
+        caller: ConnectionCaller,
         head: &RequestHead,
         body: RequestBody,
         limit: Duration,
@@ -184,7 +184,7 @@ impl Forwarder {
     /// Sends a request without a body on a new connection.
     async fn retry_on_new_connection(
         &self,
-        caller: Caller,
+        caller: ConnectionCaller,
         head: &RequestHead,
         limit: Duration,
     ) -> Result<Response<ResponseBody>, ForwardError> {

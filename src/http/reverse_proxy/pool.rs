@@ -15,7 +15,7 @@ use super::connect::connect_host;
 use super::connection_slots::{ConnectionSlot, ConnectionSlots};
 use super::http1::{PlainStream, UpstreamConnection};
 use super::{ForwardError, ForwarderOptions, UpstreamAddress, tunnel};
-use crate::http::server::Caller;
+use crate::http::server::ConnectionCaller;
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -95,7 +95,10 @@ impl Pool {
     }
 
     /// Checks out an idle connection, or opens a new one.
-    pub(super) async fn check_out(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
+    pub(super) async fn check_out(
+        self: &Arc<Self>,
+        caller: ConnectionCaller,
+    ) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         while let Some(mut wire) = self.pop_idle() {
             if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
@@ -107,7 +110,7 @@ impl Pool {
     }
 
     /// Opens a new connection.
-    pub(super) async fn open_new(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
+    pub(super) async fn open_new(self: &Arc<Self>, caller: ConnectionCaller) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         self.connect(slot).await
     }

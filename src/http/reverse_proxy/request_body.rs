@@ -151,7 +151,7 @@ impl BodyProgress {
     /// Returns true once a whole window of waiting has passed with too few bytes. A sufficient window is followed by a
     /// new one.
     pub(super) fn is_too_slow(&self) -> bool {
-        let judge = |progress: &mut Progress| {
+        let is_too_slow = |progress: &mut Progress| {
             let too_slow = progress.is_too_slow();
             if !too_slow && progress.awaited() >= WINDOW {
                 (progress.awaited, progress.bytes) = (Duration::ZERO, 0);
@@ -159,7 +159,7 @@ impl BodyProgress {
             }
             too_slow
         };
-        self.with(judge).unwrap_or(false)
+        self.with(is_too_slow).unwrap_or(false)
     }
 }
 

@@ -52,12 +52,12 @@ impl Listener {
             match accepted {
                 Ok((stream, peer)) => {
                     backoff.reset();
-                    connections.take(stream, peer);
+                    connections.serve_connection(stream, peer);
                 }
                 Err(error) => backoff.back_off(&error, || connections.table.evict_one(), &stop).await,
             }
         }
-        accept_queued(&self, |stream, peer| connections.take(stream, peer)).await;
+        accept_queued(&self, |stream, peer| connections.serve_connection(stream, peer)).await;
         drop(self);
         connections.end().await;
     }
@@ -122,7 +122,7 @@ impl<S> ConnectionSet<S> {
         }
     }
 
-    fn take<F, B>(&mut self, stream: Stream, peer: Peer)
+    fn serve_connection<F, B>(&mut self, stream: Stream, peer: Peer)
     where
         S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -286,8 +286,8 @@ impl AcceptBackoff {
             tracing::warn!(event = "listener.accept.failed", listener, error, "cannot accept connections for now");
         }
         let freed = evict();
-        self.pause = (self.pause * 2).clamp(Self::SHORTEST, Self::LONGEST);
-        let pause = if freed { Self::SHORTEST } else { self.pause };
+        self.pause = (self.pause * 2).clamp(Self::MIN_BACKOFF, Self::MAX_BACKOFF);
+        let pause = if freed { Self::MIN_BACKOFF } else { self.pause };
         let _ = tokio::time::timeout(pause, stop.cancelled()).await;
     }
 
@@ -299,7 +299,7 @@ impl AcceptBackoff {
         }
     }
 
-    const SHORTEST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(1);
+    const MIN_BACKOFF: Duration = Duration::from_millis(50);
+    const MAX_BACKOFF: Duration = Duration::from_secs(1);
     const QUIET: Duration = Duration::from_secs(10);
 }

@@ -29,9 +29,9 @@ pub(super) enum Phase {
 pub(super) struct ConnectionState {
     epoch: Instant,
     /// Counter of the listener's accepts and responses, which orders connections by their last use.
-    turns: Arc<AtomicU64>,
+    use_counter: Arc<AtomicU64>,
     /// Position of this connection in that order.
-    turn: AtomicU64,
+    last_use: AtomicU64,
     /// The phase in the two lowest bits, above them a stamp: for an idle connection its turn; for one that waits for a
     /// head the milliseconds since `epoch` plus one, zero until its task first sleeps.
     word: AtomicU64,
@@ -66,11 +66,11 @@ pub(super) enum ReceivedPart {
 }
 
 impl ConnectionState {
-    pub(super) fn new(epoch: Instant, turns: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(epoch: Instant, use_counter: Arc<AtomicU64>) -> Self {
         let connection = Self {
             epoch,
-            turn: AtomicU64::new(turns.fetch_add(1, Ordering::Relaxed) + 1),
-            turns,
+            last_use: AtomicU64::new(use_counter.fetch_add(1, Ordering::Relaxed) + 1),
+            use_counter,
             word: AtomicU64::new(0),
             stalled: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -178,7 +178,7 @@ impl ConnectionState {
 
     /// Returns the position in the listener's order of accepts and responses.
     pub(super) fn last_use_order(&self) -> u64 {
-        self.turn.load(Ordering::Relaxed)
+        self.last_use.load(Ordering::Relaxed)
     }
 
     /// Returns true while no request is being received or served: the connection may be closed for another.
@@ -189,9 +189,9 @@ impl ConnectionState {
 
     /// Records the end of a response.
     pub(super) fn finish_response(&self) {
-        let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
-        self.turn.store(turn, Ordering::Relaxed);
-        self.word.store((turn << 2) | Phase::Idle as u64, Ordering::Relaxed);
+        let last_use = self.use_counter.fetch_add(1, Ordering::Relaxed) + 1;
+        self.last_use.store(last_use, Ordering::Relaxed);
+        self.word.store((last_use << 2) | Phase::Idle as u64, Ordering::Relaxed);
     }
 
     /// Records that the task goes to sleep. Returns true if it now waits for the rest of a head, for which the next

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::connection_state::{ConnectionState, Phase, millis};
 use super::eviction::{Candidate, EvictionDecision, NewCaller, decide, pick_victim};
-use super::peer_group::{Caller, CallerGroup};
+use super::peer_group::{CallerGroup, ConnectionCaller};
 use super::{ListenerLimits, Peer};
 
 /// Table of a listener's open connections.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     epoch: Instant,
-    turns: Arc<AtomicU64>,
+    use_counter: Arc<AtomicU64>,
     limits: ListenerLimits,
     open: Mutex<HashMap<u64, Entry>>,
     gauge: Option<Gauge>,
@@ -30,7 +30,7 @@ pub(super) struct ConnectionTable {
 #[derive(Debug)]
 struct Entry {
     connection: Arc<ConnectionState>,
-    caller: Caller,
+    caller: ConnectionCaller,
     /// Looked up only when connections are scarce.
     group: Option<CallerGroup>,
     abort: AbortHandle,
@@ -42,7 +42,7 @@ impl ConnectionTable {
     pub(super) fn new(limits: ListenerLimits, gauge: Option<Gauge>) -> Self {
         Self {
             epoch: Instant::now(),
-            turns: Arc::default(),
+            use_counter: Arc::default(),
             limits,
             open: Mutex::default(),
             gauge,
@@ -63,7 +63,7 @@ impl ConnectionTable {
         if open.len() < few {
             return true;
         }
-        let group = Caller::new(*peer).group();
+        let group = ConnectionCaller::new(*peer).group();
         let trusted = group.is_trusted();
         let new = NewCaller { group, trusted, capped: capped && !trusted };
         match decide(&candidates(&mut open), new, &self.limits) {
@@ -93,14 +93,14 @@ impl ConnectionTable {
         peer: &Peer,
         start: impl FnOnce(Arc<ConnectionState>, ConnectionGuard) -> AbortHandle,
     ) {
-        let connection = Arc::new(ConnectionState::new(self.epoch, Arc::clone(&self.turns)));
+        let connection = Arc::new(ConnectionState::new(self.epoch, Arc::clone(&self.use_counter)));
         // The lock is held over the start: a task that ends at once is removed after it was added.
         let mut open = self.open();
         if let Some(gauge) = &self.gauge {
             gauge.inc();
         }
         let abort = start(Arc::clone(&connection), ConnectionGuard { id, table: Arc::clone(self) });
-        let caller = Caller::new(*peer);
+        let caller = ConnectionCaller::new(*peer);
         open.insert(id, Entry { connection, caller, group: None, abort, seen: (Phase::Fresh, 0, 0) });
     }
 
@@ -158,7 +158,7 @@ fn candidates(open: &mut HashMap<u64, Entry>) -> Vec<Candidate> {
             id: *id,
             group,
             evictable: entry.connection.is_evictable(),
-            turn: entry.connection.last_use_order(),
+            last_use: entry.connection.last_use_order(),
         }
     };
     open.iter_mut().map(candidate).collect()

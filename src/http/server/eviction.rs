@@ -24,7 +24,7 @@ pub(super) struct Candidate {
     /// No request is being received or served on it, so it may be closed.
     pub(super) evictable: bool,
     /// Position in the listener's order of accepts and responses; the lowest has been idle the longest.
-    pub(super) turn: u64,
+    pub(super) last_use: u64,
 }
 
 /// A new caller.
@@ -79,7 +79,7 @@ pub(super) fn pick_victim(open: &[Candidate]) -> Option<(u64, usize)> {
     let count = |counts: &HashMap<CallerGroup, usize>, group| counts.get(&group).copied().unwrap_or(0);
     let rank = |it: &&Candidate| {
         let held = (count(&networks, it.group.network()), count(&groups, it.group));
-        (held, std::cmp::Reverse((it.turn, it.id)))
+        (held, std::cmp::Reverse((it.last_use, it.id)))
     };
     let it = open.iter().filter(|it| it.evictable).max_by_key(rank)?;
     Some((it.id, count(&networks, it.group.network())))
@@ -94,15 +94,15 @@ mod tests {
     }
 
     fn busy(id: u64, uid: u32) -> Candidate {
-        Candidate { id, group: CallerGroup::User(uid), evictable: false, turn: 0 }
+        Candidate { id, group: CallerGroup::User(uid), evictable: false, last_use: 0 }
     }
 
-    fn quiet(id: u64, uid: u32, turn: u64) -> Candidate {
-        Candidate { id, group: CallerGroup::User(uid), evictable: true, turn }
+    fn quiet(id: u64, uid: u32, last_use: u64) -> Candidate {
+        Candidate { id, group: CallerGroup::User(uid), evictable: true, last_use }
     }
 
-    fn at(id: u64, address: &str, turn: u64) -> Candidate {
-        Candidate { id, group: CallerGroup::Address(address.parse().unwrap()), evictable: true, turn }
+    fn at(id: u64, address: &str, last_use: u64) -> Candidate {
+        Candidate { id, group: CallerGroup::Address(address.parse().unwrap()), evictable: true, last_use }
     }
 
     fn user(uid: u32) -> NewCaller {

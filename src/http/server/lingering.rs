@@ -23,7 +23,7 @@ impl Lingering {
     /// Starts now. A listener that stops waits less for a silent client.
     pub(super) fn new(stops: bool) -> Self {
         let (now, quiet) = (Instant::now(), if stops { QUIET_AT_STOP } else { QUIET });
-        Self { left: MOST, quiet, timer: Box::pin(sleep_until(now + quiet)), end: now + LONGEST }
+        Self { left: MAX_DISCARDED, quiet, timer: Box::pin(sleep_until(now + quiet)), end: now + MAX_LINGER }
     }
 
     /// Ready once the client has closed its side, or a limit is reached.
@@ -48,8 +48,8 @@ impl Lingering {
 }
 
 /// Most bytes read; more than clients send before they read a response.
-const MOST: usize = 64 * 1024 * 1024;
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_DISCARDED: usize = 64 * 1024 * 1024;
+const MAX_LINGER: Duration = Duration::from_secs(30);
 /// Time that the client may be silent.
 const QUIET: Duration = Duration::from_secs(5);
 const QUIET_AT_STOP: Duration = Duration::from_millis(500);

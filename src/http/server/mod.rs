@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use listener::Listener;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
-pub use peer_group::{Caller, CallerGroup};
+pub use peer_group::{CallerGroup, ConnectionCaller};
 pub(crate) use response_future::ResponseFuture;
 pub(crate) use response_metrics::ResponseCounter;
 pub(crate) use socket_activation::ActivatedSockets;

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::Peer;
 use crate::http::peer::sock_diag;
 
-/// Peer of a connection, or this process. Its user is looked up only by [`Caller::group`].
+/// Peer of a connection, or this process. Its user is looked up only by [`ConnectionCaller::group`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller(Option<Peer>);
+pub struct ConnectionCaller(Option<Peer>);
 
 /// Group of callers whose connections are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub enum CallerGroup {
     Address(IpAddr),
 }
 
-impl Caller {
+impl ConnectionCaller {
     /// Creates the caller at the other end of a connection.
     pub const fn new(peer: Peer) -> Self {
         Self(Some(peer))
@@ -83,7 +83,7 @@ mod tests {
             let to = if local.ip().is_unspecified() { ([127, 0, 0, 1], local.port()).into() } else { local };
             let stream = tokio::net::TcpStream::connect(to).await.unwrap();
             let (accepted, peer) = listener.accept().await.unwrap();
-            let caller = Caller::new(Peer::Tcp { address: peer, local: accepted.local_addr().unwrap() });
+            let caller = ConnectionCaller::new(Peer::Tcp { address: peer, local: accepted.local_addr().unwrap() });
             let own = rustix::process::geteuid().as_raw();
             assert_eq!(caller.group(), CallerGroup::User(own), "{bound}");
             drop(stream);
@@ -93,6 +93,6 @@ mod tests {
             }
             drop(accepted);
         }
-        assert!(Caller::own_process().group().is_trusted());
+        assert!(ConnectionCaller::own_process().group().is_trusted());
     }
 }

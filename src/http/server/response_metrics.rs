@@ -12,7 +12,7 @@ use super::metrics::{HttpMetrics, ResponseLabels};
 pub(crate) struct ResponseCounter {
     listener: String,
     requests: Family<ResponseLabels, Counter>,
-    good: Counter,
+    ok_counter: Counter,
 }
 
 impl ResponseCounter {
@@ -21,14 +21,14 @@ impl ResponseCounter {
         let ListenerMetrics { metrics, listener } = listener_metrics;
         let requests = metrics.get::<HttpMetrics>().requests;
         let label = ResponseLabels { listener: listener.clone(), code: StatusCode::OK.as_u16() };
-        let good = requests.get_or_create(&label).clone();
-        Self { listener, requests, good }
+        let ok_counter = requests.get_or_create(&label).clone();
+        Self { listener, requests, ok_counter }
     }
 
     /// Counts a response.
     pub(crate) fn count(&self, status: StatusCode) {
         if status == StatusCode::OK {
-            self.good.inc();
+            self.ok_counter.inc();
         } else {
             let label = ResponseLabels { listener: self.listener.clone(), code: status.as_u16() };
             self.requests.get_or_create(&label).inc();

@@ -45,7 +45,7 @@ pub enum CertificateError {
     Versions(#[source] rustls::Error),
     /// The certificate and the key do not belong together, or their kind is not supported.
     #[error(
-        "{} and {} are no PEM certificate and private key that belong together",
+        "the certificate {} and the private key {} do not belong together",
         certificate.display(), key.display()
     )]
     Pair {

@@ -20,12 +20,12 @@ pub(crate) struct FollowedFiles<T>(Arc<Inner<T>>);
 struct Inner<T> {
     paths: Vec<PathBuf>,
     build: Box<dyn Fn() -> Result<T, BuildFailure> + Send + Sync>,
-    held: Mutex<LoadedValue<T>>,
+    loaded: Mutex<LoadedValue<T>>,
 }
 
 struct LoadedValue<T> {
     value: T,
-    stamps: Vec<Stamp>,
+    stamps: Vec<FileStamp>,
 }
 
 /// Reason for which files cannot be used.
@@ -37,7 +37,7 @@ struct BuildFailure {
 
 /// Identifies the content of a file without reading it: device, inode, change time in seconds and nanoseconds,
 /// length. `None` for a file that is not there.
-type Stamp = Option<(u64, u64, i64, i64, u64)>;
+type FileStamp = Option<(u64, u64, i64, i64, u64)>;
 
 impl<T: Clone> FollowedFiles<T> {
     /// Builds the value, and again for a later [`FollowedFiles::current`] after one of `paths` has changed. A path
@@ -51,32 +51,32 @@ impl<T: Clone> FollowedFiles<T> {
     ) -> Result<Self, E> {
         // Before the files are read: one that changes meanwhile is read again.
         let stamps = stamps(&paths);
-        let held = Mutex::new(LoadedValue { value: build()?, stamps });
+        let loaded = Mutex::new(LoadedValue { value: build()?, stamps });
         let build = Box::new(move || {
             build().map_err(|error| BuildFailure { is_transient: is_read_failure(&error), error: format_chain(&error) })
         });
-        Ok(Self(Arc::new(Inner { paths, build, held })))
+        Ok(Self(Arc::new(Inner { paths, build, loaded })))
     }
 
     /// The value from the files as they are now, or from the last ones that could be used.
     pub(crate) fn current(&self) -> T {
-        let Inner { paths, build, held } = &*self.0;
-        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inner { paths, build, loaded } = &*self.0;
+        let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if paths.is_empty() {
-            return held.value.clone();
+            return loaded.value.clone();
         }
         let now = stamps(paths);
-        if now != held.stamps {
+        if now != loaded.stamps {
             // A running agent also watches these files, and reports to operators: see `app/certificates.rs`.
             match build() {
                 Ok(value) => {
-                    (held.value, held.stamps) = (value, now);
+                    (loaded.value, loaded.stamps) = (value, now);
                     tracing::debug!(event = "tls.files.loaded", paths = join_paths(paths), "TLS uses the new files");
                 }
                 Err(BuildFailure { error, is_transient }) => {
                     // Files that could not be read, as without a free descriptor, are read again at the next connection.
                     if !is_transient {
-                        held.stamps = now;
+                        loaded.stamps = now;
                     }
                     tracing::debug!(
                         event = "tls.files.rejected",
@@ -87,7 +87,7 @@ impl<T: Clone> FollowedFiles<T> {
                 }
             }
         }
-        held.value.clone()
+        loaded.value.clone()
     }
 }
 
@@ -116,7 +116,7 @@ fn join_paths(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
+fn stamps(paths: &[PathBuf]) -> Vec<FileStamp> {
     let mut found = Vec::with_capacity(paths.len());
     for path in paths {
         found.push(stamp(path));
@@ -127,7 +127,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     found
 }
 
-fn stamp(path: &Path) -> Stamp {
+fn stamp(path: &Path) -> FileStamp {
     let file = std::fs::metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec(), file.len()))
 }
@@ -176,11 +176,11 @@ impl ServerTls {
 impl From<Arc<rustls::ServerConfig>> for ServerTls {
     /// A configuration that never changes.
     fn from(config: Arc<rustls::ServerConfig>) -> Self {
-        let held = Mutex::new(LoadedValue { value: Arc::clone(&config), stamps: Vec::new() });
+        let loaded = Mutex::new(LoadedValue { value: Arc::clone(&config), stamps: Vec::new() });
         Self(FollowedFiles(Arc::new(Inner {
             paths: Vec::new(),
             build: Box::new(move || Ok(Arc::clone(&config))),
-            held,
+            loaded,
         })))
     }
 }

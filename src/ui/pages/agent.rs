@@ -10,7 +10,7 @@ use super::timeline::{Timeline, TimelineMark};
 use super::times::{stamp, system_time};
 use crate::recent_events::RecentEvent;
 use crate::status::{
-    ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, StepKind, judge, update_verb,
+    ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, StepKind, evaluate, update_verb,
 };
 
 /// Most events that the page lists.
@@ -21,9 +21,9 @@ pub(in crate::ui) fn page(frame: Frame, status: &StatusDocument, events: &[Recen
     frame.page("Agent", "/agent", &live(status, events, now))
 }
 
-/// Builds the part of the page that a script refreshes. It judges the status as `keyward status` does.
+/// Builds the part of the page that a script refreshes. It evaluates the status as `keyward status` does.
 pub(in crate::ui) fn live(status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
-    let report = judge(status, now.into());
+    let report = evaluate(status, now.into());
     let session = |item: &ReportItem| Some((item.clone(), status.sessions.get(item.session()?)?));
     let sessions: Vec<_> = report.items.iter().filter_map(session).collect();
     html! {
@@ -100,7 +100,7 @@ fn session_card(item: &ReportItem, session: &SessionEntry, events: &[RecentEvent
     }
 }
 
-/// Lists everything that is judged beside the sessions with a card.
+/// Lists everything that is evaluated beside the sessions with a card.
 fn components(status: &StatusDocument, report: &StatusReport, now: SystemTime) -> Markup {
     let has_card = |item: &ReportItem| item.session().is_some_and(|name| status.sessions.contains_key(name));
     let rows: Vec<Vec<Markup>> = report
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_escaped_and_states_are_those_of_the_judgement() {
+    fn texts_are_escaped_and_states_are_those_of_the_evaluation() {
         let page = shown(
             r#"{"ready": false, "unknown": 1, "sessions": {"main": {"server": "<script>", "serving": true, "failures": 2,
                 "obtained": "2026-01-31T08:00:00Z", "expires": "2026-01-31T09:04:32Z", "next_step": "renew",

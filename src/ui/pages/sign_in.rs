@@ -38,7 +38,7 @@ impl SignIn {
 pub(in crate::ui) fn page(frame: Frame, wanted: SignIn, next: &str, error: Option<&str>) -> Markup {
     let (title, label, hint) = match wanted {
         SignIn::Key => {
-            ("Sign in", "Key of this listener", "It stands in the file that key_file of the listener names.")
+            ("Sign in", "Key of this listener", "The key is in the file that `key_file` of this listener names.")
         }
         SignIn::AclToken => ("Sign in to the ACL server", "ACL token", "Pages show what this token may read."),
     };

@@ -139,7 +139,7 @@ async fn a_reader_sees_no_secrets_and_errors_name_the_missing_permission() {
     let (accessor, secret) = (text(&made["AccessorID"]), text(&made["SecretID"]));
     let run = async |words: String| acl(&service.url, &reader, &words, "").await;
     let read = run(format!("token read {accessor} --show-secret")).await;
-    assert!(read.code == 0 && read.out.contains("takes acl:write") && !read.out.contains(&secret), "{read:?}");
+    assert!(read.code == 0 && read.out.contains("requires acl:write") && !read.out.contains(&secret), "{read:?}");
     let own = run("token read --self --format json".to_owned()).await;
     let own: Value = serde_json::from_str(&own.out).unwrap();
     let refused = run(format!("token update {accessor} --description new")).await;
@@ -298,7 +298,7 @@ async fn commands_create_fill_list_and_delete_namespaces() {
         own.out.contains("Default policies:  web-read (") && own.out.contains("Default roles:     ops ("),
         "{own:?}"
     );
-    assert!(own.error.contains("it has what its namespace gives"), "{own:?}");
+    assert!(own.error.contains("its rights come from the defaults of its namespace"), "{own:?}");
     let own = acl(&service.url, &bare, "whoami --format json", "").await;
     let own: Value = serde_json::from_str(&own.out).unwrap();
     assert_eq!(own["NamespaceDefaults"]["PolicyDefaults"][0]["Name"], "web-read", "{own}");
@@ -306,7 +306,7 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     let own = acl(&service.url, &bare, "whoami", "").await;
     assert!(own.code == 0 && own.error.contains("may not read its namespace"), "{own:?}");
     let nobody = acl(&service.url, "", "whoami", "").await;
-    assert!(nobody.code == 6 && nobody.error.starts_with("error: no token was given: say --token-file"), "{nobody:?}");
+    assert!(nobody.code == 6 && nobody.error.starts_with("error: no token was given: pass --token-file"), "{nobody:?}");
     let unknown = acl(&service.url, "", "login --method ci --bearer-token-file -", "header.payload.signature").await;
     assert!(unknown.code == 8 && unknown.error.contains("auth method \"ci\" does not exist"), "{unknown:?}");
 

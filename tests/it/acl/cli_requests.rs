@@ -306,15 +306,15 @@ async fn a_failed_rotation_changes_nothing_or_reports_the_exact_state() {
     on(&server, "DELETE", &format!("/v1/acl/token/{OLD}"), 403, denied).await;
     let ended = rotate(&server, "").await;
     assert!(ended.code == 6 && ended.out.contains(NEW_SECRET), "{ended:?}");
-    let state = format!("{NEW}, the new token, is handed over and works; {OLD}, the old one");
+    let state = format!("the new token {NEW} was delivered and works; the old token {OLD}");
     assert!(
-        ended.error.contains(&state) && ended.error.contains("delete it by: keyward acl token delete"),
+        ended.error.contains(&state) && ended.error.contains("delete it with: keyward acl token delete"),
         "{ended:?}"
     );
 
     // It is uncertain that the clone was created, or certain that it was not.
     for (status, body, state) in [
-        (502, "", "whether the new token was made is not known"),
+        (502, "", "the new token may have been created"),
         (400, "ExpirationTime cannot be less than 1m0s in the future (was 59s)", "; nothing was changed"),
     ] {
         let server = MockServer::start().await;
@@ -344,7 +344,7 @@ async fn a_rotation_stopped_while_it_waits_reports_that_both_tokens_work() {
     let (status, output) = tokio::task::spawn_blocking(move || stopped_rotation(&uri, &path)).await.unwrap();
     assert_eq!(status, Some(1), "{output}");
     let state =
-        format!("stopped before the old token {OLD} was deleted: the new one {NEW} is handed over, and both work");
+        format!("interrupted before the old token {OLD} was deleted; the new token {NEW} was delivered and both work");
     assert!(output.contains(&state), "{output}");
     assert_eq!(changes(&server).await, [clone_by(SECRET)]);
 }

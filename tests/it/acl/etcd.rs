@@ -177,7 +177,7 @@ async fn tokens_keep_working_at_two_servers_during_a_rekey() {
     }
     let refused = one.put("/v1/operator/rekey", json!({"Generate": true})).await;
     assert_eq!(refused.status, 400, "{refused:?}");
-    assert!(refused.text.contains("Other servers may use the same store"), "{refused:?}");
+    assert!(refused.text.contains("Other servers may use this store"), "{refused:?}");
 
     let file = folder.path().join("seal.key");
     let old = std::fs::read_to_string(&file).unwrap();

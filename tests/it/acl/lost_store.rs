@@ -37,7 +37,7 @@ fn a_missing_or_empty_store_beside_its_key_file_is_refused() {
     std::fs::write(&file, "").unwrap();
     let output = refused(folder.path(), &[]);
     for wanted in
-        ["access.redb is empty, but its key file", "--new-store", "restore a snapshot", "put the store's file back"]
+        ["access.redb is empty, but its key file", "--new-store", "restore a snapshot", "restore the store file"]
     {
         assert!(output.contains(wanted), "{wanted}: {output}");
     }

@@ -277,7 +277,7 @@ async fn authorize_answers_for_each_requested_namespace() {
         let answer = ask(Some(&secret), body).await;
         assert_eq!((answer.status, answer.text.contains(text)), (400, true), "{answer:?}");
     };
-    refused(vec![one.clone(); 65].into(), "65 questions are too many, at most 64").await;
+    refused(vec![one.clone(); 65].into(), "65 authorization requests exceed the limit of 64").await;
     refused(json!([{"Resource": "acls", "Access": "read"}]), "Invalid Resource \"acls\"").await;
     refused(json!([{"Resource": "acl", "Access": "own"}]), "Invalid Access \"own\"").await;
     refused(json!([{"Resource": "acl"}]), "Invalid Access \"\"").await;

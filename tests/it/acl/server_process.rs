@@ -184,7 +184,7 @@ async fn rekey_repeats_calls_until_all_tokens_are_moved() {
     };
     let (code, out, error) = rekey(true).await;
     assert_eq!(code, 0, "{error}");
-    assert!(out.starts_with("12 tokens were moved to the key k1\nall are under it"), "{out}");
+    assert!(out.starts_with("12 tokens were moved to the key k1\nall tokens use this key"), "{out}");
     assert_eq!(error.lines().count(), 2, "{error}");
     let (code, out, error) = rekey(false).await;
     assert!(code == 1 && error.contains("token/default/x"), "{error}");

@@ -133,8 +133,11 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
     tamper(&data_dir, "role/", true);
     tamper(&data_dir, "policy/", false);
     let (code, out, error) = run(&["acl", "verify", "--dir", &dir], &[]);
-    assert!(code == 1 && error.contains("the store is damaged: restore a snapshot"), "{error}");
-    assert!(out.contains("damaged: policy/default/") && out.contains("others than were written: role"), "{out}");
+    assert!(code == 1 && error.contains("the store is damaged: restore an earlier snapshot"), "{error}");
+    assert!(
+        out.contains("damaged: policy/default/") && out.contains("records are missing or were replaced: role"),
+        "{out}"
+    );
 
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     eventually(Duration::from_secs(30), || {
@@ -143,7 +146,10 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
         events.iter().all(|event| output.contains(event)).then_some(()).ok_or(output)
     });
     let (code, out, error) = by(&address, &["role", "list"]);
-    assert!(code == 0 && error.contains("some records are left out"), "{out} {error}");
+    assert!(
+        code == 0 && error.contains("the list is incomplete: the server cannot read some records"),
+        "{out} {error}"
+    );
     let (code, out, _) = by(&address, &["verify"]);
     assert!(code == 1 && out.contains("damaged: policy/default/"), "{out}");
     let snapshot = folder.path().join("snapshot").display().to_string();

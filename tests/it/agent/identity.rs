@@ -12,7 +12,7 @@ use keyward::agent::identity::{
     LoginFields, ManagedIdentity, SignedToken,
 };
 use keyward::clock::{Clock, TestClock};
-use keyward::emulators::cloud::{self, Cloud, CloudIdentities, Failure, FaultTarget, Machine};
+use keyward::emulators::cloud::{self, Cloud, CloudIdentities, Failure, FaultTarget, MachineKind};
 use keyward::tasks::TaskGroup;
 use serde_json::json;
 
@@ -143,7 +143,7 @@ async fn claims_give_the_login_fields_without_a_request_for_the_instance_documen
     assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (Some(CloudIdentities::VM), None));
     assert_eq!(scene.cloud.faults().requests(FaultTarget::Instance), 0);
 
-    let set = Scene::with(|options| options.machine = Machine::ScaleSet);
+    let set = Scene::with(|options| options.machine = MachineKind::ScaleSet);
     let fields = set.prove().await.unwrap().fields;
     assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (None, Some(CloudIdentities::SCALE_SET)));
 }

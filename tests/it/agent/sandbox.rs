@@ -306,7 +306,7 @@ fn callers_are_known_by_their_executables_in_a_complete_sandbox_until_the_spawne
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 403);
         agent.logs("event=\"spawner.silent\"");
         eventually(LIMIT, || match &agent.get("/agent/v1/status")["components"]["spawner"]["warning"] {
-            warning if warning.to_string().contains("does not answer") => Ok(()),
+            warning if warning.to_string().contains("does not respond") => Ok(()),
             warning => Err(warning.to_string()),
         });
         kill_process(spawner, Signal::KILL).unwrap();

@@ -26,13 +26,13 @@ fn world() -> World {
     World::with_terraform(role, terraform::TerraformEngineOptions { roles, platform: None })
 }
 
-struct Kept {
+struct PersistentWorld {
     watch: CredentialWatch<String>,
     refresh_signal: RefreshSignal,
     _running: JoinSet<()>,
 }
 
-impl Kept {
+impl PersistentWorld {
     fn start(world: &World, session: &Session, path: &str) -> Self {
         let (publisher, watch) = credential_channel("starting");
         let refresh_signal = RefreshSignal::new(world.clock.clone());
@@ -85,7 +85,7 @@ fn text(options: &SecretOptions, answer: &SecretResponse, _: ClockReading) -> Re
 async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
     let world = world();
     let session = world.start();
-    let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
+    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
     let first = kept.next().await.unwrap();
     assert_eq!((world.count(Operation::Secret), world.faults().leases()), (1, 1));
     sleep(MINUTE * 9).await;
@@ -109,7 +109,7 @@ async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
 async fn a_secret_without_a_lease_is_read_at_intervals_and_published_when_it_changes() {
     let world = world();
     let session = world.start();
-    let mut kept = Kept::start(&world, &session, "terraform/creds/old");
+    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/old");
     let first = kept.next().await.unwrap();
     sleep(MINUTE * 16).await;
     let looks = world.count(Operation::Secret);
@@ -137,7 +137,7 @@ async fn rotate(world: &World, session: &Session) {
 async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longer() {
     let world = world();
     let session = world.start();
-    let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
+    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
     let first = kept.next().await.unwrap();
     for operation in [Operation::Secret, Operation::RenewLease] {
         world.faults().respond_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
@@ -146,7 +146,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
     assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
     sleep(Duration::from_secs(2)).await;
     let reason = kept.now().unwrap_err();
-    assert!(reason.contains("the secret platform is not there"), "{reason}");
+    assert!(reason.contains("the secret platform is not available"), "{reason}");
     assert!(!world.health.ready());
     let asked = world.count(Operation::Secret) + world.count(Operation::RenewLease);
     assert!(asked < 40, "{asked} calls");
@@ -166,7 +166,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
 async fn leased_secrets_are_read_again_with_the_next_token() {
     let world = world();
     let mut session = world.start();
-    let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
+    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
     let first = kept.next().await.unwrap();
     let before = session.serving().await.generation;
     world.faults().revoke_all();
@@ -182,7 +182,7 @@ async fn leased_secrets_are_read_again_with_the_next_token() {
 async fn a_refusal_is_reported_and_does_not_loop() {
     let world = world();
     let session = world.start();
-    let mut kept = Kept::start(&world, &session, "terraform/creds/nobody");
+    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/nobody");
     let reason = kept.next().await.unwrap_err();
     assert!(reason.contains("HTTP 400: unknown role \"nobody\""), "{reason}");
     sleep(MINUTE * 60).await;

@@ -212,7 +212,7 @@ async fn one_failing_template_does_not_affect_the_others() {
     sleep(MINUTE).await;
     assert_eq!(bench.read("good").as_deref(), Some("p1"));
     assert!(
-        bench.reason("gone").contains("the secret secret/data/nowhere is not there: HTTP 404"),
+        bench.reason("gone").contains("the secret secret/data/nowhere is not available: HTTP 404"),
         "{}",
         bench.reason("gone")
     );

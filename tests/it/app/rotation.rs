@@ -86,7 +86,7 @@ struct Untouched {
 }
 
 impl Untouched {
-    fn of(agent: &Agent) -> Self {
+    fn capture(agent: &Agent) -> Self {
         let file = std::fs::metadata(agent.path("conf")).unwrap();
         let renders = ["conf", "PASSWORD"]
             .map(|name| format!("keyward_template_renders_total{{template=\"{name}\",outcome=\"ok\"}}"));
@@ -145,7 +145,7 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         let agent = start(&world);
         let asked = |operation| world.secrets.faults().counts().get(operation);
         let lent = || world.secrets.faults().leases_issued();
-        let (before, first) = (Untouched::of(&agent), agent.sink("token"));
+        let (before, first) = (Untouched::capture(&agent), agent.sink("token"));
         assert_eq!((before.renders, before.starts), ([1, 1], [1, 0, 0]));
         let callers = Callers::start(agent.socket().parent().unwrap());
 
@@ -182,7 +182,7 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         let (calls, failed) = callers.end();
         assert!(failed.is_empty(), "of {calls} calls failed {failed:?}: {}", agent.binary.output());
         assert!(calls > 1000, "{calls} calls are no load");
-        assert_eq!(Untouched::of(&agent), before, "{}", agent.binary.output());
+        assert_eq!(Untouched::capture(&agent), before, "{}", agent.binary.output());
         let (made, logins) = (lent(), asked(Operation::Login));
         assert!(made <= logins, "{made} credentials were made for {logins} tokens");
     });

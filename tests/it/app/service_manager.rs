@@ -301,7 +301,7 @@ fn a_second_stop_signal_ends_the_process_at_once() {
         let status = binary.ended(Duration::from_secs(30));
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}: {}", start.elapsed(), binary.output());
         assert_eq!(status.code(), Some(1));
-        assert!(binary.output().contains("told to stop twice"), "{}", binary.output());
+        assert!(binary.output().contains("stopped at once by a second signal"), "{}", binary.output());
     });
 }
 

@@ -22,7 +22,7 @@ fn config(folder: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
-fn nobody_home(folder: &Path) -> String {
+fn config_without_server(folder: &Path) -> String {
     let folder_name = folder.display();
     let text = format!(
         "[server.main]\nkind = \"vault\"\naddress = \"http://127.0.0.1:9\"\n\
@@ -132,7 +132,7 @@ fn an_unknown_log_level_is_an_error_of_the_command_line() {
 #[test]
 fn commands_report_that_no_agent_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let file = nobody_home(folder.path());
+    let file = config_without_server(folder.path());
     let socket = folder.path().join("api.sock").display().to_string();
     for command in ["status", "token", "healthcheck"] {
         let (code, output, error) = run(&[command, "--config", &file], &[]);
@@ -229,7 +229,7 @@ fn a_wrong_listener_key_is_refused_with_the_reason() {
     let port = ports::reserve().port();
     let key = folder.path().join("local.key");
     std::fs::write(&key, "the-key-that-the-agent-read").unwrap();
-    let text = std::fs::read_to_string(nobody_home(folder.path())).unwrap();
+    let text = std::fs::read_to_string(config_without_server(folder.path())).unwrap();
     let local = format!("address = \"tcp://127.0.0.1:{port}\"\nkey_file = \"{}\"", key.display());
     let unix = format!("address = \"unix://{}/api.sock\"", folder.path().display());
     let file = config(folder.path(), &text.replace(&unix, &local));

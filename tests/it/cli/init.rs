@@ -13,9 +13,9 @@ const DROP_IN: &str = "etc/systemd/system/keyward.service.d/50-outputs.conf";
 const RULE: &str = "etc/polkit-1/rules.d/50-keyward.rules";
 
 /// A folder in place of the machine's root.
-pub(super) struct Machine(tempfile::TempDir);
+pub(super) struct MachineKind(tempfile::TempDir);
 
-impl Machine {
+impl MachineKind {
     pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -95,7 +95,7 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
         ),
     ];
     for (flags, has_drop_in, has_rule) in cases {
-        let machine = Machine::new();
+        let machine = MachineKind::new();
         let (code, output, error) = machine.init(&flags);
         assert_eq!(code, 0, "{flags}: {output}{error}");
         assert_checked(&machine.path(CONFIG));
@@ -110,7 +110,7 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
 
 #[test]
 fn a_group_a_template_and_a_reload_are_granted_to_the_unit() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     let flags = format!("{VM} --group app --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx");
     let (code, output, _) = machine.init(&flags);
     assert_eq!(code, 0);
@@ -125,7 +125,7 @@ fn a_group_a_template_and_a_reload_are_granted_to_the_unit() {
 
 #[test]
 fn keys_are_secret_and_are_kept_and_other_files_are_replaced_by_force_alone() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     let flags = format!("{VM} --tcp-port 8300");
     let (code, output, _) = machine.init(&flags);
     assert_eq!(code, 0);
@@ -157,7 +157,7 @@ fn keys_are_secret_and_are_kept_and_other_files_are_replaced_by_force_alone() {
 
 #[test]
 fn a_drop_in_of_an_earlier_run_that_is_not_needed_any_more_is_told() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     assert_eq!(machine.init(&format!("{VM} --group app")).0, 0);
     let (code, _, error) = machine.init(&format!("{VM} --force"));
     assert_eq!(code, 0);
@@ -167,7 +167,7 @@ fn a_drop_in_of_an_earlier_run_that_is_not_needed_any_more_is_told() {
 
 #[test]
 fn a_trial_run_prints_everything_but_keys_and_writes_nothing() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     let (code, output, _) = machine.init(&format!("{VM} --group app --dry-run"));
     assert_eq!(code, 0);
     for text in [
@@ -184,7 +184,7 @@ fn a_trial_run_prints_everything_but_keys_and_writes_nothing() {
 
 #[test]
 fn without_a_terminal_a_missing_value_is_an_error_that_names_its_flag() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     for (flags, missing) in [
         ("azure-vm", vec!["--server", "--role"]),
         ("azure-vm --role web", vec!["--server"]),
@@ -203,7 +203,7 @@ fn without_a_terminal_a_missing_value_is_an_error_that_names_its_flag() {
 
 #[test]
 fn values_that_the_configuration_rejects_are_told_and_nothing_is_written() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     for (flags, told) in [
         ("azure-vm --server vault.example.com --role web", "server.main.address"),
         ("acl --listen tcp://0.0.0.0:8500", "acl.listen"),
@@ -222,7 +222,7 @@ fn the_online_check_of_a_gateway_is_announced_as_a_login_only_if_there_is_one() 
         [("", false), (" --server https://vault.example.com --role web --secret-path terraform/creds/ci", true)]
     {
         let (code, output, error) =
-            Machine::new().init(&format!("terraform --upstream https://tfe.example.com{flags}"));
+            MachineKind::new().init(&format!("terraform --upstream https://tfe.example.com{flags}"));
         assert_eq!(code, 0, "{error}");
         let line = output.lines().find(|line| line.contains("check --online")).unwrap();
         assert_eq!(line.contains("a login that is revoked at once"), has_login, "{line}");
@@ -302,7 +302,7 @@ fn on_a_terminal(command: &str, typed: &str) -> (bool, String) {
 
 #[test]
 fn on_a_terminal_it_asks_for_what_no_flag_gives() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     let command =
         format!("{} init azure-vm --role web --root {}", env!("CARGO_BIN_EXE_keyward"), machine.0.path().display());
     let (ok, shown) = on_a_terminal(&command, "nonsense\nhttps://vault.example.com:8200\n\n\napp\n");

@@ -1,6 +1,6 @@
 //! Commands that `keyward init` prints, and values that it refuses: nothing of the machine is taken from others.
 
-use super::init::{Machine, VM};
+use super::init::{MachineKind, VM};
 
 fn template(destination: &str) -> String {
     format!("{VM} --group app --template /etc/keyward/a.tmpl --destination {destination}")
@@ -8,17 +8,17 @@ fn template(destination: &str) -> String {
 
 #[test]
 fn a_folder_that_exists_keeps_its_owner_and_mode_and_a_missing_one_is_made() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     std::fs::create_dir_all(machine.path("etc/app")).unwrap();
     let (code, output, error) = machine.init(&template("/etc/app/a.conf"));
     assert_eq!(code, 0, "{error}");
     assert!(output.contains("\nsudo setfacl -m u:keyward:rwx /etc/app "), "{output}");
     assert!(!output.contains("install -d"), "{output}");
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     let (_, output, _) = machine.init(&template("/etc/app/a.conf"));
     assert!(output.contains("\nsudo install -d -m 750 -o keyward -g app /etc/app\n"), "{output}");
     // The folder of another user stays that user's.
-    let (_, output, _) = Machine::new().init("terraform --upstream https://tfe.example.com --user ci");
+    let (_, output, _) = MachineKind::new().init("terraform --upstream https://tfe.example.com --user ci");
     let commands = "\nsudo -u ci mkdir -p /home/ci/.terraform.d\nsudo setfacl -m u:keyward:rwx /home/ci/.terraform.d ";
     assert!(output.contains(commands) && !output.contains("install -d"), "{output}");
 }
@@ -26,7 +26,7 @@ fn a_folder_that_exists_keeps_its_owner_and_mode_and_a_missing_one_is_made() {
 #[test]
 fn a_destination_directly_in_a_folder_of_the_system_is_refused() {
     for destination in ["/etc/app.conf", "/usr/lib/app.conf", "/home/ci/app.conf", "/run/app.conf"] {
-        let machine = Machine::new();
+        let machine = MachineKind::new();
         let (code, output, error) = machine.init(&template(destination));
         assert_eq!((code, output.as_str()), (3, ""), "{destination}: {error}");
         let folder = destination.strip_suffix("/app.conf").unwrap();
@@ -38,7 +38,7 @@ fn a_destination_directly_in_a_folder_of_the_system_is_refused() {
 
 #[test]
 fn a_token_does_not_go_to_a_folder_of_others() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     std::fs::create_dir_all(machine.path("srv/app")).unwrap();
     let (code, output, error) = machine.init(&format!("{VM} --token-file /srv/app/token"));
     assert_eq!((code, output.as_str()), (3, ""), "{error}");
@@ -50,16 +50,16 @@ fn a_token_does_not_go_to_a_folder_of_others() {
 
 #[test]
 fn a_group_reaches_the_key_of_the_tcp_listener() {
-    let (code, output, error) = Machine::new().init(&format!("{VM} --tcp-port 8300 --group app"));
+    let (code, output, error) = MachineKind::new().init(&format!("{VM} --tcp-port 8300 --group app"));
     assert_eq!(code, 0, "{error}");
     assert!(output.contains("\nsudo setfacl -m g:app:x /etc/keyward "), "{output}");
-    let (_, output, _) = Machine::new().init(&format!("{VM} --tcp-port 8300"));
+    let (_, output, _) = MachineKind::new().init(&format!("{VM} --tcp-port 8300"));
     assert!(!output.contains("setfacl"), "{output}");
 }
 
 #[test]
 fn the_platform_token_is_not_in_a_folder_that_a_stop_of_the_service_empties() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     let (code, output, error) = machine.init("terraform --upstream https://tfe.example.com");
     assert_eq!(code, 0, "{error}");
     let config = machine.read("etc/keyward/keyward.toml");
@@ -69,7 +69,7 @@ fn the_platform_token_is_not_in_a_folder_that_a_stop_of_the_service_empties() {
 
 #[test]
 fn names_of_the_acl_server_have_no_dots() {
-    let machine = Machine::new();
+    let machine = MachineKind::new();
     let (code, output, error) =
         machine.init("acl --tenant 0000-1 --role web.prod --subscription 0000-2 --resource-group web");
     assert_eq!((code, output.as_str()), (3, ""), "{error}");

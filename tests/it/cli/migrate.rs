@@ -22,7 +22,7 @@ fn migrated(name: &str) -> (Migrated, Config) {
 /// Report lines about a key.
 fn told<'a>(migrated: &'a Migrated, key: &str) -> Vec<(Outcome, &'a str)> {
     let lines = migrated.report.iter().filter(|line| line.key == key);
-    lines.map(|line| (line.outcome, line.words.as_str())).collect()
+    lines.map(|line| (line.outcome, line.detail.as_str())).collect()
 }
 
 #[track_caller]

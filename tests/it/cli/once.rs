@@ -69,7 +69,7 @@ fn exit_after_auth_reports_an_early_stop_and_refuses_sessions_that_revoke_on_exi
         let status = binary.ended(Duration::from_secs(30));
         let output = binary.output();
         assert_eq!(status.code(), Some(4), "{output}");
-        assert!(output.contains("template/conf: the secret secret/data/none is not there: HTTP 404"), "{output}");
+        assert!(output.contains("template/conf: the secret secret/data/none is not available: HTTP 404"), "{output}");
 
         let text = std::fs::read_to_string(&config).unwrap();
         std::fs::write(&config, text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")).unwrap();

@@ -59,7 +59,7 @@ fn template_try_renders_through_the_running_agent_or_with_its_own_login() {
         assert_eq!((code, output.as_str()), (1, ""));
         assert!(errors.contains("app.tmpl:2:39: there is no \"pasword\" here"), "{errors}");
         let (code, _, errors) = try_it("{{ secret \"secret/data/nowhere\" }}", &[]);
-        assert!(code == 1 && errors.contains("the secret secret/data/nowhere is not there: HTTP 404"), "{errors}");
+        assert!(code == 1 && errors.contains("the secret secret/data/nowhere does not exist: HTTP 404"), "{errors}");
         let (code, _, errors) = try_it("{{ key \"a\" }}", &[]);
         assert!(code == 1 && errors.contains("app.tmpl:1:4: key is not available: it reads Consul"), "{errors}");
         assert!(!errors.contains("canary"), "{errors}");

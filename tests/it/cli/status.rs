@@ -134,7 +134,7 @@ fn the_exit_status_tells_what_is_at_risk_and_what_is_down() {
 }
 
 #[test]
-fn json_has_the_status_of_the_agent_with_its_judgement() {
+fn json_has_the_status_of_the_agent_with_its_evaluation() {
     let (_, output) = status_with(&sink(false, true), &["-o", "json"]);
     let told: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(told["state"], "down");

@@ -117,12 +117,12 @@ fn rules_that_can_never_match_and_rights_that_nothing_serves_are_warnings() {
         (
             "[caller.a]\nuid = \"1\"\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\nscope = \"process\"\n\
              [listener.a]\naddress = \"tcp://127.0.0.1:1\"\n",
-            "over TCP the kernel does not tell the process of a caller",
+            "the kernel does not report the process behind a TCP connection",
         ),
         (
             "[caller.a]\neveryone = true\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\nscope = \"process\"\n\
              [listener.a]\naddress = \"unix:///tmp/a\"\n",
-            "64 processes use up the tokens of all",
+            "64 processes use up all tokens",
         ),
         (
             "[caller.a]\nuid = \"1\"\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\n\

@@ -278,10 +278,7 @@ fn a_wrapped_token_goes_to_one_reader_as_json() {
             "[listener.a]\naddress = \"unix:///tmp/a.sock\"\nsessions = [\"main\"]\n",
         ),
         &[
-            concat!(
-                "a.toml:3:7: sink.a.format: session main has a wrap_ttl, and a raw file does not tell a wrapped token ",
-                "from another; write format = \"json\""
-            ),
+            "a.toml:3:7: sink.a.format: session main is wrapped, which a raw file cannot show; write format = \"json\"",
             concat!(
                 "a.toml:5:7: sink.b: takes the wrapped token of session main, like sink a; ",
                 "keep one: a wrapped token can be unwrapped once"

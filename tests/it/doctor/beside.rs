@@ -7,14 +7,14 @@ use keyward::emulators::secrets::Operation;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::site::{CONFIG, FOLDER, Site, problems};
+use super::site::{CONFIG, DoctorFixture, FOLDER, problems};
 use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::world::in_a_network_of_its_own;
 
 #[test]
 fn a_running_agent_is_asked_and_not_disturbed() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         site.world.put("web/app", &json!({ "password": "canary-password" }));
         let folder = tempfile::tempdir().unwrap();
         let agent = Binary::start(&["run", "--config", CONFIG], &[], folder.path());
@@ -56,7 +56,7 @@ fn a_running_agent_is_asked_and_not_disturbed() {
 #[test]
 fn services_without_a_local_api_are_healthy_while_they_hold_their_own_addresses() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         let acl = format!("[acl]\nlisten = \"tcp://127.0.0.1:8500\"\ndata_dir = \"{FOLDER}/state/access\"\n");
         let token = site.world.platform.faults().mint("doctor").token;
         let token_file = format!("{FOLDER}/out/platform.token");
@@ -95,7 +95,7 @@ fn services_without_a_local_api_are_healthy_while_they_hold_their_own_addresses(
 #[test]
 fn all_checks_end_within_ten_seconds_where_nothing_responds() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         // It accepts connections in its queue and never responds.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap();
@@ -113,7 +113,7 @@ fn all_checks_end_within_ten_seconds_where_nothing_responds() {
 #[test]
 fn the_report_has_a_line_for_each_check_with_code_and_command() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         site.write(&site.text.replace("/run/site/out/token", "/run/elsewhere/token"));
         let (code, output, error) = run(&["doctor", "--config", CONFIG], &[]);
         assert_eq!((code, error.as_str()), (1, ""), "{output}");

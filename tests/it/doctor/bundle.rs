@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::site::{CONFIG, FOLDER, Site};
+use super::site::{CONFIG, DoctorFixture, FOLDER};
 use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::world::in_a_network_of_its_own;
 
@@ -29,7 +29,7 @@ fn contents(path: &str) -> BTreeMap<String, String> {
 #[test]
 fn the_bundle_lists_its_contents_and_holds_no_secret() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         site.world.put("web/app", &json!({ "password": "canary-in-vault" }));
         std::fs::write(format!("{FOLDER}/key"), "canary-listener-key-0123456789abcdef\n").unwrap();
         let key = format!("{FOLDER}/key");

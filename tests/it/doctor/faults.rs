@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use keyward::emulators::secrets::{CannedResponse, Operation};
 
-use super::site::{CONFIG, FOLDER, Site, problems};
+use super::site::{CONFIG, DoctorFixture, FOLDER, problems};
 use crate::harness::world::in_a_network_of_its_own;
 
 /// A fault of the configuration or of the unit.
@@ -90,7 +90,7 @@ const FAULTS: [Fault; 25] = [
 #[test]
 fn every_seeded_fault_gives_its_finding_and_a_clean_machine_none() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         let clean = || {
             let (code, report) = site.doctor(&[]);
             assert_eq!((code, &report["ok"], problems(&report)), (0, &true.into(), Vec::new()), "{report:#}");
@@ -119,7 +119,7 @@ fn every_seeded_fault_gives_its_finding_and_a_clean_machine_none() {
 
 /// Every problem has the code, and a failure makes the command fail.
 #[track_caller]
-fn expect(site: &Site, name: &str, args: &[&str], code: &str) {
+fn expect(site: &DoctorFixture, name: &str, args: &[&str], code: &str) {
     let (exit, report) = site.doctor(args);
     let found = problems(&report);
     assert!(!found.is_empty() && found.iter().all(|(its, _)| its == code), "{name}: wanted {code}: {found:#?}");
@@ -131,7 +131,7 @@ fn expect(site: &Site, name: &str, args: &[&str], code: &str) {
 #[test]
 fn faults_of_servers_files_and_ports_give_their_findings() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         let secrets = site.world.secrets.faults();
         secrets.skew(600);
         expect(&site, "a server whose clock is ahead", &[], "KW-1908");
@@ -167,7 +167,7 @@ fn faults_of_servers_files_and_ports_give_their_findings() {
 #[test]
 fn a_refused_platform_token_and_a_store_that_is_away_are_found() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         let secret = |name: &str, text: &str| {
             let path = format!("{FOLDER}/{name}");
             std::fs::write(&path, text).unwrap();
@@ -199,7 +199,7 @@ fn a_refused_platform_token_and_a_store_that_is_away_are_found() {
 #[test]
 fn a_reload_needs_a_rule_of_polkit_for_the_unit_and_the_user() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         site.write(&site.text.replace("[\"/usr/bin/true\"]", "[\"systemctl\", \"reload\", \"nginx\"]"));
         let denied = |user: &str| {
             let (_, report) = site.doctor(&["--as", user]);

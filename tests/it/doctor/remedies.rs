@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::site::{CONFIG, FOLDER, Site, execute, problems};
+use super::site::{CONFIG, DoctorFixture, FOLDER, execute, problems};
 use crate::harness::world::in_a_network_of_its_own;
 
 /// The remedies of the findings with this code.
@@ -18,7 +18,7 @@ fn remedies(report: &Value, code: &str) -> Vec<String> {
 #[test]
 fn a_remedy_changes_neither_the_owner_nor_the_mode_of_what_exists() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         let mode = |path: &str, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
         let denied = || remedies(&site.doctor(&["--as", "nobody"]).1, "KW-1907");
         let own = "name a path below /run/keyward";
@@ -41,7 +41,7 @@ fn a_remedy_changes_neither_the_owner_nor_the_mode_of_what_exists() {
 #[test]
 fn a_device_is_never_removed_and_a_symlink_or_a_fifo_is() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         execute("mkfifo /run/site/out/fifo");
         std::os::unix::fs::symlink("/run/site/other/token", "/run/site/out/link").unwrap();
         for (path, wanted) in [
@@ -60,7 +60,7 @@ fn a_device_is_never_removed_and_a_symlink_or_a_fifo_is() {
 #[test]
 fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_below_it() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         execute("mount -t tmpfs -o mode=0755 tmpfs /home");
         std::fs::create_dir_all("/home/ci/tokens").unwrap();
         site.write(&site.text.replace("/run/site/out/token", "/home/ci/tokens/token"));
@@ -83,7 +83,7 @@ fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_be
 #[test]
 fn settings_of_a_unit_are_lines_of_their_own_and_paths_are_absolute() {
     in_a_network_of_its_own(|| {
-        let site = Site::start();
+        let site = DoctorFixture::start();
         site.write(&site.text.replace("127.0.0.1:8219", "127.0.0.1:443"));
         std::fs::set_permissions(CONFIG, PermissionsExt::from_mode(0o666)).unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_keyward"))

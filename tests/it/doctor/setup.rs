@@ -17,13 +17,13 @@ const DROP_IN: &str = "/etc/systemd/system/keyward.service.d/50-outputs.conf";
 const RULE: &str = "/etc/polkit-1/rules.d/50-keyward.rules";
 
 /// A machine with the packaged unit, folders and user: `/etc`, `/home`, `/run`, `/usr/bin` and `/var/lib` are its own.
-struct Machine {
+struct MachineKind {
     world: World,
     /// Id of user and group `keyward`.
     service: u32,
 }
 
-impl Machine {
+impl MachineKind {
     fn start() -> Self {
         let world = world(|_, _| ());
         mount_run();
@@ -137,7 +137,7 @@ fn make_packaged_folders() {
 #[test]
 fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_rule() {
     in_a_network_of_its_own(|| {
-        let machine = Machine::start();
+        let machine = MachineKind::start();
         machine.init("azure-vm --server SERVER --role web --api-proxy --tcp-port 8300");
         assert!(!Path::new(DROP_IN).exists() && !Path::new(RULE).exists());
         machine.assert_good("azure-vm");
@@ -177,7 +177,7 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
 #[test]
 fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
     in_a_network_of_its_own(|| {
-        let machine = Machine::start();
+        let machine = MachineKind::start();
         let flags = "aks --server SERVER --role web --client-id 1111-2222 --tenant 3333-4444 --out /run";
         machine.init(flags);
         let manifest = std::fs::read_to_string("/run/keyward.yaml").unwrap();
@@ -208,7 +208,7 @@ fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
 #[test]
 fn files_of_migrate_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_rule() {
     in_a_network_of_its_own(|| {
-        let machine = Machine::start();
+        let machine = MachineKind::start();
         let theirs = format!(
             r#"vault {{ address = "{server}" }}
 auto_auth {{

@@ -13,7 +13,7 @@ use crate::harness::binary::run;
 use crate::harness::world::World;
 
 /// The machine, and the emulators around it.
-pub(super) struct Site {
+pub(super) struct DoctorFixture {
     pub(super) world: World,
     pub(super) text: String,
 }
@@ -21,7 +21,7 @@ pub(super) struct Site {
 pub(super) const FOLDER: &str = "/run/site";
 pub(super) const CONFIG: &str = "/run/site/keyward.toml";
 
-impl Site {
+impl DoctorFixture {
     /// Sets everything up. Call it in a network and mount namespace of its own.
     pub(super) fn start() -> Self {
         Self::with(|_, _| ())

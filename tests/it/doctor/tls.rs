@@ -2,7 +2,7 @@
 
 use keyward::emulators::secrets::SecretsOptions;
 
-use super::site::{FOLDER, Site, problems};
+use super::site::{DoctorFixture, FOLDER, problems};
 use crate::harness::certificates::{Authority, Presented};
 use crate::harness::world::in_a_network_of_its_own;
 
@@ -11,7 +11,7 @@ fn the_days_left_of_a_certificate_are_told_and_a_bad_one_is_found() {
     in_a_network_of_its_own(|| {
         let authority = Authority::new();
         let presented = Presented::new(authority.issue("localhost", 2099));
-        let site = Site::with(|_, options: &mut SecretsOptions| options.tls = Some(presented.server()));
+        let site = DoctorFixture::with(|_, options: &mut SecretsOptions| options.tls = Some(presented.server()));
         let ca = format!("{FOLDER}/ca.pem");
         std::fs::write(&ca, &authority.pem).unwrap();
         let url = site.world.secrets.url().replace("127.0.0.1", "localhost");

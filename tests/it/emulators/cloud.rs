@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use keyward::emulators::cloud::{Cloud, CloudOptions, Failure, FaultTarget, Machine};
+use keyward::emulators::cloud::{Cloud, CloudOptions, Failure, FaultTarget, MachineKind};
 use keyward::tasks::TaskGroup;
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ async fn the_user_identity_is_found_by_its_resource_id_in_letters_of_either_case
 #[tokio::test]
 async fn the_instance_document_names_machine_and_scale_set() {
     let folder = tempfile::tempdir().unwrap();
-    let (cloud, _tasks) = start(folder.path(), |options| options.machine = Machine::ScaleSet);
+    let (cloud, _tasks) = start(folder.path(), |options| options.machine = MachineKind::ScaleSet);
     let url = format!("{}metadata/instance/compute?api-version=2021-02-01", cloud.metadata_url());
     let answer = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
     let body: Value = answer.json().await.unwrap();

@@ -220,7 +220,7 @@ fn unusable_arguments_are_reported() {
         assert_eq!((code, output.as_str()), (1, ""), "{error}");
         assert!(error.contains(told), "{told} in {error}");
     };
-    check(&["dev", "--once"], &[], "say --dir FOLDER");
+    check(&["dev", "--once"], &[], "pass --dir FOLDER");
     let unused = folder.path().join("unused");
     let arguments = ["dev", "--once", "--dir", unused.to_str().unwrap(), "--first-port", "65530"];
     check(&arguments, &[], "do not fit below 65536");

@@ -197,7 +197,7 @@ fn without_a_running_one_the_commands_beside_it_say_so() {
         let args: Vec<&str> = command.split(' ').chain(["--dir", dir.to_str().unwrap()]).collect();
         let (code, output, error) = run(&args, &[]);
         assert_eq!((code, output.as_str()), (1, ""), "{error}");
-        assert!(error.contains("no keyward dev runs in ") && error.contains("--dir"), "{error}");
+        assert!(error.contains("no `keyward dev` runs in ") && error.contains("--dir"), "{error}");
     };
     for command in ["dev break server", "dev heal", "dev env"] {
         missing(&folder.path().join("nothing"), command);

@@ -146,7 +146,7 @@ fn round(watched: &Watched, expectation: &Mutex<Expectation>, seen: &Mutex<Seen>
                     seen.violation(Invariant::NeverServeDead, text);
                 }
             }
-            seen.last = Some((token, told_end(&body, ended)));
+            seen.last = Some((token, reported_expiry(&body, ended)));
         }
         Ok((503, body)) => {
             // Only the server knows of a renewal whose response was lost.
@@ -166,7 +166,7 @@ fn round(watched: &Watched, expectation: &Mutex<Expectation>, seen: &Mutex<Seen>
 }
 
 /// End of the token in a response, to the second below.
-fn told_end(body: &serde_json::Value, now: Instant) -> Instant {
+fn reported_expiry(body: &serde_json::Value, now: Instant) -> Instant {
     let Some(text) = body["expires_at"].as_str() else { return now + Duration::from_hours(1000) };
     let end: SystemTime = OffsetDateTime::parse(text, &Rfc3339).expect("a time").into();
     now + end.duration_since(SystemTime::now()).unwrap_or_default()

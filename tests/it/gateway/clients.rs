@@ -23,7 +23,7 @@ const LONG: &str = "resource \"terraform_data\" \"long\" {\n  input = \"made\"\n
                     output \"made\" {\n  value = terraform_data.long.output\n}\n";
 
 async fn begin(run: &Run) -> Child {
-    run.goes_well(&["init", "-input=false"]).await;
+    run.run_successfully(&["init", "-input=false"]).await;
     let child = run.start(&["apply", "-input=false", "-auto-approve"]);
     eventually(Duration::from_mins(1), || exists(run, "started").then_some(()).ok_or_else(|| "not begun".to_owned()));
     child
@@ -38,7 +38,7 @@ fn exists(run: &Run, name: &str) -> bool {
     run.folder.path().join(name).exists()
 }
 
-fn told(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&*output.stdout, &*output.stderr].concat()).into_owned()
 }
 
@@ -222,7 +222,7 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
     let child = begin(&run).await;
     let next = gateway.rotate(&it);
     let output = end(&run, child).await;
-    assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+    assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
     assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await);
     let (with, refused) = seen(&it, &next);
     assert!(
@@ -230,9 +230,9 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
         "{with} {refused}: {:?}",
         it.platform.faults().calls()
     );
-    assert_eq!(run.goes_well(&["output", "-raw", "made"]).await, "made");
+    assert_eq!(run.run_successfully(&["output", "-raw", "made"]).await, "made");
     for what in [it.token(), "atlasv1"] {
-        assert!(!holds(run.folder.path(), what) && !told(&output).contains(what), "{what}");
+        assert!(!holds(run.folder.path(), what) && !output_text(&output).contains(what), "{what}");
     }
     assert!(!gateway.output().contains("atlasv1"));
 }
@@ -256,7 +256,7 @@ async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
     let next = it.platform.faults().mint("next");
     gateway.put(keyward::secret_string::SecretString::expose_secret(&next.token));
     let output = child.wait_with_output().await.unwrap();
-    assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+    assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
     assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && seen(&it, &next.id).0 >= 3);
 }
 
@@ -272,7 +272,7 @@ async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
     gateway.restart();
     let next = gateway.rotate(&it);
     let output = end(&run, child).await;
-    assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+    assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
     assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && seen(&it, &next).0 >= 3);
 }
 
@@ -287,7 +287,7 @@ async fn without_the_gateway_the_same_apply_loses_its_state_and_keeps_its_lock()
     it.platform.faults().mint("next");
     assert!(it.platform.faults().revoke(&it.first.id));
     let output = end(&run, child).await;
-    assert!(!output.status.success() && told(&output).contains("unauthorized"), "{}", told(&output));
+    assert!(!output.status.success() && output_text(&output).contains("unauthorized"), "{}", output_text(&output));
     assert!(exists(&run, "errored.tfstate") && locked(&it, "web").await);
 }
 
@@ -302,7 +302,7 @@ async fn change(address: &str, token: &str) -> Child {
     child
 }
 
-async fn go_on(mut child: Child) -> Output {
+async fn continue_after_prompt(mut child: Child) -> Output {
     child.stdin.take().unwrap().write_all(b"\n").await.unwrap();
     child.wait_with_output().await.unwrap()
 }
@@ -317,8 +317,8 @@ async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_start
         if restart {
             gateway.restart();
         }
-        let output = go_on(child).await;
-        assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
+        let output = continue_after_prompt(child).await;
+        assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
         assert!(!locked(&it, "rotation").await && seen(&it, &next).0 == 2);
         it.platform.faults().forget_calls();
     }
@@ -330,7 +330,7 @@ async fn without_the_gateway_the_same_change_with_pytfe_keeps_its_lock() {
     let child = change(it.platform.url(), it.token()).await;
     it.platform.faults().mint("next");
     assert!(it.platform.faults().revoke(&it.first.id));
-    let output = go_on(child).await;
-    assert!(!output.status.success() && told(&output).contains("AuthError"), "{}", told(&output));
+    let output = continue_after_prompt(child).await;
+    assert!(!output.status.success() && output_text(&output).contains("AuthError"), "{}", output_text(&output));
     assert!(locked(&it, "rotation").await);
 }

@@ -54,8 +54,8 @@ impl World {
         let output = self.folder.path().join("output.txt");
         let told = || {
             let text = std::fs::read_to_string(&output).unwrap();
-            let (_, rest) = text.split_once(" answers on ")?;
-            Some(rest.lines().next()?.to_owned())
+            let line = text.lines().find_map(|line| line.strip_prefix("serving "))?;
+            Some(line.split_once(" on ")?.1.to_owned())
         };
         for _ in 0..1000 {
             if let Some(address) = told()
@@ -187,7 +187,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let output = gateway.output();
     assert_no_rights(gateway.id());
     let file = world.local_file().display().to_string();
-    assert!(output.contains(&format!("callers bring the local token of {file}")), "{output}");
+    assert!(output.contains(&format!("clients send the local token in {file}")), "{output}");
     assert!(output.contains(&format!("\"tfe.v2.2\" = \"{address}/api/v2/\"")), "{output}");
     let local = std::fs::read_to_string(&file).unwrap().trim().to_owned();
     assert!(!output.contains(&local), "{output}");
@@ -226,7 +226,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
         reply(200, &[("content-type", "application/vnd.api+json")], page.to_string())
     });
     let (code, out, error) = ask("tokens", vec!["--organization".to_owned(), "my org".to_owned()]).await;
-    assert!(code == 0 && error.contains("1 of them never end"), "{error}");
+    assert!(code == 0 && error.contains("1 of them never expire"), "{error}");
     assert!(out.contains("team-7  at-1") && out.contains("team-7  at-2"), "{out}");
     assert!(world.platform.seen().pop().unwrap().target.starts_with("/api/v2/organizations/my%20org/team-tokens?"));
 

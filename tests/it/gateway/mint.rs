@@ -30,7 +30,7 @@ use crate::harness::scripted::{self, whole};
 const ORG: &str = "/api/v2/organizations/example";
 
 /// A platform with a team, and the file of a token that may make its tokens.
-struct Place {
+struct MintFixture {
     it: Emulated,
     /// URL at which the minters call the platform.
     upstream: String,
@@ -48,7 +48,7 @@ struct Running {
     tasks: JoinSet<()>,
 }
 
-impl Place {
+impl MintFixture {
     async fn start() -> Self {
         Self::with(keyward::emulators::platform::PlatformOptions::default()).await
     }
@@ -172,7 +172,8 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
     let driven = TestClock::starting_at(SystemTime::now());
     let clock = Clock::Test(driven.clone());
     let mut place =
-        Place::with(keyward::emulators::platform::PlatformOptions { clock: clock.clone(), ..Default::default() }).await;
+        MintFixture::with(keyward::emulators::platform::PlatformOptions { clock: clock.clone(), ..Default::default() })
+            .await;
     place.clock = clock;
     let mut gateways = Vec::new();
     for name in ["one", "two"] {
@@ -232,7 +233,8 @@ async fn a_token_has_its_full_lifetime_however_wrong_the_machines_clock_is() {
     let (now, days) = (SystemTime::now(), Duration::from_hours(72));
     for wall in [now + days, now - days] {
         let clock = Clock::Test(TestClock::starting_at(wall));
-        let place = Place::with(keyward::emulators::platform::PlatformOptions { clock, ..Default::default() }).await;
+        let place =
+            MintFixture::with(keyward::emulators::platform::PlatformOptions { clock, ..Default::default() }).await;
         let running = place.run("one", place.options(place.team(), 600));
         running.ready().await;
         let made = place.of_team().await;
@@ -248,7 +250,7 @@ async fn a_token_has_its_full_lifetime_however_wrong_the_machines_clock_is() {
 
 #[tokio::test]
 async fn the_next_start_deletes_orphans_of_a_crash_only() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);
     for number in 0..130 {
         place.it.post(&path, json!({"description": format!("someone's {number}")})).await.with(201);
@@ -274,7 +276,7 @@ async fn the_next_start_deletes_orphans_of_a_crash_only() {
 
 #[tokio::test]
 async fn a_token_from_a_lost_response_is_deleted_after_the_next_mint() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     place.it.platform.faults().lose_next_responses(1);
     let running = place.run("one", place.options(place.team(), 600));
     running.ready().await;
@@ -291,7 +293,7 @@ async fn a_token_from_a_lost_response_is_deleted_after_the_next_mint() {
 
 #[tokio::test]
 async fn agent_pool_tokens_are_rotated_by_deletion() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     let pool = place.it.make(&format!("{ORG}/agent-pools"), json!({"name": "pool"})).await;
     let path = format!("/api/v2/agent-pools/{pool}/authentication-tokens");
     let running = place.run("one", place.options(TokenOwner::AgentPool(pool), 1));
@@ -306,7 +308,7 @@ async fn agent_pool_tokens_are_rotated_by_deletion() {
 
 #[tokio::test]
 async fn user_and_single_tokens_are_minted_and_deleted() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     let user = text(&place.it.get("/api/v2/account/details").await.with(200)["data"]["id"]);
     let running = place.run("one", place.options(TokenOwner::User(user.clone()), 600));
     running.ready().await;
@@ -337,14 +339,14 @@ async fn user_and_single_tokens_are_minted_and_deleted() {
 
 #[tokio::test]
 async fn of_two_gateways_of_one_machine_one_keeps_the_single_token() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     let owner = || TokenOwner::Organization("example".to_owned());
     let first = place.run("one", place.options(owner(), 600));
     first.ready().await;
     let bearer = first.bearer();
     let second = place.run("two", place.options(owner(), 600));
     let waiting = |component: &Component| {
-        component.reason.as_ref().is_some_and(|reason| reason.contains("another gateway of this machine keeps"))
+        component.reason.as_ref().is_some_and(|reason| reason.contains("another gateway on this machine mints"))
     };
     second.health_is(waiting).await;
     assert_eq!(first.bearer(), bearer);
@@ -356,7 +358,7 @@ async fn of_two_gateways_of_one_machine_one_keeps_the_single_token() {
 
 #[tokio::test]
 async fn a_rejected_parent_token_is_logged_once_and_retried_on_change() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     std::fs::write(place.parent(), "no-token").unwrap();
     let running = place.run("one", place.options(place.team(), 600));
     let told = running.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("401"))).await;
@@ -386,7 +388,7 @@ async fn a_rejected_parent_token_is_logged_once_and_retried_on_change() {
 
 #[tokio::test]
 async fn a_refresh_request_mints_one_token_and_the_previous_ends_after_the_grace() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     let running = place.run("one", place.options(place.team(), 600));
     running.ready().await;
     let before = running.bearer();
@@ -430,7 +432,7 @@ fn hang_lists(upstream: String, hanging: Arc<Notify>, servers: &mut JoinSet<()>)
 #[tokio::test]
 async fn a_rejected_token_is_replaced_while_the_list_of_tokens_hangs() {
     let (hanging, mut servers) = (Arc::new(Notify::new()), JoinSet::new());
-    let mut place = Place::start().await;
+    let mut place = MintFixture::start().await;
     place.upstream = hang_lists(place.it.platform.url().to_owned(), Arc::clone(&hanging), &mut servers);
     let running = place.run("one", place.options(place.team(), 600));
     running.ready().await;
@@ -451,7 +453,7 @@ async fn a_rejected_token_is_replaced_while_the_list_of_tokens_hangs() {
 
 #[tokio::test]
 async fn a_token_is_served_until_it_expires_while_minting_fails() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     let running = place.run("one", place.options(place.team(), 5));
     running.ready().await;
     let first = running.bearer();
@@ -472,7 +474,7 @@ fn replace(path: &Path, text: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_agent_makes_its_token_keeps_it_over_a_reload_and_ends_it_and_refuses_a_single_one_by_default() {
-    let place = Place::start().await;
+    let place = MintFixture::start().await;
     let folder = place.folder.path();
     let free = ports::reserve();
     let config = folder.join("keyward.toml");

@@ -59,9 +59,6 @@ async fn wait_and_healthcheck_report_a_gateway_without_any_listener() {
     assert!(state.starts_with("4 error: gateway/") && state.contains("[KW-1701]"), "{state}");
     check(&["wait", "--timeout", "200ms"], 5, "the platform rejects the token");
     check(&["healthcheck", "--live"], 0, "");
-    drop(gateway);
-    check(&["healthcheck", "--live"], 7, "no gateway answers");
-    check(&["wait", "--timeout", "200ms"], 5, "not ready after 200ms: ");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -43,7 +43,7 @@ async fn the_platform_is_probed_once_before_the_first_call() {
     log::keep();
     let mut front = strict();
     front.platform.answers(release("v202012-1"));
-    front.asks_what_the_platform_is();
+    front.start_platform_detection();
     let known = shown(&front, |shown| shown["release"].is_string()).await;
     assert_eq!(
         known,
@@ -80,7 +80,7 @@ async fn failed_probes_are_retried_while_callers_are_served() {
         }
         if seen.target == "/api/v2/ping" { release("v202012-1")(seen) } else { reply(200, &[], "") }
     });
-    front.asks_what_the_platform_is();
+    front.start_platform_detection();
     while refused.load(Ordering::SeqCst) < 3 {
         driven.suspend(Duration::from_mins(5));
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -106,7 +106,7 @@ async fn a_recovered_platform_is_probed_before_the_next_call() {
         options.upstream = format!("http://{address}").parse().unwrap();
         parts.clock = Clock::Test(driven.clone());
     });
-    front.asks_what_the_platform_is();
+    front.start_platform_detection();
     shown(&front, |shown| shown["release"] == "v202012-1").await;
 
     servers.shutdown().await;
@@ -136,7 +136,7 @@ async fn a_rejected_probe_requests_no_refresh_and_tries_the_next_token() {
     front.platform.revoke("tok1");
     front.platform.accept("tok2");
     front.platform.answers(release("v202012-1"));
-    front.asks_what_the_platform_is();
+    front.start_platform_detection();
     while front.platform.seen().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

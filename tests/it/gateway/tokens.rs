@@ -133,7 +133,7 @@ async fn half_of_the_connections_may_wait_for_a_token_and_the_other_calls_are_re
 async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery() {
     log::keep();
     let mut front = Front::with(|options, _| options.token_wait = Duration::from_millis(100));
-    front.asks_what_the_platform_is();
+    front.start_platform_detection();
     let component = |front: &Front| front.health.components()["gateway/platform"].clone();
     let until = async |front: &Front, ready: bool| {
         for _ in 0..3000 {

@@ -189,7 +189,7 @@ impl Front {
     }
 
     /// Starts the detection of the platform, as the gateway's task does.
-    pub(crate) fn asks_what_the_platform_is(&mut self) {
+    pub(crate) fn start_platform_detection(&mut self) {
         let gateway = self.gateway.clone();
         self.servers.spawn(async move { gateway.probe_platform(CancellationToken::new()).await });
     }

@@ -94,7 +94,7 @@ impl Run {
     }
 
     /// Runs it to its end, which must be a success; returns its output.
-    pub(crate) async fn goes_well(&self, arguments: &[&str]) -> String {
+    pub(crate) async fn run_successfully(&self, arguments: &[&str]) -> String {
         let (good, told) = self.run(arguments).await;
         assert!(good, "{arguments:?}: {told}");
         told

@@ -256,16 +256,16 @@ impl Proxied {
     }
 
     /// Starts a proxy in front of an existing server, with the session of another world.
-    pub(crate) fn of(world: &World, session: &Session) -> Self {
-        Self::of_with(world, session, options())
+    pub(crate) fn for_world(world: &World, session: &Session) -> Self {
+        Self::for_world_with(world, session, options())
     }
 
-    pub(crate) fn of_with(world: &World, session: &Session, options: ApiProxyOptions) -> Self {
-        Self::of_child(world, session, options, None)
+    pub(crate) fn for_world_with(world: &World, session: &Session, options: ApiProxyOptions) -> Self {
+        Self::for_child_token(world, session, options, None)
     }
 
     /// The same where the token is a child of the session's, for its listener alone.
-    pub(crate) fn of_child(
+    pub(crate) fn for_child_token(
         world: &World,
         session: &Session,
         options: ApiProxyOptions,

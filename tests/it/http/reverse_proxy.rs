@@ -13,7 +13,7 @@ use keyward::http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamAddress,
 };
 use keyward::http::server::{
-    Caller, Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
+    ConnectionCaller, Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
 };
 use keyward::metrics::Metrics;
 use tempfile::TempDir;
@@ -86,9 +86,9 @@ impl Scene {
                 let target = parts.uri.path_and_query().unwrap();
                 let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
                 let head = RequestHead::new(line, &parts.headers, |_| true, &body);
-                match forwarder.send(Caller::new(peer), &head, body, limit).await {
+                match forwarder.send(ConnectionCaller::new(peer), &head, body, limit).await {
                     Ok(answer) => answer.map(Either::Left),
-                    Err(error) => told(&error),
+                    Err(error) => error_response(&error),
                 }
             })
         };
@@ -108,7 +108,7 @@ impl Scene {
     }
 }
 
-fn told(error: &ForwardError) -> Response<Either<ResponseBody, Full<Bytes>>> {
+fn error_response(error: &ForwardError) -> Response<Either<ResponseBody, Full<Bytes>>> {
     let mut answer = Response::new(Either::Right(Full::from(format_chain(error))));
     *answer.status_mut() = error.status();
     answer
@@ -267,18 +267,18 @@ async fn an_idle_connection_closed_by_the_upstream_fails_no_request() {
 
 /// An upstream that sends these texts, one per request, byte by byte, and closes the connection after the
 /// last ones of a connection.
-fn serve_words(scene: &mut Scene, connections: &'static [&'static [&'static str]]) {
+fn serve_texts(scene: &mut Scene, connections: &'static [&'static [&'static str]]) {
     let listener = UnixListener::bind(scene.path("back")).unwrap();
     scene.servers.spawn(async move {
         for answers in connections {
             let (mut stream, _) = listener.accept().await.unwrap();
             // It may be closed before everything is sent.
-            let _ = say(&mut stream, answers).await;
+            let _ = send_answers(&mut stream, answers).await;
         }
     });
 }
 
-async fn say(stream: &mut UnixStream, answers: &[&str]) -> std::io::Result<()> {
+async fn send_answers(stream: &mut UnixStream, answers: &[&str]) -> std::io::Result<()> {
     for answer in answers {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -306,7 +306,7 @@ fn unchunked(answer: &str) -> String {
 
 fn saying(connections: &'static [&'static [&'static str]]) -> Scene {
     let mut scene = Scene::new();
-    serve_words(&mut scene, connections);
+    serve_texts(&mut scene, connections);
     scene.serve_front(|_| {}, LIMIT);
     scene
 }

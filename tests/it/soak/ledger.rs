@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     /// Ends it: from now on each error is a wrong answer.
-    pub(super) fn calm(&self, now: Instant) {
+    pub(super) fn end_tolerance(&self, now: Instant) {
         self.inner().phase.calm_since = Some(now);
     }
 
@@ -162,12 +162,12 @@ fn an_error_that_no_fault_explains_is_a_wrong_answer() {
         (wrongs("503", during), wrongs("cut off", during), wrongs("unreachable", during), wrongs("403", during)),
         (0, 0, 1, 1)
     );
-    ledger.calm(now());
+    ledger.end_tolerance(now());
     assert_eq!((wrongs("503", during), wrongs("503", now())), (0, 1), "asked during the outage, and after it");
     ledger.begin("another child", Disturbance::ChildKilled.tolerance());
     assert_eq!(wrongs("503", now()), 1, "which is no reason for it");
     assert_eq!(wrongs("503", during), 0, "asked during the outage, and answered after the next fault began");
-    ledger.calm(now());
+    ledger.end_tolerance(now());
     ledger.begin("no descriptors", Disturbance::ChildKilled.tolerance());
     assert_eq!((wrongs("504", now()), wrongs("504", now() + 2 * RESPONSE)), (0, 1), "joined a request of the outage");
     let totals = ledger.totals();

@@ -131,7 +131,7 @@ fn disturb(stage: &mut Stage, plan: &Plan, ledger: &Ledger, begun: Instant) -> V
             ledger.wrong(format!("no recovery within {RECOVERY:?}: {error}"));
         }
         let recovery = ended.elapsed();
-        ledger.calm(now());
+        ledger.end_tolerance(now());
         let totals = ledger.totals();
         progress(plan, &format!("{second} s: {}: ready after {recovery:.1?}; {} wrong", fault.name(), totals.wrongs));
         totals.wrong.iter().skip(told).for_each(|text| progress(plan, text));

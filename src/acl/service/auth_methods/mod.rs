@@ -80,7 +80,7 @@ impl AuthMethods<'_> {
         let key = keys::auth_method(namespace, &method.name);
         let taken = || Conflict::MethodName(method.name.clone());
         self.service.records.require_absent(&key, taken).await?;
-        let transaction = Transaction::default().absent(&key).put(key, &method)?;
+        let transaction = Transaction::default().require_absent(&key).put(key, &method)?;
         self.service.records.commit_new(&target, transaction, method).await
     }
 
@@ -140,7 +140,7 @@ impl AuthMethods<'_> {
             .load_for_update::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name))
             .await?;
         let method = validate_draft(draft, before.value.id, target.name.clone(), Some(before.value.kind))?;
-        let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &method)?;
+        let transaction = Transaction::default().require_unchanged(&key, before.modified).put(key, &method)?;
         self.service.records.commit_update(&target, transaction, &before, method).await
     }
 
@@ -187,7 +187,7 @@ impl AuthMethods<'_> {
         };
         let removal = Removal { method: before.value.id, namespace: target.name.clone() };
         let transaction = Transaction::default()
-            .unchanged(&key, before.modified)
+            .require_unchanged(&key, before.modified)
             .delete(key)
             .put(keys::removal("auth-method", &removal.method.to_string()), &removal)?;
         let written = self.service.repository.commit(target.require_unchanged(transaction)).await?;

@@ -115,7 +115,7 @@ impl AuthMethods<'_> {
         }
         if budget.batches > 0 {
             let key = keys::removal("auth-method", &removal.method.to_string());
-            let done = Transaction::default().unchanged(&key, written).delete(key);
+            let done = Transaction::default().require_unchanged(&key, written).delete(key);
             match self.service.repository.commit(done).await {
                 // The deleting request and the background task work at the same time: only one of them ends the
                 // removal, so that a deletion has the same revisions each time.
@@ -149,7 +149,7 @@ impl AuthMethods<'_> {
                 // A rule that another remover has deleted must not be deleted again: each commit takes a revision, which
                 // wakes blocking queries.
                 let transaction = chunk.iter().fold(Transaction::default(), |transaction, (key, modified)| {
-                    transaction.unchanged(key, *modified).delete(key.clone())
+                    transaction.require_unchanged(key, *modified).delete(key.clone())
                 });
                 match budget.commit(self.service, transaction).await? {
                     BatchOutcome::Committed => {}
@@ -210,7 +210,7 @@ impl AuthMethods<'_> {
                     if let Some(token) = token {
                         transaction = self.service.token_records().delete(token, transaction).await?;
                     }
-                    transaction = transaction.unchanged(key, *modified).delete(key.clone());
+                    transaction = transaction.require_unchanged(key, *modified).delete(key.clone());
                 }
                 if budget.commit(self.service, transaction).await? == BatchOutcome::Exhausted {
                     return Ok(unreadable);

@@ -150,7 +150,10 @@ impl LoginMethods {
                 facts: identity_facts(verified),
             }),
         };
-        self.service.token_records().insert(&target, new, Transaction::default().unchanged(&key, method.modified)).await
+        self.service
+            .token_records()
+            .insert(&target, new, Transaction::default().require_unchanged(&key, method.modified))
+            .await
     }
 }
 

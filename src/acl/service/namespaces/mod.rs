@@ -93,7 +93,7 @@ impl Namespaces<'_> {
         let namespace = self.build_record(name.clone(), draft).await?;
         let key = keys::namespace(name);
         let revision =
-            self.service.repository.commit(Transaction::default().absent(&key).put(key, &namespace)?).await?;
+            self.service.repository.commit(Transaction::default().require_absent(&key).put(key, &namespace)?).await?;
         Ok(Stored { value: namespace.into(), created: revision, modified: revision })
     }
 
@@ -159,7 +159,7 @@ impl Namespaces<'_> {
         }
         let namespace = self.build_record(before.value.name.clone(), draft).await?;
         let key = keys::namespace(name);
-        let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &namespace)?;
+        let transaction = Transaction::default().require_unchanged(&key, before.modified).put(key, &namespace)?;
         let modified = self.service.repository.commit(transaction).await?;
         Ok(Stored { value: namespace.into(), created: before.created, modified })
     }
@@ -188,7 +188,7 @@ impl Namespaces<'_> {
         let key = keys::namespace(name);
         self.service
             .repository
-            .commit(Transaction::default().unchanged(&key, before.modified).put(key, &namespace)?)
+            .commit(Transaction::default().require_unchanged(&key, before.modified).put(key, &namespace)?)
             .await?;
         Ok(true)
     }

@@ -117,7 +117,7 @@ impl Namespaces<'_> {
     ) -> Result<RemovalOutcome, ServiceError> {
         let name = &marked.value.name;
         let own = keys::namespace(name);
-        let while_marked = || Transaction::default().unchanged(&own, marked.modified);
+        let while_marked = || Transaction::default().require_unchanged(&own, marked.modified);
         let (mut transaction, mut pending, mut unreadable) = (while_marked(), 0, 0);
         for kind in ["token"].into_iter().chain(KINDS) {
             let prefix = keys::within(kind, Some(name));

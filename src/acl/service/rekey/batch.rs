@@ -54,7 +54,7 @@ impl Reencryption {
         let entry =
             |secret| TokenIndexEntry { namespace: fields.namespace.clone(), accessor: fields.accessor_id, secret };
         transaction
-            .unchanged(&self.key, self.at)
+            .require_unchanged(&self.key, self.at)
             .delete(self.before.by_secret)
             .delete(self.before.by_accessor)
             .put(self.after.by_secret, &entry(true))?

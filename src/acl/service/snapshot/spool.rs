@@ -22,7 +22,7 @@ pub(crate) struct Spool {
 
 impl Spool {
     /// Largest accepted snapshot, in bytes.
-    pub(crate) const LARGEST: u64 = 16 * 1024 * 1024 * 1024;
+    pub(crate) const MAX_SIZE: u64 = 16 * 1024 * 1024 * 1024;
 
     /// Creates an empty file, readable only by this user.
     ///
@@ -47,7 +47,7 @@ impl Spool {
     /// The file cannot be written.
     pub(crate) async fn add(&mut self, bytes: &[u8]) -> Result<bool, ServiceError> {
         self.bytes += bytes.len() as u64;
-        if self.bytes > Self::LARGEST {
+        if self.bytes > Self::MAX_SIZE {
             return Ok(false);
         }
         self.file.write_all(bytes).await.map_err(failed)?;

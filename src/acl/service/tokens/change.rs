@@ -52,7 +52,7 @@ impl Tokens<'_> {
             self.service.links().validate(namespace, &draft.links, LinkOwner::Token { local: draft.local }).await?;
         token.roles = self.service.links().resolve(namespace, LinkKind::Role, &draft.roles).await?;
         let key = keys::token(namespace, accessor);
-        let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &token)?;
+        let transaction = Transaction::default().require_unchanged(&key, before.modified).put(key, &token)?;
         self.service.records.commit_update(&target, transaction, &before, token).await
     }
 

@@ -104,8 +104,10 @@ impl TokenRecords<'_> {
         let mut transaction = require_same_keys(keys, target.require_unchanged(transaction));
         // Both ids must be unused under every active key.
         for id in [&new.secret, &accessor_as_secret(new.accessor)] {
-            transaction =
-                keys.hashes(id).iter().fold(transaction, |transaction, hash| transaction.absent(&keys::token_id(hash)));
+            transaction = keys
+                .hashes(id)
+                .iter()
+                .fold(transaction, |transaction, hash| transaction.require_absent(&keys::token_id(hash)));
         }
         transaction = transaction
             .put(token_keys.token, &token)?
@@ -146,7 +148,7 @@ impl TokenRecords<'_> {
         transaction: Transaction,
     ) -> Result<Transaction, ServiceError> {
         let token_keys = TokenKeys::new(&*self.service.sealing_key(&token.value).await?, &token.value);
-        let transaction = transaction.unchanged(&token_keys.token, token.modified);
+        let transaction = transaction.require_unchanged(&token_keys.token, token.modified);
         let keys = [token_keys.token, token_keys.by_secret, token_keys.by_accessor]
             .into_iter()
             .chain(token_keys.end)

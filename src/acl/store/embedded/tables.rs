@@ -69,13 +69,13 @@ impl<'a> StoredRecord<'a> {
     }
 
     /// Returns the expected checksum.
-    fn computed(&self, key: &str, checksums: &Checksums) -> Checksum {
+    fn expected_checksum(&self, key: &str, checksums: &Checksums) -> Checksum {
         checksums.record(key, self.created, self.modified, self.value)
     }
 
     /// Returns true if its checksum matches or it has none.
-    pub(super) fn is_whole(&self, key: &str, checksums: &Checksums) -> bool {
-        self.checksum.is_none_or(|checksum| checksum == self.computed(key, checksums))
+    pub(super) fn has_valid_checksum(&self, key: &str, checksums: &Checksums) -> bool {
+        self.checksum.is_none_or(|checksum| checksum == self.expected_checksum(key, checksums))
     }
 }
 
@@ -83,7 +83,7 @@ impl<'a> StoredRecord<'a> {
 /// the sum is right again once it is replaced or deleted.
 pub(super) fn sum_contribution(key: &str, checksums: &Checksums, bytes: &[u8]) -> Checksum {
     match StoredRecord::read(bytes) {
-        Some(stored) => stored.checksum.unwrap_or_else(|| stored.computed(key, checksums)),
+        Some(stored) => stored.checksum.unwrap_or_else(|| stored.expected_checksum(key, checksums)),
         None => checksums.record(key, Revision(0), Revision(0), bytes),
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn sum_contribution(key: &str, checksums: &Checksums, bytes: &[u8]) -
 /// # Errors
 /// The checksum is wrong, or the record is malformed.
 pub(super) fn decode(key: &str, checksums: &Checksums, bytes: &[u8]) -> Result<Record, StoreError> {
-    let stored = StoredRecord::read(bytes).filter(|stored| stored.is_whole(key, checksums));
+    let stored = StoredRecord::read(bytes).filter(|stored| stored.has_valid_checksum(key, checksums));
     let stored = stored.ok_or_else(|| StoreError::Unreadable { key: key.to_owned() })?;
     Ok(Record { value: Bytes::copy_from_slice(stored.value), created: stored.created, modified: stored.modified })
 }

@@ -18,7 +18,8 @@ pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, Sto
         return Ok(found);
     };
     let computed_totals = count_records(&records, &kinds, &checksums, |key, bytes| {
-        let whole = StoredRecord::read(bytes).map(|record| record.checksum.map(|_| record.is_whole(key, &checksums)));
+        let whole =
+            StoredRecord::read(bytes).map(|record| record.checksum.map(|_| record.has_valid_checksum(key, &checksums)));
         found.count(key, whole.unwrap_or(Some(false)));
     })?;
     let mut stored_totals = TotalsByKind::new();

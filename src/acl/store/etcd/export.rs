@@ -24,7 +24,7 @@ pub(in crate::acl::store) struct Export {
 
 impl Export {
     pub(super) async fn begin(members: &Arc<Members>, prefix: &Prefix) -> Result<Self, MemberErrors> {
-        let start = prefix.with("");
+        let start = prefix.prepend_to("");
         let ask = |client: Client| {
             let start = start.clone();
             async move { client.kv_client().get(start, None).await }
@@ -52,7 +52,7 @@ impl Export {
         {
             let limit = limit.clamp(1, self.chunk);
             let options = GetOptions::new()
-                .with_range(prefix_end(self.prefix.with("")))
+                .with_range(prefix_end(self.prefix.prepend_to("")))
                 .with_revision(self.revision)
                 .with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
             let ask = |client: Client| {
@@ -70,7 +70,7 @@ impl Export {
             self.start = last.filter(|_| found.more());
             let records = found.take_kvs().into_iter();
             // The store's metadata is not a record.
-            let records = records.filter(|record| self.prefix.without(record.key()).is_some());
+            let records = records.filter(|record| self.prefix.strip_from(record.key()).is_some());
             entries = records.map(|record| self.prefix.record(record)).collect::<Result<_, _>>()?;
         }
         Ok(entries)

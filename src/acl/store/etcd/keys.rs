@@ -10,12 +10,12 @@ pub(super) struct Prefix(pub(super) String);
 
 impl Prefix {
     /// Returns a key or key prefix in etcd's key space.
-    pub(super) fn with(&self, key: &str) -> Vec<u8> {
+    pub(super) fn prepend_to(&self, key: &str) -> Vec<u8> {
         [self.0.as_bytes(), key.as_bytes()].concat()
     }
 
     /// Returns the record key of an etcd key; `None` for other keys.
-    pub(super) fn without(&self, key: &[u8]) -> Option<Key> {
+    pub(super) fn strip_from(&self, key: &[u8]) -> Option<Key> {
         let key = std::str::from_utf8(key.strip_prefix(self.0.as_bytes())?).ok()?;
         key.contains('/').then(|| Key::from(key.to_owned()))
     }
@@ -25,13 +25,13 @@ impl Prefix {
         let (created, modified) = (revision(found.create_revision()), revision(found.mod_revision()));
         let (key, value) = found.into_key_value();
         let unreadable = || StoreError::Unreadable { key: String::from_utf8_lossy(&key).into_owned() };
-        Ok((self.without(&key).ok_or_else(unreadable)?, Record { value: value.into(), created, modified }))
+        Ok((self.strip_from(&key).ok_or_else(unreadable)?, Record { value: value.into(), created, modified }))
     }
 
     /// Builds the transaction of a batch; its else branch reads the records of the checks.
     pub(super) fn transaction(&self, batch: &Batch) -> Txn {
         let compare = |check: &Check| {
-            let key = self.with(check.key().as_str());
+            let key = self.prepend_to(check.key().as_str());
             match check {
                 Check::Absent(_) => Compare::create_revision(key, CompareOp::Equal, 0),
                 // etcd gives missing keys revision 0, which must not match as unchanged.
@@ -40,9 +40,9 @@ impl Prefix {
             }
         };
         let look =
-            |check: &Check| TxnOp::get(self.with(check.key().as_str()), Some(GetOptions::new().with_keys_only()));
+            |check: &Check| TxnOp::get(self.prepend_to(check.key().as_str()), Some(GetOptions::new().with_keys_only()));
         let write = |write: &Write| {
-            let key = self.with(write.key().as_str());
+            let key = self.prepend_to(write.key().as_str());
             match write {
                 Write::Put(_, value) => TxnOp::put(key, value.clone(), None),
                 Write::Delete(_) => TxnOp::delete(key, None),
@@ -51,7 +51,7 @@ impl Prefix {
         let mut writes: Vec<_> = batch.writes.iter().map(write).collect();
         if writes.is_empty() {
             // A transaction without operations is answered from the member's own, possibly old, state.
-            writes.push(TxnOp::get(self.with("about"), Some(GetOptions::new().with_keys_only())));
+            writes.push(TxnOp::get(self.prepend_to("about"), Some(GetOptions::new().with_keys_only())));
         }
         Txn::new()
             .when(batch.checks.iter().map(compare).collect::<Vec<_>>())

@@ -117,7 +117,7 @@ async fn read_or_init_metadata(
     datacenter: &str,
 ) -> Result<(Vec<u8>, Revision), MemberErrors> {
     let metadata = StoreMetadata { format: FORMAT.to_owned(), datacenter: datacenter.to_owned() };
-    let (key, metadata) = (prefix.with("about"), serde_json::to_vec(&metadata).unwrap_or_default());
+    let (key, metadata) = (prefix.prepend_to("about"), serde_json::to_vec(&metadata).unwrap_or_default());
     // The transaction is idempotent.
     let response = members.read(members.deadline(), |client: Client| {
         let txn = Txn::new()
@@ -137,7 +137,8 @@ async fn read_or_init_metadata(
 #[async_trait]
 impl Store for Etcd {
     async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
-        let mut found = self.range(key.kind(), self.prefix.with(key.as_str()), GetOptions::new(), freshness).await?;
+        let mut found =
+            self.range(key.kind(), self.prefix.prepend_to(key.as_str()), GetOptions::new(), freshness).await?;
         let record = found.take_kvs().into_iter().next();
         record.map(|record| Ok(self.prefix.record(record)?.1)).transpose()
     }

@@ -49,7 +49,7 @@ impl EtcdOptions {
     pub(crate) const MAX_PREFIX: usize = 128;
 
     /// Validates the options; returns pairs of option name and error text.
-    pub(crate) fn mistakes(&self) -> Vec<(&'static str, &'static str)> {
+    pub(crate) fn validation_errors(&self) -> Vec<(&'static str, &'static str)> {
         let secured = |url: &&Url| url.scheme() == "https";
         let https = self.endpoints.iter().filter(secured).count();
         let mut found = Vec::new();
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn every_invalid_option_is_reported() {
-        let wrong = |options: &EtcdOptions| options.mistakes().iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        let wrong =
+            |options: &EtcdOptions| options.validation_errors().iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let local = options(&["http://127.0.0.1:2379", "http://localhost:2380"]);
         let far = EtcdOptions { ca_file: Some("/ca.pem".into()), ..options(&["https://a:2379", "https://b:2379"]) };
         assert_eq!((wrong(&local), wrong(&far)), (vec![], vec![]));

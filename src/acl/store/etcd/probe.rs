@@ -17,7 +17,7 @@ pub(crate) async fn probe(options: &EtcdOptions) -> Result<String, OpenError> {
     let shared = Arc::new(options.clone());
     let tls = EtcdTls::new(&shared)?;
     let members = Members::new(&shared, &tls, LeaderRequirement::Required).await?;
-    let key = Prefix(options.prefix.clone()).with("about");
+    let key = Prefix(options.prefix.clone()).prepend_to("about");
     let read = members.read(members.deadline(), |client: Client| {
         let key = key.clone();
         async move { client.kv_client().get(key, None).await }

@@ -46,11 +46,11 @@ impl Etcd {
     /// Reads a page of a list at one revision.
     pub(super) async fn page(&self, prefix: &str, page: &Page, freshness: Freshness) -> Result<Listing, StoreError> {
         let kind = kind_of(prefix);
-        let end = prefix_end(self.prefix.with(prefix));
+        let end = prefix_end(self.prefix.prepend_to(prefix));
         let first = match &page.after {
             // The smallest key after it.
-            Some(after) => self.prefix.with(&format!("{}\0", after.as_str())),
-            None => self.prefix.with(prefix),
+            Some(after) => self.prefix.prepend_to(&format!("{}\0", after.as_str())),
+            None => self.prefix.prepend_to(prefix),
         };
         let mut start = first.clone();
         let mut listing = Listing { entries: Vec::new(), more: true, revision: Revision(0) };

@@ -86,7 +86,7 @@ impl ChangeWatch {
         let options = WatchOptions::new().with_prefix().with_start_revision(number(from)).with_fragment();
         let call = |client: Client| {
             let options = options.clone();
-            async move { client.watch_client().watch(self.prefix.with(""), Some(options)).await }
+            async move { client.watch_client().watch(self.prefix.prepend_to(""), Some(options)).await }
         };
         let mut responses = member.call(end, &call).await?;
         let member = Arc::clone(&member.address);
@@ -127,7 +127,7 @@ impl ChangeWatch {
 
     /// Changes since the end of the watch were compacted: wakes all waiting tasks and skips to the current revision.
     async fn skip_to_now(&self) -> Result<Revision, MemberErrors> {
-        let key = self.prefix.with("");
+        let key = self.prefix.prepend_to("");
         let ask = |client: Client| {
             let key = key.clone();
             async move { client.kv_client().get(key, None).await }
@@ -157,7 +157,7 @@ impl ChangeWatch {
     /// Wakes waiting tasks; returns the last revision received.
     fn apply(&self, response: &WatchResponse) -> Revision {
         let changes = || response.events().iter().filter_map(Event::kv);
-        let keys: Vec<_> = changes().filter_map(|record| self.prefix.without(record.key())).collect();
+        let keys: Vec<_> = changes().filter_map(|record| self.prefix.strip_from(record.key())).collect();
         let last = changes().map(|record| revision(record.mod_revision())).max().unwrap_or_default();
         self.kinds.record(keys.iter().map(|key| (key.kind(), last)));
         self.watchers.wake_keys(keys.iter().map(Key::as_str));

@@ -19,7 +19,7 @@ fn aadsts(code: u32) -> AttemptError {
     AttemptError::Refused(ErrorResponse { status: 401, codes: vec![code], ..ErrorResponse::default() })
 }
 
-fn waits(failure: &AttemptError, endpoint: Endpoint) -> Vec<u64> {
+fn waits(failure: &AttemptError, endpoint: IdentityEndpoint) -> Vec<u64> {
     let mut retry_policy = RetryPolicy::default();
     let mut elapsed = Duration::ZERO;
     let next = || {
@@ -33,7 +33,7 @@ fn waits(failure: &AttemptError, endpoint: Endpoint) -> Vec<u64> {
 #[test]
 #[expect(clippy::too_many_lines, reason = "a flat table")]
 fn each_retry_rule_waits_and_reports_as_specified() {
-    use Endpoint::{Authority, ManagedIdentityHost, Metadata};
+    use IdentityEndpoint::{Authority, ManagedIdentityHost, Metadata};
     let check = |failure: AttemptError, endpoint, wanted: &[u64], kind, hint: &str| {
         assert_eq!(waits(&failure, endpoint), wanted, "{failure}");
         let error = to_identity_error(&failure, endpoint, "source");
@@ -106,13 +106,13 @@ fn the_services_retry_after_is_honoured() {
         let retry_after = Some(Duration::from_secs(seconds));
         AttemptError::Refused(ErrorResponse { status, retry_after, ..ErrorResponse::default() })
     };
-    assert_eq!(waits(&asks(429, 7), Endpoint::Metadata), [7, 7, 7, 7]);
-    assert_eq!(waits(&asks(503, 3), Endpoint::Authority), [3; 5]);
-    assert_eq!(waits(&asks(429, 60), Endpoint::Authority), [60]);
-    assert_eq!(waits(&asks(429, 3600), Endpoint::Authority), [0; 0], "the caller waits that long");
-    assert_eq!(waits(&asks(500, 7), Endpoint::Metadata), [1, 2, 4, 8, 16]);
+    assert_eq!(waits(&asks(429, 7), IdentityEndpoint::Metadata), [7, 7, 7, 7]);
+    assert_eq!(waits(&asks(503, 3), IdentityEndpoint::Authority), [3; 5]);
+    assert_eq!(waits(&asks(429, 60), IdentityEndpoint::Authority), [60]);
+    assert_eq!(waits(&asks(429, 3600), IdentityEndpoint::Authority), [0; 0], "the caller waits that long");
+    assert_eq!(waits(&asks(500, 7), IdentityEndpoint::Metadata), [1, 2, 4, 8, 16]);
     assert_eq!(
-        to_identity_error(&asks(429, 7), Endpoint::Metadata, "source").retry_after,
+        to_identity_error(&asks(429, 7), IdentityEndpoint::Metadata, "source").retry_after,
         Some(Duration::from_secs(7))
     );
 }
@@ -123,7 +123,7 @@ fn changing_failures_stay_within_the_budget_too() {
     let mut elapsed = Duration::ZERO;
     let mut attempts = 1;
     for failure in [status(410), status(429), status(500), status(404)].iter().cycle().take(100) {
-        let Some(wait) = retry_policy.next(failure, Endpoint::Metadata, elapsed, 0.0) else { break };
+        let Some(wait) = retry_policy.next(failure, IdentityEndpoint::Metadata, elapsed, 0.0) else { break };
         elapsed += wait;
         attempts += 1;
     }
@@ -134,7 +134,7 @@ fn changing_failures_stay_within_the_budget_too() {
 fn retries_at_the_authority_have_jitter() {
     let mut retry_policy = RetryPolicy::default();
     let wait = |retry_policy: &mut RetryPolicy, unit| {
-        retry_policy.next(&status(500), Endpoint::Authority, Duration::ZERO, unit)
+        retry_policy.next(&status(500), IdentityEndpoint::Authority, Duration::ZERO, unit)
     };
     assert_eq!(wait(&mut retry_policy, 0.0), Some(Duration::from_millis(500)));
     assert_eq!(wait(&mut retry_policy, 0.5), Some(Duration::from_millis(1500)));

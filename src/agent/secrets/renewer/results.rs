@@ -37,7 +37,7 @@ impl<T> SecretRenewer<T> {
         }
         if let Some(lasted_seconds) = self.outage.end(now) {
             let secret = &self.options.name;
-            tracing::info!(event = "agent.secret.recovered", secret, lasted_seconds, "the secret can be had again");
+            tracing::info!(event = "agent.secret.recovered", secret, lasted_seconds, "the secret can be read again");
         }
     }
 

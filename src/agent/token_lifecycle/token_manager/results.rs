@@ -355,7 +355,7 @@ impl TokenManager {
     pub(super) fn on_clock_change(&mut self) {
         let now = self.clock.now();
         self.reporter.metrics.get::<ClockMetrics>().jumps.inc();
-        tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set, or the machine slept");
+        tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set or the machine resumed");
         let Some(current) = &mut self.current else { return };
         current.apply_wall_clock_change(&self.clock);
         self.publish();

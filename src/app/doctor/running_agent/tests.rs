@@ -13,7 +13,7 @@ fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() 
     });
     let agent = RunningAgent { process: AgentProcess::Id(7), status, metrics: String::new() };
     let mut steps = Steps::new("agent", None, &Progress::default());
-    note(Some(&Ok(Some(agent))), &mut steps);
+    record_agent(Some(&Ok(Some(agent))), &mut steps);
     let results = steps.into_results();
     let found: Vec<_> = results.iter().map(|it| (it.status, it.code.map(ErrorCode::number))).collect();
     let (failed, warning) = (CheckStatus::Failed, CheckStatus::Warning);
@@ -33,7 +33,7 @@ fn the_remedy_of_a_failed_reload_is_a_restart_if_the_status_says_so() {
         });
         let agent = RunningAgent { process: AgentProcess::Unknown, status, metrics: String::new() };
         let mut steps = Steps::new("agent", None, &Progress::default());
-        note(Some(&Ok(Some(agent))), &mut steps);
+        record_agent(Some(&Ok(Some(agent))), &mut steps);
         let results = steps.into_results();
         let reload = results.iter().find(|result| result.step == "reload").unwrap();
         assert_eq!(reload.fix.as_deref(), Some(wanted));
@@ -44,8 +44,8 @@ fn the_remedy_of_a_failed_reload_is_a_restart_if_the_status_says_so() {
 fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
     let check = |sandbox: Value, wanted: Option<Result<&str, &str>>| {
         let mut steps = Steps::new("agent", None, &Progress::default());
-        if let Some(result) = judge_sandbox(&sandbox) {
-            steps.note("sandbox", result);
+        if let Some(result) = check_sandbox(&sandbox) {
+            steps.record("sandbox", result);
         }
         let results = steps.into_results();
         let text = |it: &'_ crate::app::check_result::CheckResult| match it.status {

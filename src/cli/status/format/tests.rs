@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::status::judge;
+use crate::status::evaluate;
 
 /// 2026-01-31T09:00:00Z.
 const NOW: Timestamp = Timestamp(1_769_850_000);
 
 fn lines(status: Value) -> Vec<String> {
     let status: StatusDocument = serde_json::from_value(status).unwrap();
-    let report = judge(&status, NOW);
+    let report = evaluate(&status, NOW);
     format_status(&status, &report, NOW).iter().map(|line| line.paint(false)).collect()
 }
 

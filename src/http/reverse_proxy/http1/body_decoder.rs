@@ -152,7 +152,7 @@ fn has_bare_line_feed(received: &[u8], length: usize) -> bool {
 }
 
 fn need_more(received: &Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
-    if received.len() > LONGEST_LINE { Err(ProtocolError::TooLong) } else { Ok(None) }
+    if received.len() > MAX_LINE_LENGTH { Err(ProtocolError::TooLong) } else { Ok(None) }
 }
 
 fn trailers(found: &[httparse::Header<'_>]) -> HeaderMap {
@@ -163,7 +163,7 @@ fn trailers(found: &[httparse::Header<'_>]) -> HeaderMap {
 }
 
 /// Longest size line of a chunk, and longest trailers together, in bytes.
-const LONGEST_LINE: usize = 16 * 1024;
+const MAX_LINE_LENGTH: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -30,7 +30,7 @@ pub fn decode_response(bytes: &[u8], size: usize, bodiless: bool) -> Result<Opti
     let head = loop {
         let Some(piece) = pieces.next() else { return Ok(None) };
         received = [received.as_ref(), piece].concat().into();
-        if let Some(head) = response_head::take(&mut received, bodiless)? {
+        if let Some(head) = response_head::parse(&mut received, bodiless)? {
             break head;
         }
     };

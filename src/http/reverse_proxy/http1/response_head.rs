@@ -24,13 +24,13 @@ pub(super) struct ResponseHead {
 
 /// Parses a response head and removes it from `received`; `None` if more bytes are needed. Interim responses are
 /// skipped. `bodiless` is set for requests whose response has no body, whatever its headers.
-pub(super) fn take(received: &mut Bytes, bodiless: bool) -> Result<Option<ResponseHead>, ProtocolError> {
+pub(super) fn parse(received: &mut Bytes, bodiless: bool) -> Result<Option<ResponseHead>, ProtocolError> {
     loop {
-        let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
+        let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
         let mut found = httparse::Response::new(&mut []);
         let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut found, received, &mut room);
         let Status::Complete(length) = parsed.map_err(ProtocolError::Head)? else {
-            return if received.len() > LONGEST_HEAD { Err(ProtocolError::TooLong) } else { Ok(None) };
+            return if received.len() > MAX_HEAD_SIZE { Err(ProtocolError::TooLong) } else { Ok(None) };
         };
         let status = found
             .code
@@ -149,8 +149,8 @@ fn parse_content_length(value: &HeaderValue) -> Option<u64> {
 }
 
 /// Longest head in bytes and largest number of headers: more than Vault, Consul or Terraform servers send.
-const LONGEST_HEAD: usize = 64 * 1024;
-const MOST_HEADERS: usize = 128;
+const MAX_HEAD_SIZE: usize = 64 * 1024;
+const MAX_HEADERS: usize = 128;
 
 #[cfg(test)]
 mod tests;

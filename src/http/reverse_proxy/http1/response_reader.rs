@@ -57,7 +57,7 @@ impl ResponseReader {
             if !ready!(self.poll_more(stream, cx)).map_err(ConnectionError::Failed)? {
                 return Poll::Ready(Err(ConnectionError::Closed));
             }
-            if let Some(head) = response_head::take(&mut self.received, bodiless)? {
+            if let Some(head) = response_head::parse(&mut self.received, bodiless)? {
                 (self.expected, self.reusable) = (head.body, head.reusable);
                 return Poll::Ready(Ok(head.response));
             }

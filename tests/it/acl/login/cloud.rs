@@ -1,7 +1,7 @@
 //! Auth methods of type `cloud` with tokens of the emulated Azure over TLS.
 #![cfg(feature = "dev")]
 
-use keyward::emulators::cloud::{Cloud, Machine};
+use keyward::emulators::cloud::{Cloud, MachineKind};
 use keyward::tasks::TaskGroup;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn jwt(cloud: &Cloud) -> String {
 async fn a_machine_is_identified_by_signed_claims() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options_with_shared_keys(folder.path().join("cloud"));
-    options.machine = Machine::VirtualMachine;
+    options.machine = MachineKind::VirtualMachine;
     let mut tasks = TaskGroup::default();
     let cloud = Cloud::start(options, &mut tasks).unwrap();
     let acl = Acl::start().await;

@@ -61,7 +61,7 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     let (answer, _, meanwhile) = tokio::join!(change, readers, writer);
     assert_eq!(answer["Done"], true, "{answer}");
     assert!(answer["Rewritten"].as_u64().unwrap() >= secrets.len() as u64, "{answer}");
-    assert!(answer["Message"].as_str().unwrap().contains("the other lines of the key file may go"), "{answer}");
+    assert!(answer["Message"].as_str().unwrap().contains("remove the other lines from the key file"), "{answer}");
     let audit: Vec<Value> = log::lines()
         .into_iter()
         .filter(|line| line["fields"]["event"] == "acl.changed" && line["fields"]["operation"] == "rekey")

@@ -30,7 +30,7 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
         let more = more.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec()));
         written(&header, &records.into_iter().chain(more).collect::<Vec<_>>())
     };
-    check(&rewritten(|header| header.datacenter = "dc2".to_owned(), &[]), "of datacenter \"dc2\"").await;
+    check(&rewritten(|header| header.datacenter = "dc2".to_owned(), &[]), "it belongs to datacenter \"dc2\"").await;
     check(&rewritten(|header| header.key_ids.push("other".to_owned()), &[]), "key \"other\"").await;
     check(&rewritten(|_| (), &[("a/before", b"")]), "is damaged").await;
     check(&rewritten(|_| (), &[("zone/large", &vec![0; 1024 * 1024])]), "unexpected record zone/large").await;

@@ -30,10 +30,10 @@ async fn filled(folder: &Path, tokens: usize) {
     }
 }
 
-type Found = Vec<(String, Vec<u8>, u64, u64)>;
+type StoredRecords = Vec<(String, Vec<u8>, u64, u64)>;
 
 /// Reads everything of a store.
-async fn listed(store: &Embedded) -> Result<Found, StoreError> {
+async fn listed(store: &Embedded) -> Result<StoredRecords, StoreError> {
     let page = Page { after: None, limit: 100_000 };
     let listing = store.list("", page, Freshness::Linearizable).await?;
     let record = |(key, record): (Key, keyward::acl::store::Record)| {
@@ -106,7 +106,7 @@ async fn damaged_pages_fail_with_advice() {
 }
 
 /// Changes records directly in the database file, with valid pages.
-fn behind_its_back(folder: &Path, change: impl FnOnce(&mut redb::Table<'_, &'static str, &'static [u8]>)) {
+fn edit_database_file(folder: &Path, change: impl FnOnce(&mut redb::Table<'_, &'static str, &'static [u8]>)) {
     let database = Database::open(Embedded::file_in(folder)).unwrap();
     let transaction = database.begin_write().unwrap();
     change(&mut transaction.open_table(RECORDS).unwrap());
@@ -121,7 +121,7 @@ async fn changed_moved_and_lost_records_are_detected() {
     let bytes = |table: &redb::Table<'_, &'static str, &'static [u8]>, key: &Key| {
         table.get(key.as_str()).unwrap().unwrap().value().to_vec()
     };
-    behind_its_back(folder.path(), |table| {
+    edit_database_file(folder.path(), |table| {
         let mut changed = bytes(table, &first);
         *changed.last_mut().unwrap() ^= 1;
         table.insert(first.as_str(), changed.as_slice()).unwrap();
@@ -153,7 +153,7 @@ async fn a_damaged_record_that_is_replaced_or_removed_leaves_no_trace() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path(), 50).await;
     let keys = [key("token", 1), key("token", 2)];
-    behind_its_back(folder.path(), |table| {
+    edit_database_file(folder.path(), |table| {
         for key in &keys {
             let mut bytes = table.get(key.as_str()).unwrap().unwrap().value().to_vec();
             *bytes.last_mut().unwrap() ^= 1;
@@ -213,7 +213,7 @@ async fn records_of_older_versions_are_read_and_their_loss_is_detected() {
     let kept = store.get(&key("token", 3), Freshness::Linearizable).await.unwrap().unwrap();
     assert_eq!((kept.created.0, kept.modified.0), (4, 21));
     drop(store);
-    behind_its_back(&path, |table| drop(table.remove(key("token", 7).as_str()).unwrap()));
+    edit_database_file(&path, |table| drop(table.remove(key("token", 7).as_str()).unwrap()));
     let store = Embedded::open(&path, "dc1").unwrap();
     assert_eq!(kinds_of(&store.verify().await.unwrap()), ["token"]);
 }

@@ -7,7 +7,7 @@ use keyward::agent::login::{LoginFailureKind, classify};
 use keyward::agent::server_client::{self, CallError, LoginRequest, ServerClient, ServerKind, TokenVerdict};
 use keyward::agent::token::ClientToken;
 use keyward::clock::{Clock, TestClock};
-use keyward::emulators::cloud::{Cloud, Machine};
+use keyward::emulators::cloud::{Cloud, MachineKind};
 use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
@@ -29,7 +29,7 @@ struct Joined {
 }
 
 impl Joined {
-    async fn start(machine: Machine) -> Self {
+    async fn start(machine: MachineKind) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = TestClock::starting_at(std::time::SystemTime::now());
         let mut of_cloud = options_with_shared_keys(folder.path().join("cloud"));
@@ -85,7 +85,7 @@ impl Joined {
     }
 
     /// Stops or starts the emulated Azure's responses, and waits for the effect.
-    async fn close_the_cloud(&self, close: bool) {
+    async fn stop_azure_responses(&self, close: bool) {
         self.cloud.faults().refuse(close);
         let authority = ("127.0.0.1", self.cloud.authority_url().port().unwrap());
         while tokio::net::TcpStream::connect(authority).await.is_err() != close {
@@ -112,7 +112,7 @@ impl Joined {
 
 #[tokio::test]
 async fn the_agents_client_logs_in_looks_up_and_revokes_with_emulated_azure_tokens() {
-    let joined = Joined::start(Machine::VirtualMachine).await;
+    let joined = Joined::start(MachineKind::VirtualMachine).await;
     let jwt = joined.jwt("").await;
     let token = joined.login("principal", &jwt).await.unwrap();
     let found = joined.agent.lookup_self(&token, None).await.unwrap();
@@ -138,19 +138,19 @@ async fn the_agents_client_logs_in_looks_up_and_revokes_with_emulated_azure_toke
 
 #[tokio::test]
 async fn a_scale_set_instance_is_identified_by_signed_claims() {
-    let joined = Joined::start(Machine::ScaleSet).await;
+    let joined = Joined::start(MachineKind::ScaleSet).await;
     let jwt = joined.jwt("").await;
     joined.login("set", &jwt).await.unwrap();
 }
 
 #[tokio::test]
 async fn the_agent_treats_an_issuer_outage_as_temporary() {
-    let joined = Joined::start(Machine::VirtualMachine).await;
+    let joined = Joined::start(MachineKind::VirtualMachine).await;
     let jwt = joined.jwt("").await;
-    joined.close_the_cloud(true).await;
+    joined.stop_azure_responses(true).await;
     let refused = joined.login("principal", &jwt).await.unwrap_err();
     assert_eq!(classify(&refused).0, LoginFailureKind::Unavailable, "{refused}");
-    joined.close_the_cloud(false).await;
+    joined.stop_azure_responses(false).await;
     joined.clock.suspend(Duration::from_secs(6));
     joined.login("principal", &jwt).await.unwrap();
 }

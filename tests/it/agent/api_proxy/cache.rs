@@ -48,7 +48,7 @@ async fn clients_share_one_renewed_lease_with_its_remaining_lifetime() {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
     let first = fetch(proxied.request("GET", "database/creds/dev?a=1&b=2").header("user-agent", "one")).await;
     let (id, seconds) = lease(&first);
     assert_eq!((first.cache(), seconds), ("MISS", 600));
@@ -78,7 +78,7 @@ async fn a_hundred_callers_at_once_get_one_lease() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
     let answers = join_all((0..100).map(|_| proxied.get("database/creds/dev"))).await;
     let ids: std::collections::BTreeSet<String> = answers.iter().map(|answer| lease(answer).0).collect();
     assert_eq!((ids.len(), world.faults().leases_issued()), (1, 1));
@@ -90,7 +90,7 @@ async fn renewals_are_not_cached() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
     let (id, _) = lease(&proxied.get("database/creds/dev").await);
     for renewals in 1..=3 {
         let body = json!({"lease_id": id, "increment": 60}).to_string();
@@ -110,7 +110,7 @@ async fn leases_of_a_token_that_was_replaced_are_dropped_and_never_renewed_again
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
     let (id, _) = lease(&proxied.get("database/creds/dev").await);
     world.faults().revoke_all();
     assert_eq!(proxied.get("sys/mounts").await.status, 200, "the token is found dead and replaced");
@@ -128,7 +128,7 @@ async fn a_server_that_is_away_is_not_flooded_with_renewals() {
     let world = World::new(Role { token_type: TokenType::Batch, ttl: 8 * HOUR, max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
     for number in 0..40 {
         lease(&proxied.get(&format!("database/creds/dev?n={number}")).await);
     }
@@ -145,7 +145,7 @@ async fn a_login_through_the_proxy_is_shared_by_callers_with_equal_requests() {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
+    let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
     let login = async |role: &str| {
         let body = json!({"role": role, "jwt": "a.b.c"}).to_string();
         let answer = fetch(proxied.request("POST", "auth/azure/login").body(body)).await;
@@ -324,7 +324,7 @@ async fn values_outlast_the_token_they_were_read_with_while_the_server_is_away()
     let world = World::new(Role { ttl: Duration::from_mins(5), ..Role::default() });
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping(Duration::ZERO, HOUR));
+    let proxied = Proxied::for_world_with(&world, &session, keeping(Duration::ZERO, HOUR));
     let good = proxied.get("secret/data/example").await;
     world.faults().go_away().await;
     for minute in 1..60 {

@@ -103,7 +103,7 @@ async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_th
     let token = session.serving().await;
     let secret = keyward::secret_string::SecretString::expose_secret(token.secret.secret()).to_owned();
     let kept = ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() };
-    let proxied = Proxied::of_with(&world, &session, kept);
+    let proxied = Proxied::for_world_with(&world, &session, kept);
     for (bytes, chunked) in [(100, false), (5000, true)] {
         let body = json!({ "data": { "text": "x".repeat(bytes) } }).to_string();
         let path = format!("secret/data/long-{bytes}");

@@ -16,7 +16,7 @@ use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, rules};
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A server that responds with the requested namespace and the number of the read.
-fn tells_namespaces(proxied: &Proxied) {
+fn echo_namespace_server(proxied: &Proxied) {
     let reads = Arc::new(AtomicU64::new(0));
     proxied.vault.answers(move |seen| {
         let namespace = seen.headers.get("x-vault-namespace").map(|value| value.as_bytes().to_vec());
@@ -28,7 +28,7 @@ fn tells_namespaces(proxied: &Proxied) {
 
 fn caching() -> Proxied {
     let proxied = Proxied::with(|options, _| options.cache = Some(cache(HOUR, HOUR)));
-    tells_namespaces(&proxied);
+    echo_namespace_server(&proxied);
     proxied
 }
 
@@ -152,7 +152,7 @@ async fn a_write_is_seen_however_its_namespace_was_named() {
 async fn rules_match_namespace_and_path_together() {
     let check = async |allow: &[&str], deny: &[&str], named: &str, path: &str, wanted: u16| {
         let proxied = Proxied::with(|options, _| options.rules = rules(allow, deny, &[]));
-        tells_namespaces(&proxied);
+        echo_namespace_server(&proxied);
         let answer = get(&proxied, path, named).await;
         assert_eq!(answer.status, wanted, "{allow:?} {deny:?} {named:?} {path}: {answer:?}");
     };
@@ -179,7 +179,7 @@ async fn callers_may_name_the_sessions_namespace_those_below_it_or_the_listeners
             options.cache = Some(cache(HOUR, HOUR));
             options.namespaces = patterns.map(parse).map(AllowedNamespaces::matching).unwrap_or_default();
         });
-        tells_namespaces(&proxied);
+        echo_namespace_server(&proxied);
         assert_eq!(namespace(&proxied.get("secret/data/web").await), "team", "who names none is in the session's");
         for (named, wanted) in cases {
             // A path for each name: the cache gives what it has by another name of the same namespace.
@@ -207,7 +207,7 @@ async fn rules_are_relative_to_the_sessions_namespace() {
             options.rules = rules(&[allow], &[], &[]);
             options.namespaces = AllowedNamespaces::matching(vec![NamespacePattern::parse("*").unwrap()]);
         });
-        tells_namespaces(&proxied);
+        echo_namespace_server(&proxied);
         assert_eq!(get(&proxied, path, named).await.status, wanted, "{allow} {named:?} {path}");
     };
     check("secret/*", "team", "secret/a", 200).await;

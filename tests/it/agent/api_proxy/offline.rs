@@ -16,7 +16,7 @@ use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A session and a proxy with persistent state.
-struct Kept {
+struct PersistentProxy {
     world: World,
     folder: tempfile::TempDir,
     key: &'static str,
@@ -30,7 +30,7 @@ struct Running {
     proxied: Proxied,
 }
 
-impl Kept {
+impl PersistentProxy {
     fn new(role: Role) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new(role);
@@ -49,7 +49,7 @@ impl Kept {
             kept.values = vec![keyward::agent::api_proxy::Rule::parse(values).unwrap()];
         }
         let session = self.world.start();
-        let proxied = Proxied::of_child(
+        let proxied = Proxied::for_child_token(
             &self.world,
             &session,
             ApiProxyOptions { cache: Some(kept), ..options() },
@@ -93,7 +93,7 @@ fn age(answer: &FetchedResponse) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn leases_and_values_are_served_after_a_kill_while_the_server_is_away_and_all_heals_once_it_is_back() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     let (lease, value) = kept.filled().await;
     kept.world.faults().go_away().await;
     minutes(3).await;
@@ -117,7 +117,7 @@ async fn leases_and_values_are_served_after_a_kill_while_the_server_is_away_and_
 
 #[tokio::test(start_paused = true)]
 async fn values_grow_older_while_the_agent_is_off_and_end_at_their_bound() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     kept.filled().await;
     kept.world.faults().go_away().await;
     minutes(45).await;
@@ -135,7 +135,8 @@ async fn values_grow_older_while_the_agent_is_off_and_end_at_their_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
-    let kept = Kept::new(Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(10)), ..hour() });
+    let kept =
+        PersistentProxy::new(Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(10)), ..hour() });
     let (lease, _) = kept.filled().await;
     kept.world.faults().go_away().await;
     minutes(15).await;
@@ -151,7 +152,7 @@ async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
 
 #[tokio::test(start_paused = true)]
 async fn entries_of_a_token_that_was_revoked_while_the_agent_was_off_are_dropped() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     let (lease, _) = kept.filled().await;
     kept.world.faults().revoke_all();
     let mut running = kept.start();
@@ -174,7 +175,7 @@ async fn a_listener_with_a_child_token_keeps_values_and_not_those_of_another_chi
         let (policies, ttl) = (vec![policy.to_owned()], Duration::from_mins(10));
         Some(DerivedTokenOptions { policies, ttl, ..DerivedTokenOptions::default() })
     };
-    let kept = Kept { child: child("read"), ..Kept::new(hour()) };
+    let kept = PersistentProxy { child: child("read"), ..PersistentProxy::new(hour()) };
     let (lease, _) = kept.filled().await;
     // As another child at each start, the token is another.
     kept.world.faults().revoke_all();
@@ -185,13 +186,13 @@ async fn a_listener_with_a_child_token_keeps_values_and_not_those_of_another_chi
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "STALE");
     minutes(1).await;
     drop(running);
-    let kept = Kept { child: child("less"), ..kept };
+    let kept = PersistentProxy { child: child("less"), ..kept };
     assert_ne!(kept.start().proxied.get("secret/data/example").await.status, 200, "it may read less");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     let (lease, _) = kept.filled().await;
     let mut running = kept.start();
     // Revoked by another client while the agent is stopped.
@@ -212,7 +213,7 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn twenty_kills_leave_one_lease_and_cleared_entries_stay_cleared() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     let (lease, _) = kept.filled().await;
     for _ in 0..20 {
         let mut running = kept.start();
@@ -234,7 +235,7 @@ async fn twenty_kills_leave_one_lease_and_cleared_entries_stay_cleared() {
 
 #[tokio::test(start_paused = true)]
 async fn the_file_is_readable_by_its_owner_only_and_encrypted() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     let (lease, value) = kept.filled().await;
     let bytes = std::fs::read(kept.file()).unwrap();
     assert_eq!(std::fs::metadata(kept.file()).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -252,7 +253,7 @@ async fn the_file_is_readable_by_its_owner_only_and_encrypted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_saves_the_latest_entries() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     let mut running = kept.start();
     running.session.serving().await;
     let lease = running.proxied.get("database/creds/dev").await;
@@ -266,7 +267,7 @@ async fn a_stop_saves_the_latest_entries() {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_or_foreign_file_is_moved_aside_and_not_used() {
-    let spoil: [fn(&mut Kept, &Path); 10] = [
+    let spoil: [fn(&mut PersistentProxy, &Path); 10] = [
         |_, file| {
             let mut bytes = std::fs::read(file).unwrap();
             let middle = bytes.len() / 2;
@@ -296,7 +297,7 @@ async fn a_changed_or_foreign_file_is_moved_aside_and_not_used() {
         },
     ];
     for (case, spoil) in spoil.into_iter().enumerate() {
-        let mut kept = Kept::new(hour());
+        let mut kept = PersistentProxy::new(hour());
         kept.filled().await;
         let file = kept.file();
         spoil(&mut kept, &file);
@@ -315,11 +316,11 @@ async fn a_changed_or_foreign_file_is_moved_aside_and_not_used() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unwritable_state_folder_only_loses_the_saved_state() {
-    let kept = Kept::new(hour());
+    let kept = PersistentProxy::new(hour());
     let session = kept.world.start();
     let mut its = cache(HOUR, HOUR);
     its.persist = Some(PersistOptions { file: "/proc/none/vault.answers".into(), seal: SecretString::from("a key") });
-    let proxied = Proxied::of_with(&kept.world, &session, ApiProxyOptions { cache: Some(its), ..options() });
+    let proxied = Proxied::for_world_with(&kept.world, &session, ApiProxyOptions { cache: Some(its), ..options() });
     let mut running = Running { session, proxied };
     running.session.serving().await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");

@@ -15,7 +15,7 @@ async fn unchecked() -> (World, Session, Proxied) {
     world.faults().respond_as_openbao(true);
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of(&world, &session);
+    let proxied = Proxied::for_world(&world, &session);
     (world, session, proxied)
 }
 

@@ -51,7 +51,7 @@ async fn a_lease_that_was_revoked_by_an_escaped_id_is_not_served() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping());
+    let proxied = Proxied::for_world_with(&world, &session, keeping());
     let forms: [fn(&str) -> String; 3] = [
         |id| format!("{{\"lease_id\":\"{}\"}}", id.replace('/', "\\/")),
         |id| format!("{{\"lease_id\":{}}}", escaped(id)),
@@ -134,7 +134,7 @@ async fn a_token_that_was_revoked_by_accessor_or_by_itself_is_not_served() {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of_with(&world, &session, keeping());
+    let proxied = Proxied::for_world_with(&world, &session, keeping());
     let of = |auth: &Value| auth["client_token"].as_str().unwrap().to_owned();
 
     let first = login(&proxied).await;

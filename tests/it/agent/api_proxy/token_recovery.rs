@@ -20,7 +20,7 @@ async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answe
     let world = World::new(Role::default());
     let mut session = world.start();
     let first = session.serving().await;
-    let proxied = Proxied::of(&world, &session);
+    let proxied = Proxied::for_world(&world, &session);
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
     world.faults().revoke_all();
     let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
@@ -49,7 +49,7 @@ async fn a_refusal_by_policy_causes_no_login_and_is_passed_on() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of(&world, &session);
+    let proxied = Proxied::for_world(&world, &session);
     let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(403, DENIED)));
     let answers = join_all((0..50).map(|_| proxied.get("secret/data/example"))).await;
@@ -67,7 +67,7 @@ async fn repeated_refusals_cause_token_look_ups_within_the_budget() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of(&world, &session);
+    let proxied = Proxied::for_world(&world, &session);
     let before = world.upstream_calls();
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(403, INVALID)));
     for _ in 0..600 {
@@ -84,7 +84,7 @@ async fn a_token_that_rotates_all_the_time_fails_no_call() {
     let world = World::new(role);
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of(&world, &session);
+    let proxied = Proxied::for_world(&world, &session);
     for second in 0..1200 {
         let answer = proxied.get("secret/data/example").await;
         assert_eq!(answer.status, 200, "{second}: {answer:?}");
@@ -103,7 +103,7 @@ async fn callers_get_retry_after_while_no_login_succeeds() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
-    let proxied = Proxied::of(&world, &session);
+    let proxied = Proxied::for_world(&world, &session);
     world.faults().revoke_all();
     world.faults().respond_always(Operation::Login, Some(CannedResponse::error(500, "internal error")));
     let answer = proxied.get("secret/data/example").await;

@@ -112,7 +112,10 @@ async fn the_sixty_fifth_process_is_refused_until_one_has_ended() {
         }
         let mut last = Process::start(2000);
         let (status, retry, body) = last.ask(&scene.socket("api"), TOKEN);
-        assert!(status == 503 && retry > 0 && body.to_string().contains("have a token already"), "{status} {body}");
+        assert!(
+            status == 503 && retry > 0 && body.to_string().contains("has reached its limit of 64 process tokens"),
+            "{status} {body}"
+        );
         assert_eq!(last.ask(&scene.socket("proxy"), "/v1/secret/data/a").0, 503);
         assert_eq!(live(&scene), 64);
         let refused = "caller=\"job\",listener=\"api\",reason=\"token_limit\"";
@@ -363,6 +366,6 @@ async fn tokens_that_cannot_be_revoked_and_connections_without_a_process_are_ref
             print $s "GET /agent/v1/token HTTP/1.1\r\nHost: $to\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n"; print <$s>;"#;
         let output = std::process::Command::new("perl").args(["-e", script, &address]).output().unwrap();
         let told = String::from_utf8(output.stdout).unwrap();
-        assert!(told.contains(" 403 ") && told.contains("does not tell its process"), "{told}");
+        assert!(told.contains(" 403 ") && told.contains("which the kernel does not report"), "{told}");
     });
 }

@@ -218,7 +218,7 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
     assert_eq!((faults.counts().get(Operation::Unwrap), faults.counts().get(Operation::Login)), (1, 3));
     // A token that another process unwrapped counts as stolen.
     let late = scene.session(&text("sys/wrapping/wrap"));
-    Session::refused(&late.log_in().await, "somebody else unwrapped it");
+    Session::refused(&late.log_in().await, "already unwrapped by someone else");
     // A new wrapping token is unwrapped again.
     scene.put("secret", &scene.wrapped("secret-2").await);
     session.log_in().await.unwrap();
@@ -265,7 +265,7 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     assert_eq!(token.policies, ["given"]);
     assert!(token.lease.renewable && !token.lease.ttl.is_zero() && token.accessor.is_some());
     let tried = one_shot::login(&session.config.sessions[0]).await.unwrap();
-    assert_eq!(tried.revoke().await.unwrap(), "the token is another's, and lives on");
+    assert_eq!(tried.revoke().await.unwrap(), "the token was not created by this login and stays valid");
     let counts = scene.secrets.faults().counts();
     assert_eq!((counts.get(Operation::Login), counts.get(Operation::Revoke), counts.get(Operation::Lookup)), (0, 0, 2));
     let proof = session.source.prove().await.unwrap();

@@ -78,14 +78,14 @@ impl Callers {
 }
 
 /// A fleet at the time from which its recovery counts.
-struct Trouble {
+struct FleetScenario {
     fault: &'static str,
     callers: Callers,
     fleet: Fleet,
     start: Duration,
 }
 
-impl Trouble {
+impl FleetScenario {
     fn outage(callers: Callers) -> Self {
         let mut fleet = Fleet::running(callers.divisor(), SHORT_LEASE, 0x1234_5678_9ABC);
         fleet.run_until(SHORT_LEASE);
@@ -160,12 +160,12 @@ const JITTER: Duration = Duration::from_secs(40);
 
 #[test]
 fn ten_thousand_agents_come_back_within_the_published_bounds() {
-    let outage = Trouble::outage(Callers::Third);
+    let outage = FleetScenario::outage(Callers::Third);
     let mut recoveries = vec![
         check(outage.run(Limit::Unavailable), 30.0, LIMIT),
-        check(Trouble::start(AT_ONCE, Callers::Third, Duration::ZERO).run(Limit::Unavailable), 32.0, ANY),
-        check(Trouble::start(JITTERED, Callers::Third, JITTER).run(Limit::Unavailable), 40.0, LIMIT),
-        check(Trouble::revocation(Callers::Third).run(Limit::Unavailable), 30.0, LIMIT),
+        check(FleetScenario::start(AT_ONCE, Callers::Third, Duration::ZERO).run(Limit::Unavailable), 32.0, ANY),
+        check(FleetScenario::start(JITTERED, Callers::Third, JITTER).run(Limit::Unavailable), 40.0, LIMIT),
+        check(FleetScenario::revocation(Callers::Third).run(Limit::Unavailable), 30.0, LIMIT),
     ];
     if !is_published() {
         return;
@@ -173,11 +173,11 @@ fn ten_thousand_agents_come_back_within_the_published_bounds() {
     recoveries.extend([
         check(outage.run(Limit::None), 30.0, LIMIT),
         check(outage.run(Limit::TooMany), 30.0, LIMIT),
-        check(Trouble::outage(Callers::All).run(Limit::Unavailable), 45.0, 700),
-        check(Trouble::start(AT_ONCE, Callers::Third, Duration::ZERO).run(Limit::TooMany), 32.0, ANY),
-        check(Trouble::start(AT_ONCE, Callers::All, Duration::ZERO).run(Limit::Unavailable), 36.0, ANY),
-        check(Trouble::start(JITTERED, Callers::All, JITTER).run(Limit::Unavailable), 40.0, LIMIT),
-        check(Trouble::revocation(Callers::All).run(Limit::Unavailable), 30.0, ANY),
+        check(FleetScenario::outage(Callers::All).run(Limit::Unavailable), 45.0, 700),
+        check(FleetScenario::start(AT_ONCE, Callers::Third, Duration::ZERO).run(Limit::TooMany), 32.0, ANY),
+        check(FleetScenario::start(AT_ONCE, Callers::All, Duration::ZERO).run(Limit::Unavailable), 36.0, ANY),
+        check(FleetScenario::start(JITTERED, Callers::All, JITTER).run(Limit::Unavailable), 40.0, LIMIT),
+        check(FleetScenario::revocation(Callers::All).run(Limit::Unavailable), 30.0, ANY),
     ]);
     publish(&mut recoveries);
 }

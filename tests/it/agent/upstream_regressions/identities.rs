@@ -1,6 +1,6 @@
 //! Identities for which other agents call the node's metadata service, or fail.
 
-use keyward::emulators::cloud::{FaultTarget, Machine};
+use keyward::emulators::cloud::{FaultTarget, MachineKind};
 use keyward::emulators::secrets::{Bounds, Operation, Role, Verification};
 
 use crate::harness::agent::Agent;
@@ -49,7 +49,7 @@ fn a_container_without_an_instance_document_logs_in() {
 #[test]
 fn an_app_logs_in_to_a_role_that_is_bound_to_its_resource_group() {
     in_a_network_of_its_own(|| {
-        let world = World::with(|cloud| cloud.machine = Machine::App, |_, _| ());
+        let world = World::with(|cloud| cloud.machine = MachineKind::App, |_, _| ());
         let variables = owned(world.cloud.variables_for_app_service());
         let agent = Agent::ready(&world, &borrowed(&variables), |text| text);
         assert!(!agent.sink("token").is_empty());
@@ -70,7 +70,7 @@ fn an_unassigned_or_unauthorized_identity_is_reported_with_the_setting_to_change
         // Not assigned to the machine.
         let agent = started("00000000-0000-0000-0000-000000000001");
         agent.logs("(object_id 00000000-0000-0000-0000-000000000001)");
-        agent.logs("Identity not found (assign the identity to this machine and name it");
+        agent.logs("Identity not found (assign the identity to this machine");
         drop(agent);
         // Assigned to the machine, and not bound by the role.
         let user = world.cloud.identities().user.object_id.clone();

@@ -32,8 +32,8 @@ impl Client {
         let mut command = match self {
             Self::Pytfe => script("platform_pytfe.py", address, token),
             Self::Terrasnek => script("platform_terrasnek.py", address, token),
-            Self::GoTfe => told(Command::new(clients().join("bin/go-tfe")), address, token),
-            Self::GoTfeCurrent => told(Command::new(clients().join("bin/go-tfe-current")), address, token),
+            Self::GoTfe => with_platform_env(Command::new(clients().join("bin/go-tfe")), address, token),
+            Self::GoTfeCurrent => with_platform_env(Command::new(clients().join("bin/go-tfe-current")), address, token),
         };
         command.env("OTHERS", others);
         // The platform runs on this thread.
@@ -47,10 +47,10 @@ impl Client {
 pub(crate) fn script(name: &str, address: &str, token: &str) -> Command {
     let mut command = Command::new(clients().join("bin/python"));
     command.arg(name);
-    told(command, address, token)
+    with_platform_env(command, address, token)
 }
 
-fn told(mut command: Command, address: &str, token: &str) -> Command {
+fn with_platform_env(mut command: Command, address: &str, token: &str) -> Command {
     command.current_dir(scripts()).env_clear().env("HOME", "/nonexistent").env("LC_ALL", "C.UTF-8");
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TFE_ADDRESS", address).env("TFE_TOKEN", token);
     command
@@ -65,7 +65,7 @@ pub(crate) fn old_calls(it: &Emulated) -> usize {
         .count()
 }
 
-async fn goes_well(client: Client, old: usize) {
+async fn run_successfully(client: Client, old: usize) {
     let it = platform();
     // One of them ignores `Retry-After`.
     it.platform.faults().limit(None);
@@ -81,22 +81,22 @@ async fn goes_well(client: Client, old: usize) {
 
 #[tokio::test]
 async fn pytfe_does_its_work_and_still_needs_five_routes_of_before_2021() {
-    goes_well(Client::Pytfe, 7).await;
+    run_successfully(Client::Pytfe, 7).await;
 }
 
 #[tokio::test]
 async fn terrasnek_does_its_work_and_needs_no_old_route() {
-    goes_well(Client::Terrasnek, 0).await;
+    run_successfully(Client::Terrasnek, 0).await;
 }
 
 #[tokio::test]
 async fn go_tfe_does_its_work_and_needs_all_six_old_routes() {
-    goes_well(Client::GoTfe, 11).await;
+    run_successfully(Client::GoTfe, 11).await;
 }
 
 #[tokio::test]
 async fn go_tfe_of_today_does_its_work_and_needs_one_old_route() {
-    goes_well(Client::GoTfeCurrent, 1).await;
+    run_successfully(Client::GoTfeCurrent, 1).await;
 }
 
 #[tokio::test]
@@ -131,17 +131,17 @@ output "hidden" {{
     );
     let run = terraform.folder(address, token, &configuration);
     for arguments in [&["init", "-input=false"][..], &["apply", "-input=false", "-auto-approve"]] {
-        run.goes_well(arguments).await;
+        run.run_successfully(arguments).await;
     }
-    assert_eq!(run.goes_well(&["output", "-raw", "place"]).await, "there");
-    assert_eq!(run.goes_well(&["output", "-raw", "hidden"]).await, "hush");
+    assert_eq!(run.run_successfully(&["output", "-raw", "place"]).await, "there");
+    assert_eq!(run.run_successfully(&["output", "-raw", "hidden"]).await, "hush");
     // Each of these reads the state that is on the platform.
-    run.goes_well(&["plan", "-input=false"]).await;
-    run.goes_well(&["apply", "-input=false", "-auto-approve"]).await;
-    assert!(run.goes_well(&["state", "pull"]).await.contains("\"terraform_data\""));
-    assert!(run.goes_well(&["state", "list"]).await.contains("terraform_data.one"));
+    run.run_successfully(&["plan", "-input=false"]).await;
+    run.run_successfully(&["apply", "-input=false", "-auto-approve"]).await;
+    assert!(run.run_successfully(&["state", "pull"]).await.contains("\"terraform_data\""));
+    assert!(run.run_successfully(&["state", "list"]).await.contains("terraform_data.one"));
     assert!(!run.folder.path().join("terraform.tfstate").exists(), "the state is on the platform");
-    run.goes_well(&["apply", "-destroy", "-input=false", "-auto-approve"]).await;
+    run.run_successfully(&["apply", "-destroy", "-input=false", "-auto-approve"]).await;
     let calls = it.platform.faults().calls();
     let unlocked = calls.iter().filter(|call| call.route.ends_with("/unlock") && call.status == 200).count();
     assert_eq!(unlocked, 4, "{calls:?}");

@@ -2,7 +2,7 @@ use super::*;
 
 fn read(text: &str) -> Result<Option<(u16, BodyDecoder, bool, String)>, ProtocolError> {
     let mut received = Bytes::copy_from_slice(text.as_bytes());
-    take(&mut received, false).map(|head| {
+    parse(&mut received, false).map(|head| {
         head.map(|head| {
             let headers: Vec<String> = (head.response.headers().iter())
                 .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
@@ -85,7 +85,7 @@ fn ambiguous_framing_is_rejected() {
 fn a_reason_is_kept_if_it_is_not_the_usual_one() {
     for (line, wanted) in [("200 OK", None), ("200 Fine", Some("Fine")), ("299 ", None)] {
         let mut received = Bytes::from(format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n"));
-        let response = take(&mut received, false).unwrap().unwrap().response;
+        let response = parse(&mut received, false).unwrap().unwrap().response;
         let reason = response.extensions().get::<ReasonPhrase>().map(|reason| reason.as_bytes().to_vec());
         assert_eq!(reason.filter(|reason| !reason.is_empty()), wanted.map(|text| text.as_bytes().to_vec()), "{line}");
     }
@@ -109,7 +109,7 @@ proptest::proptest! {
         let head = [&["HTTP/1.1 200 OK".to_owned()], &*lines, &[String::new(), String::new()]].concat().join("\r\n");
         let parse = |bytes: &[u8]| {
             let mut received = Bytes::copy_from_slice(bytes);
-            let head = take(&mut received, false)?;
+            let head = parse(&mut received, false)?;
             Ok(head.map(|head| (head.response.headers().clone(), head.body, head.reusable, received.len())))
         };
         let alone: Result<_, ProtocolError> = parse(head.as_bytes());

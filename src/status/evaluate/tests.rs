@@ -1,4 +1,4 @@
-//! Table tests of the judgement.
+//! Table tests of the evaluation.
 #![expect(clippy::needless_pass_by_value, reason = "statuses are written where they are passed")]
 
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use super::*;
 const NOW: Timestamp = Timestamp(1_769_850_000);
 
 fn report(status: Value) -> StatusReport {
-    judge(&serde_json::from_value(status).unwrap(), NOW)
+    evaluate(&serde_json::from_value(status).unwrap(), NOW)
 }
 
-/// Judges one session, whose component is ready if it serves.
+/// Evaluates one session, whose component is ready if it serves.
 fn session(session: Value) -> ReportItem {
     let ready = session["serving"] == true;
     session_with(session, json!({ "ready": ready, "required": true, "since": "2026-01-31T08:58:00Z" }))
@@ -51,7 +51,7 @@ fn a_session_is_ok_while_its_token_is_renewed_in_time() {
     let item = session(good());
     check(&item, StatusState::Ok, None);
     assert_eq!(item.ends_in_seconds, Some(1_800));
-    assert_eq!(item.next, Some(NextStep { kind: StepKind::Renew, in_seconds: 840 }));
+    assert_eq!(item.next, Some(ReportedStep { kind: StepKind::Renew, in_seconds: 840 }));
     let endless = json!({ "serving": true, "next_step": "wait" });
     check(&session(endless), StatusState::Ok, None);
     let looked_up = good_but(json!({ "activity": { "kind": "lookup", "since": "2026-01-31T08:59:58Z" } }));
@@ -69,7 +69,7 @@ fn a_session_whose_token_ends_unless_something_changes_is_at_risk() {
     let item = session(refused);
     check(&item, StatusState::AtRisk, Some("the login was refused"));
     assert_eq!((item.ends_in_seconds, item.code.as_deref()), (Some(35), Some("KW-1101")));
-    assert_eq!(item.next, Some(NextStep { kind: StepKind::Retry, in_seconds: 12 }));
+    assert_eq!(item.next, Some(ReportedStep { kind: StepKind::Retry, in_seconds: 12 }));
 
     let nearly_over = "nine tenths of the lease are over, and the token is neither renewed nor replaced";
     let last_minutes = good_but(json!({ "expires": "2026-01-31T09:03:00Z", "next_step_at": "2026-01-31T09:01:00Z" }));
@@ -106,7 +106,7 @@ fn a_session_without_a_usable_token_is_down() {
     });
     let item = session(failed);
     check(&item, StatusState::Down, Some("the login was refused"));
-    assert_eq!(item.next, Some(NextStep { kind: StepKind::Retry, in_seconds: 12 }));
+    assert_eq!(item.next, Some(ReportedStep { kind: StepKind::Retry, in_seconds: 12 }));
 
     let refused =
         json!({ "ready": false, "required": true, "reason": "the server refuses the token", "code": "KW-1301" });
@@ -124,7 +124,7 @@ fn a_session_without_a_usable_token_is_down() {
 }
 
 #[test]
-fn a_component_is_judged_by_readiness_its_previous_result_and_its_warning() {
+fn a_component_is_evaluated_by_readiness_its_previous_result_and_its_warning() {
     check(&component(json!({ "ready": true })), StatusState::Ok, None);
     let failing = json!({
         "ready": false, "reason": "the disk is full", "code": "KW-1403", "since": "2026-01-31T08:59:00Z",
@@ -133,7 +133,7 @@ fn a_component_is_judged_by_readiness_its_previous_result_and_its_warning() {
     let item = component(failing.clone());
     check(&item, StatusState::Down, Some("the disk is full"));
     assert_eq!((item.code.as_deref(), item.for_seconds), (Some("KW-1403"), Some(60)));
-    assert_eq!(item.next, Some(NextStep { kind: StepKind::Retry, in_seconds: 7 }));
+    assert_eq!(item.next, Some(ReportedStep { kind: StepKind::Retry, in_seconds: 7 }));
     let mut previous = failing;
     previous["keeps_previous"] = true.into();
     check(&component(previous), StatusState::AtRisk, Some("the disk is full"));

@@ -1,4 +1,4 @@
-//! Judges a status: whether each session and component works, is about to fail, or is down. Pure: the time is passed in.
+//! Evaluates a status: whether each session and component works, is about to fail, or is down. Pure: the time is passed in.
 
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ impl StatusState {
     }
 }
 
-/// Judgement of a whole process.
+/// Evaluation of a whole process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct StatusReport {
     /// The worst state. A component that is down counts as at risk if the process is ready without it.
@@ -36,7 +36,7 @@ pub(crate) struct StatusReport {
     pub(crate) items: Vec<ReportItem>,
 }
 
-/// Judgement of one session or component.
+/// Evaluation of one session or component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ReportItem {
     /// Name of the component, such as `session/web`.
@@ -61,7 +61,7 @@ pub(crate) struct ReportItem {
     pub(crate) now: Option<RunningCall>,
     /// Next step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<NextStep>,
+    pub(crate) next: Option<ReportedStep>,
 }
 
 /// A call in flight.
@@ -77,7 +77,7 @@ pub(crate) struct RunningCall {
 
 /// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct NextStep {
+pub(crate) struct ReportedStep {
     #[serde(rename = "step")]
     pub(crate) kind: StepKind,
     pub(crate) in_seconds: u64,
@@ -95,16 +95,16 @@ pub(crate) enum StepKind {
     Retry,
 }
 
-/// Judges a status at a time by the clock of its process.
-pub(crate) fn judge(status: &StatusDocument, now: Timestamp) -> StatusReport {
+/// Evaluates a status at a time by the clock of its process.
+pub(crate) fn evaluate(status: &StatusDocument, now: Timestamp) -> StatusReport {
     let mut items = Vec::new();
     for (name, session) in &status.sessions {
         let component = format!("session/{name}");
-        items.push(judge_session(component.as_str(), session, status.components.get(&component), now));
+        items.push(evaluate_session(component.as_str(), session, status.components.get(&component), now));
     }
     let shown = |name: &str| name.strip_prefix("session/").is_some_and(|name| status.sessions.contains_key(name));
     let others = status.components.iter().filter(|(name, _)| !shown(name));
-    items.extend(others.map(|(name, component)| judge_component(name, component, now)));
+    items.extend(others.map(|(name, component)| evaluate_component(name, component, now)));
     items.sort_by_key(|item| kind_order(&item.component));
     if let Some(error) = &status.reload_error {
         let reason = format!("the last reload failed, the configuration before it is in force: {error}");
@@ -148,7 +148,12 @@ fn kind_order(component: &str) -> usize {
 const KINDS: [&str; 8] =
     ["session", "derived_token", "sink", "template", "process", "listener", "credential", "gateway"];
 
-fn judge_session(name: &str, session: &SessionEntry, component: Option<&ComponentEntry>, now: Timestamp) -> ReportItem {
+fn evaluate_session(
+    name: &str,
+    session: &SessionEntry,
+    component: Option<&ComponentEntry>,
+    now: Timestamp,
+) -> ReportItem {
     let (state, reason, code) = session_state(session, component, now);
     let down_since = component.filter(|component| !component.ready).and_then(|component| component.since);
     ReportItem {
@@ -209,7 +214,7 @@ fn running(activity: &ActivityEntry, now: Timestamp) -> RunningCall {
     }
 }
 
-fn next_step(session: &SessionEntry, now: Timestamp) -> Option<NextStep> {
+fn next_step(session: &SessionEntry, now: Timestamp) -> Option<ReportedStep> {
     let is_failing = session.failures > 0;
     let kind = match session.next_step.as_str() {
         "renew" | "login" if is_failing => StepKind::Retry,
@@ -221,10 +226,10 @@ fn next_step(session: &SessionEntry, now: Timestamp) -> Option<NextStep> {
     if session.activity.as_ref().is_some_and(|activity| activity.kind != "lookup") {
         return None;
     }
-    Some(NextStep { kind, in_seconds: now.until(session.next_step_at?) })
+    Some(ReportedStep { kind, in_seconds: now.until(session.next_step_at?) })
 }
 
-fn judge_component(name: &str, component: &ComponentEntry, now: Timestamp) -> ReportItem {
+fn evaluate_component(name: &str, component: &ComponentEntry, now: Timestamp) -> ReportItem {
     let item = ReportItem::new(name, component.required);
     let lasted = |since: Option<Timestamp>| since.map(|since| since.until(now));
     if !component.ready {
@@ -233,7 +238,7 @@ fn judge_component(name: &str, component: &ComponentEntry, now: Timestamp) -> Re
             reason: Some(component.reason.clone().unwrap_or_else(|| "not ready".to_owned())),
             code: component.code.clone(),
             for_seconds: lasted(component.since),
-            next: component.next_try.map(|at| NextStep { kind: StepKind::Retry, in_seconds: now.until(at) }),
+            next: component.next_try.map(|at| ReportedStep { kind: StepKind::Retry, in_seconds: now.until(at) }),
             ..item
         };
     }
