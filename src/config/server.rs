@@ -176,6 +176,7 @@ mod tests {
         check("", Err("is not an address"));
         check("https://xn--caf-dma.example.com", Ok("https://xn--caf-dma.example.com/"));
         check("https://caf\u{e9}.example.com", Err("is not an address"));
+        check("https://A\u{2de0}.example.com", Err("is not an address"));
     }
 
     #[test]
