@@ -31,6 +31,7 @@ mod acl;
 mod changes;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod running_process;
 mod agent;
 mod readiness;
 mod status;

@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use super::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
-#[cfg(feature = "gateway")]
-use super::gateway::{self, GatewayTarget};
+use super::running_process::RunningProcess;
 use super::{Exit, print_error};
 use crate::error_code::ErrorCode;
 use crate::time_format::format_duration;
@@ -37,20 +36,20 @@ pub(super) struct Healthcheck {
 
 impl Wait {
     pub(super) fn run(self) -> Exit {
-        let source = match ReadinessSource::find(&self.at) {
-            Ok(source) => source,
+        let process = match RunningProcess::find(&self.at, RequiredListener::Health) {
+            Ok(process) => process,
             Err(exit) => return exit,
         };
         let deadline = Deadline::after(self.timeout);
         loop {
-            let last = match source.fetch(deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
+            let last = match fetch_readiness(&process, deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
                 Readiness::Ready => return Exit::Ok,
                 Readiness::NotReady(reason) => reason,
                 Readiness::Unknown(AgentError { exit: Exit::Denied, line }) => {
                     print_error(&line);
                     return Exit::Denied;
                 }
-                Readiness::Unknown(unanswered) => unanswered.line,
+                Readiness::Unknown(error) => error.line,
             };
             if deadline.is_over() {
                 print_not_ready(&format!("not ready after {}: {last}", format_duration(self.timeout)));
@@ -63,30 +62,23 @@ impl Wait {
 
 impl Healthcheck {
     pub(super) fn run(self) -> Exit {
-        let source = match ReadinessSource::find(&self.at) {
-            Ok(source) => source,
+        let process = match RunningProcess::find(&self.at, RequiredListener::Health) {
+            Ok(process) => process,
             Err(exit) => return exit,
         };
-        let readiness = if self.live { source.fetch_liveness() } else { source.fetch(REQUEST_TIMEOUT) };
+        let readiness = if self.live { fetch_liveness(&process) } else { fetch_readiness(&process, REQUEST_TIMEOUT) };
         match readiness {
             Readiness::Ready => Exit::Ok,
             Readiness::NotReady(reason) => {
                 print_not_ready(&reason);
                 Exit::NotReady
             }
-            Readiness::Unknown(unanswered) => {
-                print_error(&unanswered.line);
-                unanswered.exit
+            Readiness::Unknown(error) => {
+                print_error(&error.line);
+                error.exit
             }
         }
     }
-}
-
-/// A running process whose readiness can be asked for.
-enum ReadinessSource {
-    Agent(AgentClient),
-    #[cfg(feature = "gateway")]
-    Gateway(GatewayTarget),
 }
 
 /// Readiness, or liveness, of a running process.
@@ -97,37 +89,26 @@ enum Readiness {
     Unknown(AgentError),
 }
 
-impl ReadinessSource {
-    /// Finds the process; prints the error if that fails.
-    fn find(at: &AgentAddress) -> Result<Self, Exit> {
+/// Fetches the readiness within `time`.
+fn fetch_readiness(process: &RunningProcess, time: Duration) -> Readiness {
+    match process {
+        RunningProcess::Agent(agent) => fetch_probe(agent, "readyz", time),
         #[cfg(feature = "gateway")]
-        if let Some(files) = at.without_listener(RequiredListener::Health) {
-            return gateway::find(files).map(Self::Gateway);
-        }
-        AgentClient::connect(at, RequiredListener::Health).map(Self::Agent)
+        RunningProcess::Gateway(_) => match fetch_status(process, time) {
+            Ok(status) if status["ready"] == true => Readiness::Ready,
+            Ok(status) => Readiness::NotReady(describe_missing(&status)),
+            Err(error) => Readiness::Unknown(error),
+        },
     }
+}
 
-    /// Fetches the readiness within `time`.
-    fn fetch(&self, time: Duration) -> Readiness {
-        match self {
-            Self::Agent(agent) => fetch_probe(agent, "readyz", time),
-            #[cfg(feature = "gateway")]
-            Self::Gateway(gateway) => match fetch_gateway_status(gateway, time) {
-                Ok(status) if status["ready"] == true => Readiness::Ready,
-                Ok(status) => Readiness::NotReady(describe_missing(&status)),
-                Err(unanswered) => Readiness::Unknown(unanswered),
-            },
-        }
-    }
-
-    /// Fetches the liveness: a process that answers is alive.
-    fn fetch_liveness(&self) -> Readiness {
-        match self {
-            Self::Agent(agent) => fetch_probe(agent, "livez", REQUEST_TIMEOUT),
-            #[cfg(feature = "gateway")]
-            Self::Gateway(gateway) => {
-                fetch_gateway_status(gateway, REQUEST_TIMEOUT).map_or_else(Readiness::Unknown, |_| Readiness::Ready)
-            }
+/// Fetches the liveness: a process that answers is alive.
+fn fetch_liveness(process: &RunningProcess) -> Readiness {
+    match process {
+        RunningProcess::Agent(agent) => fetch_probe(agent, "livez", REQUEST_TIMEOUT),
+        #[cfg(feature = "gateway")]
+        RunningProcess::Gateway(_) => {
+            fetch_status(process, REQUEST_TIMEOUT).map_or_else(Readiness::Unknown, |_| Readiness::Ready)
         }
     }
 }
@@ -138,16 +119,16 @@ fn fetch_probe(agent: &AgentClient, path: &str, time: Duration) -> Readiness {
         Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => Readiness::NotReady(describe_missing(&body)),
         response => match agent.explain(response) {
             Ok(_) => Readiness::NotReady("another program answers there, not an agent".to_owned()),
-            Err(unanswered) => Readiness::Unknown(unanswered),
+            Err(error) => Readiness::Unknown(error),
         },
     }
 }
 
 #[cfg(feature = "gateway")]
-fn fetch_gateway_status(gateway: &GatewayTarget, time: Duration) -> Result<Value, AgentError> {
+fn fetch_status(process: &RunningProcess, time: Duration) -> Result<Value, AgentError> {
     // A gateway that is starting has no local token yet.
     let failed = |error: anyhow::Error| AgentError { exit: Exit::Failed, line: format!("{error:#}") };
-    gateway.fetch_within("/v1/platform/status", &[], time).unwrap_or_else(|error| Err(failed(error)))
+    process.fetch_status(time).unwrap_or_else(|error| Err(failed(error)))
 }
 
 /// Pause between two requests for the readiness.

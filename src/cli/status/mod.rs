@@ -5,7 +5,6 @@ mod format;
 
 // 1: input and output
 mod screen;
-mod source;
 mod watch;
 
 use anyhow::Context as _;
@@ -13,8 +12,8 @@ use clap::Args;
 use serde_json::Value;
 
 use self::screen::Screen;
-use self::source::StatusSource;
-use super::agent_client::AgentAddress;
+use super::agent_client::{AgentAddress, REQUEST_TIMEOUT, RequiredListener};
+use super::running_process::RunningProcess;
 use super::{Exit, Format, print_error, print_line};
 use crate::status::{StatusDocument, StatusReport, StatusState, Timestamp, evaluate};
 
@@ -44,18 +43,18 @@ struct EvaluatedStatus {
 
 impl Status {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let source = match StatusSource::find(&self.at) {
-            Ok(source) => source,
+        let process = match RunningProcess::find(&self.at, RequiredListener::LocalApi) {
+            Ok(process) => process,
             Err(exit) => return Ok(exit),
         };
         if self.watch {
-            return watch::watch(source, self.format, self.sets_exit_code);
+            return watch::watch(process, self.format, self.sets_exit_code);
         }
-        let evaluated = match source.fetch()? {
+        let evaluated = match process.fetch_status(REQUEST_TIMEOUT)? {
             Ok(raw) => EvaluatedStatus::new(raw)?,
-            Err(unanswered) => {
-                print_error(&unanswered.line);
-                return Ok(unanswered.exit);
+            Err(error) => {
+                print_error(&error.line);
+                return Ok(error.exit);
             }
         };
         match self.format {

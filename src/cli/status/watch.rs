@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::format::{Line, format_absence};
 use super::screen::{AlternateScreen, Screen};
-use super::source::StatusSource;
 use super::{EvaluatedStatus, exit};
-use crate::cli::agent_client::AgentError;
+use crate::cli::agent_client::{AgentError, REQUEST_TIMEOUT};
 use crate::cli::run::stop_signals;
+use crate::cli::running_process::RunningProcess;
 use crate::cli::{Exit, Format, print_line};
 use crate::status::{ReportItem, StatusState};
 use crate::time_format::{format_rfc3339, format_span};
@@ -21,12 +21,12 @@ use crate::time_format::{format_rfc3339, format_span};
 type Poll = anyhow::Result<Result<EvaluatedStatus, AgentError>>;
 
 /// Shows the status until SIGINT or SIGTERM. A process that does not answer is asked again.
-pub(super) fn watch(source: StatusSource, format: Format, exit_status: bool) -> anyhow::Result<Exit> {
+pub(super) fn watch(process: RunningProcess, format: Format, exit_status: bool) -> anyhow::Result<Exit> {
     let (sender, mut polls) = mpsc::channel(1);
     // On a thread of its own: a request that hangs delays no signal. It ends with the process.
     std::thread::Builder::new()
         .name("status".to_owned())
-        .spawn(move || poll(&source, &sender))
+        .spawn(move || poll(&process, &sender))
         .context("no thread can be started")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -46,9 +46,9 @@ pub(super) fn watch(source: StatusSource, format: Format, exit_status: bool) -> 
 }
 
 /// Asks for the status every second, until nobody listens.
-fn poll(source: &StatusSource, polls: &mpsc::Sender<Poll>) {
+fn poll(process: &RunningProcess, polls: &mpsc::Sender<Poll>) {
     loop {
-        let poll = source.fetch().and_then(|response| match response {
+        let poll = process.fetch_status(REQUEST_TIMEOUT).and_then(|response| match response {
             Ok(raw) => EvaluatedStatus::new(raw).map(Ok),
             Err(unanswered) => Ok(Err(unanswered)),
         });
