@@ -208,6 +208,36 @@ fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
 }
 
 #[test]
+fn a_child_that_cannot_be_started_is_reported_and_its_successor_gets_no_earlier_signal() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "one" }));
+        let lines = format!("{PID}\nexec sleep 600");
+        let agent = Agent::start(&world, &[("PATH", "/usr/bin:/bin")], |text| {
+            let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
+            let folder = Path::new(state.trim_end_matches('"')).parent().unwrap().to_owned();
+            let lines = lines.replace("FOLDER", &folder.display().to_string());
+            let sections = child(&folder, &lines, "restart = \"on_failure\"");
+            std::fs::rename(folder.join("child.sh"), folder.join("later.sh")).unwrap();
+            text + &sections
+        });
+        agent.logs("process.failed");
+        let process = eventually(LIMIT, || match agent.components()["process"].clone() {
+            process if process["code"] == "KW-1408" => Ok(process),
+            process => Err(process.to_string()),
+        });
+        assert!(process["reason"].as_str().unwrap().starts_with("it cannot be started: "), "{process}");
+        // It ends a program without a handler.
+        agent.binary.signal(Signal::USR1);
+        std::fs::rename(agent.path("later.sh"), agent.path("child.sh")).unwrap();
+        pid(&agent);
+        let (status, output) = agent.binary.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert!(!output.contains("process.ended"), "{output}");
+    });
+}
+
+#[test]
 fn a_child_ends_when_its_agent_is_killed() {
     in_a_network_of_its_own(|| {
         let world = World::start();
