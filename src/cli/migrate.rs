@@ -51,14 +51,13 @@ impl Migrate {
         };
         let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
         let outcome = config::load_text(&name, &migrated.toml, &Environment::current(), Purpose::Check);
-        let unit_files = self.systemd_drop_in.as_ref().map(|_| UnitNeeds::new(&outcome));
-        let unit_files = unit_files.map(|needs| needs.map(|needs| setup_files::unit_files(&needs)));
+        let unit_files = UnitNeeds::new(&outcome).map(|needs| setup_files::unit_files(&needs));
         // Nothing is written before all is known to be free, so that the command can be repeated.
         if let Some(out) = self.out.iter().find(|out| out.symlink_metadata().is_ok()) {
             print_error(&format!("{} exists already; name another file, or move it away", out.display()));
             return Ok(Exit::AlreadyExists);
         }
-        if let (Some(folder), Some(Some(files))) = (&self.systemd_drop_in, &unit_files)
+        if let (Some(folder), Some(files)) = (&self.systemd_drop_in, &unit_files)
             && let Err(exit) = setup_files::require_free(files, &Destination::Folder(folder.clone()), ADVICE)
         {
             return Ok(exit);
@@ -67,8 +66,8 @@ impl Migrate {
             None => print(migrated.toml.as_bytes()),
             Some(out) => write_config(out, &migrated.toml, mode_of(&self.files)?)?,
         }
-        if let (Some(folder), Some(files)) = (&self.systemd_drop_in, &unit_files)
-            && let Err(exit) = write_unit_files(files.as_deref(), folder)?
+        if let Some(folder) = &self.systemd_drop_in
+            && let Err(exit) = write_unit_files(unit_files.as_deref(), folder)?
         {
             return Ok(exit);
         }
@@ -157,9 +156,9 @@ fn report(migrated: &Migrated, names: &[&str]) -> usize {
         }
         print_report_line(&format!("{title}:"));
         for line in lines {
-            let words = if line.detail.is_empty() { String::new() } else { format!(": {}", line.detail) };
+            let detail = if line.detail.is_empty() { String::new() } else { format!(": {}", line.detail) };
             let (name, at) = (names[line.file], line.at);
-            print_report_line(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
+            print_report_line(&format!("  {name}:{}:{}: {}{detail}", at.line, at.column, line.key));
         }
     }
     let (actions, changed, dropped, unchanged) = (counts[0], counts[1], counts[2], counts[3]);

@@ -68,7 +68,7 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
     let default = |texts: &[&str]| texts.iter().filter_map(|text| Rule::parse(text).ok()).collect();
     // An empty list caches none of its kind.
     let mut paths = |name, usual: &[&str]| match table.locate(name) {
-        Some(_) if table.is_empty_list(name) => Vec::new(),
+        Some(_) if table.take_empty_list(name) => Vec::new(),
         Some(_) => rules(&mut table, name),
         None => default(usual),
     };

@@ -241,8 +241,8 @@ impl<'a> Reader<'a> {
         Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
     }
 
-    /// Takes a list without items; false for a key with anything else, which is left to another getter.
-    pub(super) fn is_empty_list(&mut self, name: &'static str) -> bool {
+    /// Takes a list without items. Returns false for a key with anything else, which is left to another getter.
+    pub(super) fn take_empty_list(&mut self, name: &'static str) -> bool {
         let is_empty =
             matches!(self.items.get(name), Some(Entry { value: Value::List(items), .. }) if items.is_empty());
         is_empty && self.entry(name).is_some()

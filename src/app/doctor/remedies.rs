@@ -1,4 +1,4 @@
-//! Remedies in words: the narrowest change that lets the agent in, and none that takes from others what they rely on.
+//! Remedies: the narrowest change that lets the agent in, and none that takes rights from others.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ pub(crate) struct DeniedPath<'a> {
 }
 
 impl DeniedPath<'_> {
-    /// Returns the command or the change by which the user may do the operation. It never changes owner or mode of what
-    /// exists: its owner could lose access, and programs such as sshd refuse a folder that others own.
+    /// Returns the command or the change by which the user may do the operation. It takes nothing from the owner and the
+    /// group of what exists: they could lose access, and programs such as sshd refuse a folder that others own.
     pub(crate) fn remedy(&self, user: &str) -> String {
         let (path, place) = (self.path.display(), self.node.path.display());
         if !self.is_last {

@@ -1,4 +1,4 @@
-//! Commands that let the service write a folder. One that exists keeps its owner and mode: others rely on them.
+//! Commands that let the service write a folder. In one that exists, others keep their rights: they rely on them.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,20 +13,19 @@ use crate::os;
 /// folder, `None` for a machine elsewhere.
 pub(super) fn folder_commands(folder: &Path, group: &str, root: Option<&Path>) -> String {
     let shown = quote(&folder.display().to_string());
-    let make = match home_user(folder) {
+    let open = format!(
+        "sudo setfacl -m u:keyward:rwx {shown}   # of the package acl; others keep the rights that they have\n"
+    );
+    let existing = root.and_then(|root| find(root, folder));
+    match (existing, home_user(folder)) {
+        (Some(metadata), _) if may_write(&metadata) => String::new(),
+        (Some(_), _) => open,
         // Of other users' rights in a home folder nothing is known, so they stay as they are.
-        Some(user) => format!("sudo -u {} mkdir -p {shown}", quote(&user)),
-        None => format!("sudo install -d -m 750 -o keyward -g {} {shown}", quote(group)),
-    };
-    let open =
-        format!("sudo setfacl -m u:keyward:rwx {shown}   # of the package acl; owner and mode stay as they are\n");
-    let existing = root.map(|root| find(root, folder));
-    match existing {
-        Some(Some(metadata)) if may_write(&metadata) => String::new(),
-        Some(Some(_)) => open,
-        _ if home_user(folder).is_some() => format!("{make}\n{open}"),
-        Some(None) => format!("{make}\n"),
-        None => format!("test -d {shown} || {make}\n{open}"),
+        (None, Some(user)) => format!("sudo -u {} mkdir -p {shown}\n{open}", quote(&user)),
+        (None, None) => {
+            let make = format!("sudo install -d -m 750 -o keyward -g {} {shown}", quote(group));
+            if root.is_some() { format!("{make}\n") } else { format!("test -d {shown} || {make}\n{open}") }
+        }
     }
 }
 
@@ -81,7 +80,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("etc/app")).unwrap();
         let open = |path: &str| {
-            format!("sudo setfacl -m u:keyward:rwx {path}   # of the package acl; owner and mode stay as they are\n")
+            format!(
+                "sudo setfacl -m u:keyward:rwx {path}   # of the package acl; others keep the rights that they have\n"
+            )
         };
         let here = Some(root.path());
         let make = "sudo install -d -m 750 -o keyward -g app";
