@@ -2,6 +2,7 @@
 //! it is emulated, and can inject faults. `keyward dev` and the tests use the same ones.
 
 mod timed_body;
+mod reserved_port;
 mod axum_service;
 mod control_listener;
 
@@ -10,3 +11,4 @@ pub mod platform;
 pub mod secrets;
 
 pub use axum_service::axum_service;
+pub(crate) use reserved_port::ReservedPort;

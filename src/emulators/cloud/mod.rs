@@ -29,7 +29,6 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::emulators::control_listener;
-use crate::http::server::Listener;
 use crate::secret_string::SecretString;
 use crate::secure_dir::DirError;
 use crate::tasks::TaskGroup;
@@ -130,8 +129,9 @@ impl Cloud {
         let folder = PrivateDir::open(&options.dir)?;
         let identities = CloudIdentities::load_or_make(&folder)?;
         let certificate = certificates::AppCertificate::load_or_make(&folder)?;
-        let (metadata, metadata_address) = bind(options.metadata)?;
-        let (authority, authority_address) = bind(options.authority)?;
+        let (metadata, metadata_port) = bind(options.metadata)?;
+        let (authority, authority_port) = bind(options.authority)?;
+        let (metadata_address, authority_address) = (metadata_port.address(), authority_port.address());
         let tls = certificates::server(&folder, authority_address.ip())?;
         let state = Arc::new(State {
             machine: options.machine,
@@ -152,15 +152,14 @@ impl Cloud {
             .with_state(state.clone());
         let secure = authority::routes().with_state(state.clone());
         let stop = tasks.stop_token();
-        let emulated_listener =
-            |listener: Listener, address, router, tls| EmulatedListener { listener, address, router, tls };
-        let metadata = emulated_listener(metadata, metadata_address, plain, None);
-        let authority = emulated_listener(authority, authority_address, secure, Some(tls));
+        let metadata = EmulatedListener { listener: metadata, port: metadata_port, router: plain, tls: None };
+        let authority = EmulatedListener { listener: authority, port: authority_port, router: secure, tls: Some(tls) };
         tasks.start("emulated metadata service", metadata.serve(state.faults.clone(), stop.clone()));
         tasks.start("emulated authority", authority.serve(state.faults.clone(), stop.clone()));
         let mut faults_url = None;
         if let Some(address) = options.faults {
-            let (listener, address) = bind(address)?;
+            let (listener, address) =
+                control_listener::bind(address).map_err(|cause| CloudStartError::Bind { address, cause })?;
             faults_url = Some(url("http", address));
             let router = faults_api::routes(state.faults.clone(), state.identities.faults_key.clone());
             tasks.start(

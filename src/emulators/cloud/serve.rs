@@ -13,14 +13,14 @@ use url::Url;
 
 use super::faults::{CloudFaultInjector, Failure, FaultTarget};
 use super::{CloudStartError, State};
-use crate::emulators::axum_service;
-use crate::emulators::control_listener;
+use crate::emulators::{ReservedPort, axum_service};
 use crate::http::server::{Endpoint, Listener, ListenerLimits};
 
 /// One listener of the emulated cloud.
 pub(super) struct EmulatedListener {
     pub(super) listener: Listener,
-    pub(super) address: SocketAddr,
+    /// Keeps the port while the listener is closed.
+    pub(super) port: ReservedPort,
     pub(super) router: axum::Router,
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
 }
@@ -36,7 +36,7 @@ impl EmulatedListener {
             let listening = if let Some(listener) = listener.take() {
                 listener
             } else {
-                let bound = Listener::bind(&Endpoint::Tcp(self.address))?;
+                let bound = Listener::bind(&Endpoint::Tcp(self.port.address()))?;
                 faults.set_closed(false);
                 bound
             };
@@ -68,8 +68,12 @@ impl EmulatedListener {
     }
 }
 
-pub(super) fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), CloudStartError> {
-    control_listener::bind(address).map_err(|cause| CloudStartError::Bind { address, cause })
+pub(super) fn bind(address: SocketAddr) -> Result<(Listener, ReservedPort), CloudStartError> {
+    let bind = || {
+        let port = ReservedPort::bind(address)?;
+        Ok((Listener::bind(&Endpoint::Tcp(port.address()))?, port))
+    };
+    bind().map_err(|cause| CloudStartError::Bind { address, cause })
 }
 
 #[expect(clippy::expect_used, reason = "a scheme and a socket address make a URL")]

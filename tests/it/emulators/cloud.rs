@@ -235,6 +235,20 @@ async fn injected_faults_fail_tokens_skew_the_clock_and_close_listeners() {
 }
 
 #[tokio::test]
+async fn no_other_program_gets_the_port_of_a_closed_listener() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cloud, _tasks) = start(folder.path(), |options| options.faults = Some(([127, 0, 0, 1], 0).into()));
+    let url = format!("{}faults/refuse?on=true", cloud.faults_url().unwrap());
+    let key = cloud.faults_key().expose_secret();
+    assert_eq!(client(&cloud).post(&url).header("x-faults-key", key).send().await.unwrap().status(), 200);
+    for url in [cloud.metadata_url(), cloud.authority_url()] {
+        let address = ([127, 0, 0, 1], url.port().unwrap()).into();
+        let error = tokio::net::TcpSocket::new_v4().unwrap().bind(address).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    }
+}
+
+#[tokio::test]
 async fn fault_injection_over_http_requires_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |options| options.faults = Some(([127, 0, 0, 1], 0).into()));
