@@ -34,7 +34,7 @@ fn full_access_rules(access: &str) -> String {
 
 impl AclService {
     /// Creates the built-in records if they are missing: namespace `default`, two policies, the anonymous token. The last
-    /// is also created in a store that has lost it.
+    /// is also created in a store that has lost it. Called at each start and after each restore.
     ///
     /// # Errors
     /// [`ServiceError::Restoring`] during a restore; the store failed.

@@ -105,6 +105,8 @@ impl Restore<'_> {
         tokio::time::sleep(DRAIN).await;
         let revision = self.replace(&mut spool, marker).await?;
         self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
+        // The snapshot may lack the anonymous token, if its store did.
+        self.service.create_builtins().await?;
         Ok(RestoreResult { records, revision, by: authorized.accessor })
     }
 

@@ -50,3 +50,17 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
     left.sort();
     assert_eq!(left, ["access.redb", "seal.key"], "no file is left behind");
 }
+
+#[tokio::test]
+async fn a_restored_snapshot_without_the_anonymous_token_gets_a_new_one() {
+    const ANONYMOUS: &str = "00000000-0000-0000-0000-000000000002";
+    let acl = Acl::start().await;
+    let (header, records) = read(&acl.snapshot().await);
+    let token = format!("token/default/{ANONYMOUS}");
+    let (lost, rest): (Vec<_>, Vec<_>) = records.into_iter().partition(|(key, _)| *key == token);
+    assert_eq!(lost.len(), 1);
+    let restored = acl.restore(&acl.root, &written(&header, &rest)).await;
+    assert_eq!(restored.status, 200, "{restored:?}");
+    let own = acl.call("GET", "/v1/acl/token/self", Some("anonymous"), None).await;
+    assert_eq!((own.status, &own.json()["AccessorID"]), (200, &serde_json::json!(ANONYMOUS)), "{own:?}");
+}
