@@ -15,8 +15,8 @@ pub(crate) fn config(bytes: &[u8]) {
     for diagnostic in all.into_iter().flatten() {
         let words = diagnostic.to_string();
         super::assert_one_line(&words);
-        let Some(place) = diagnostic.place else { continue };
-        assert!((1..=lines).contains(&place.line) && place.column > 0, "no place in the text: {words}");
+        let Some(position) = diagnostic.position else { continue };
+        assert!((1..=lines).contains(&position.line) && position.column > 0, "no place in the text: {words}");
     }
 }
 

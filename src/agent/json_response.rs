@@ -58,7 +58,7 @@ pub(super) fn method_not_allowed(allowed: &'static str) -> Response<Full<Bytes>>
 }
 
 /// Builds the response to a request that the guard rejected.
-pub(super) fn rejected(rejection: &GuardRejection) -> Response<Full<Bytes>> {
+pub(super) fn rejection_response(rejection: &GuardRejection) -> Response<Full<Bytes>> {
     let mut response = error(rejection.status, &rejection.message);
     if rejection.status == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

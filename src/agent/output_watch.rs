@@ -232,7 +232,7 @@ impl RestoreBackoff {
     }
 
     /// Records a restoration.
-    pub(crate) fn restored(&mut self, clock: &Clock) {
+    pub(crate) fn record_restored(&mut self, clock: &Clock) {
         self.restored = self.restored.saturating_add(1);
         self.last = Some(clock.now());
     }
@@ -299,7 +299,7 @@ mod tests {
             let (now, at) = (clock.now(), backoff.check_at(&clock));
             waits.push(now.until(at).as_secs());
             clock.sleep_until(at).await;
-            backoff.restored(&clock);
+            backoff.record_restored(&clock);
         }
         assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
         clock.sleep(RESET_AFTER).await;

@@ -285,7 +285,7 @@ impl Reloader {
             }
         };
         self.shared.metrics.get::<ReloadMetrics>().reloads.get_or_create(&OutcomeLabels { outcome }).inc();
-        self.notifier.reloaded();
+        self.notifier.notify_reloaded();
     }
 
     fn apply(&mut self, agent: &mut RunningAgent, new: Config) -> Result<(), ReloadRejected> {

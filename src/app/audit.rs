@@ -75,7 +75,7 @@ impl RunningAudit {
 /// Records the requests of a local API.
 pub(super) fn local_api(shared: &Shared, listener: &str) -> AuditedService<Full<Bytes>> {
     let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
-    let (route, unavailable) = (local_api::audited_route, local_api::unaudited);
+    let (route, unavailable) = (local_api::audited_route, local_api::unaudited_response);
     AuditedService { auditor, part: "agent", listener, route, decides_by_status: false, unavailable }
 }
 
@@ -84,14 +84,21 @@ pub(super) fn local_api(shared: &Shared, listener: &str) -> AuditedService<Full<
 pub(super) fn acl(shared: &Shared, listener: &str) -> AuditedService<acl::api::ResponseBody> {
     let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
     let route = |path: &str| (!path.ends_with("/sys/health")).then_some("acl");
-    AuditedService { auditor, part: "acl", listener, route, decides_by_status: true, unavailable: acl::api::unaudited }
+    AuditedService {
+        auditor,
+        part: "acl",
+        listener,
+        route,
+        decides_by_status: true,
+        unavailable: acl::api::unaudited_response,
+    }
 }
 
 /// Records the requests of a gateway.
 #[cfg(feature = "gateway")]
 pub(super) fn gateway(shared: &Shared, listener: &str) -> AuditedService<gateway::proxy::GatewayBody> {
     let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
-    let unavailable = gateway::proxy::unaudited;
+    let unavailable = gateway::proxy::unaudited_response;
     AuditedService {
         auditor,
         part: "gateway",

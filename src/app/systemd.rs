@@ -47,7 +47,7 @@ impl ServiceNotifier {
     }
 
     /// Sends that the reload is over.
-    pub(crate) fn reloaded(&self) {
+    pub(crate) fn notify_reloaded(&self) {
         if self.phase() == Phase::Ready {
             send(&[NotifyState::Ready]);
         }

@@ -126,13 +126,13 @@ impl Filters {
 }
 
 fn line(row: &ChangelogRow) -> [String; 4] {
-    let kinds = listed(row.changes.iter().map(|change| change.kind));
-    let resources = listed(row.changes.iter().map(|change| &change.resource));
+    let kinds = format_list(row.changes.iter().map(|change| change.kind));
+    let resources = format_list(row.changes.iter().map(|change| &change.resource));
     [row.date.to_string(), kinds, resources, row.changelog.text.clone()]
 }
 
 /// Each word once, in order.
-fn listed(words: impl Iterator<Item = impl Display>) -> String {
+fn format_list(words: impl Iterator<Item = impl Display>) -> String {
     let mut once: Vec<String> = Vec::new();
     for word in words.map(|word| word.to_string()) {
         if !once.contains(&word) {

@@ -20,7 +20,7 @@ pub(super) fn load(files: &[PathBuf], purpose: Purpose) -> anyhow::Result<LoadOu
 #[cfg_attr(not(feature = "dev"), expect(clippy::unnecessary_wraps, reason = "a build with dev has errors here"))]
 pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Purpose) -> anyhow::Result<LoadOutcome> {
     #[cfg(feature = "dev")]
-    if let Some(endpoints) = crate::app::dev::attached(files, environment)? {
+    if let Some(endpoints) = crate::app::dev::find_running(files, environment)? {
         let mut outcome = config::load(files, &endpoints.environment(), purpose);
         if let Some(config) = &mut outcome.config {
             endpoints.move_endpoints(config)?;

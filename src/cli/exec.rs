@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::agent_client::ProxyEndpoint;
 use super::missing_values::require_values;
-use super::template::refused;
+use super::template::print_render_error;
 use super::{ConfigFiles, Exit, print_error};
 use crate::app::one_shot_render::OneShotReader;
 use crate::command::{CommandSpec, EnvVars};
@@ -131,7 +131,7 @@ fn render(config: &Config, outcome: &LoadOutcome) -> anyhow::Result<Result<EnvVa
                 return Ok(Err(Exit::Failed));
             }
             Ok(text) => variables.set(name, SecretString::from(text.as_str())),
-            Err(error) => return Ok(Err(refused(&name, &error))),
+            Err(error) => return Ok(Err(print_render_error(&name, &error))),
         }
     }
     Ok(Ok(variables))

@@ -207,7 +207,7 @@ pub fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            if let Some(renamed) = renamed(&error) {
+            if let Some(renamed) = find_renamed(&error) {
                 print_error_with_code(ErrorCode::RenamedArgument, &renamed);
                 return Exit::Failed.into();
             }
@@ -287,7 +287,7 @@ pub fn command() -> clap::Command {
 }
 
 /// Returns the error for a renamed command or flag.
-fn renamed(error: &clap::Error) -> Option<String> {
+fn find_renamed(error: &clap::Error) -> Option<String> {
     [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| {
         let Some(ContextValue::String(old)) = error.get(kind) else { return None };
         let new = config::renamed::argument(old)?;

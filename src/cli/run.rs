@@ -53,7 +53,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     log_warnings(&warnings);
     sandbox.log();
     let runtime = runtime(&config)?;
-    let inherited = inherited(&environment)?;
+    let inherited = take_activated_sockets(&environment)?;
     let ended = runtime.block_on(async {
         #[cfg(feature = "acl")]
         if run.new_store {
@@ -136,7 +136,7 @@ pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
 }
 
 /// The sockets that the service manager passed.
-pub(super) fn inherited(environment: &Environment) -> std::io::Result<ActivatedSockets> {
+pub(super) fn take_activated_sockets(environment: &Environment) -> std::io::Result<ActivatedSockets> {
     let variable = |name: &str| environment.variables.get(name).map(String::as_str);
     ActivatedSockets::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::run::{enter_sandbox, inherited, runtime, start_log, stop_signals};
+use super::run::{enter_sandbox, runtime, start_log, stop_signals, take_activated_sockets};
 use super::{Exit, LogChoice, print_error, print_line, print_warning};
 use crate::app::sandbox::SandboxPlan;
 use crate::app::{App, ProcessSetup, Signals};
@@ -93,7 +93,7 @@ pub(super) fn serve(
     let (_logging, level) = start_log(log, &config.log)?;
     sandbox.log();
     let runtime = runtime(&config)?;
-    let inherited = inherited(environment)?;
+    let inherited = take_activated_sockets(environment)?;
     let ended = runtime.block_on(async {
         let stop = CancellationToken::new();
         let signals = stop_signals(stop.clone())?;

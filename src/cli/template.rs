@@ -111,7 +111,7 @@ impl Try {
                 print(text.as_bytes());
                 Ok(Exit::Ok)
             }
-            Err(error) => Ok(refused(&self.file.display().to_string(), &error)),
+            Err(error) => Ok(print_render_error(&self.file.display().to_string(), &error)),
         }
     }
 }
@@ -128,7 +128,7 @@ async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<Re
 }
 
 /// Says why something was not rendered.
-pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
+pub(super) fn print_render_error(what: &str, error: &RenderError) -> Exit {
     match error {
         RenderError::Template(wrong) => {
             for wrong in wrong {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use super::reader::Reader;
-use super::tree::quoted;
+use super::tree::quote;
 use super::values::{ValueError, invalid};
 use super::{Agent, Log, LogFormat, PathUse, ReadyWhen, SandboxMode};
 
@@ -89,7 +89,7 @@ fn levels(text: &str) -> Result<LogLevels, ValueError> {
 /// # Errors
 /// The error and its remedy, for people.
 pub(crate) fn log(text: &str, format: LogFormat) -> Result<Log, String> {
-    let error = |error: ValueError| format!("{} {}; {}", quoted(text), error.found, error.advice);
+    let error = |error: ValueError| format!("{} {}; {}", quote(text), error.found, error.advice);
     let (level, targets) = levels(text).map_err(error)?;
     Ok(Log { level, targets, format })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reader::Reader;
 use super::sink::Sessions;
-use super::tree::quoted;
+use super::tree::quote;
 use super::values::join_alternatives;
 use crate::agent::api_proxy::{
     AllowedNamespaces, ApiProxyOptions, CacheLimits, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
@@ -124,7 +124,7 @@ fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
     let read = |text: super::references::Text| {
         let exemption = Exemption::parse(&text.value);
         if exemption.is_none() && !text.unknown {
-            let names: Vec<_> = Exemption::names().map(quoted).collect();
+            let names: Vec<_> = Exemption::names().map(quote).collect();
             let found = format!("{} is not a known exemption", text.display());
             reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", join_alternatives(&names)));
         }

@@ -15,7 +15,7 @@ pub struct Diagnostic {
     pub file: PathBuf,
     /// Position in the file; `None` for the file as a whole.
     #[serde(flatten)]
-    pub place: Option<Position>,
+    pub position: Option<Position>,
     /// The full key, such as `session.main.cloud.role`; empty if the diagnostic is about no key.
     pub key: String,
     /// The finding, such as `an unknown key`.
@@ -38,7 +38,7 @@ pub struct Position {
 impl std::fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.file.display())?;
-        if let Some(Position { line, column }) = self.place {
+        if let Some(Position { line, column }) = self.position {
             write!(f, ":{line}:{column}")?;
         }
         if !self.key.is_empty() {
@@ -58,7 +58,7 @@ pub(super) struct Location {
     /// The file's number.
     pub(super) file: usize,
     /// `None` for the file as a whole.
-    pub(super) place: Option<Position>,
+    pub(super) position: Option<Position>,
 }
 
 /// Severity of a diagnostic.
@@ -123,7 +123,7 @@ impl Diagnostics {
     /// Registers a file; diagnostics are sorted in the order of registration.
     pub(super) fn file(&mut self, path: &Path) -> Location {
         self.files.push(path.to_owned());
-        Location { file: self.files.len() - 1, place: None }
+        Location { file: self.files.len() - 1, position: None }
     }
 
     /// Returns the files and folders that were read.
@@ -134,7 +134,7 @@ impl Diagnostics {
     /// Records an error about something that cannot be read at all.
     pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         self.partial = true;
-        self.broken.extend(at.place.map(|place| (at.file, place.line)));
+        self.broken.extend(at.position.map(|position| (at.file, position.line)));
         self.record(Severity::Error, at, key, found.into().or(ErrorCode::ConfigUnreadable), advice.into());
     }
 
@@ -145,7 +145,7 @@ impl Diagnostics {
 
     /// True if other errors at this location would be guesses.
     pub(super) fn is_broken(&self, at: Location) -> bool {
-        at.place.is_some_and(|place| self.broken.contains(&(at.file, place.line)))
+        at.position.is_some_and(|position| self.broken.contains(&(at.file, position.line)))
     }
 
     pub(super) fn error(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
@@ -212,7 +212,7 @@ impl Diagnostics {
     /// Formats a location as `FILE:LINE:COLUMN`, to name it in another diagnostic.
     pub(super) fn name(&self, at: Location) -> String {
         let file = self.path(at).display().to_string();
-        at.place.map_or_else(|| file.clone(), |place| format!("{file}:{}:{}", place.line, place.column))
+        at.position.map_or_else(|| file.clone(), |position| format!("{file}:{}:{}", position.line, position.column))
     }
 
     /// Returns the file of a location.
@@ -223,7 +223,7 @@ impl Diagnostics {
     fn record(&self, severity: Severity, at: Location, key: &str, found: Finding, advice: String) {
         let (file, Finding { code, text: found }) = (self.path(at).to_owned(), found);
         let code = code.unwrap_or(ErrorCode::InvalidValue);
-        let diagnostic = Diagnostic { file, place: at.place, key: key.to_owned(), found, advice, code };
+        let diagnostic = Diagnostic { file, position: at.position, key: key.to_owned(), found, advice, code };
         self.entries.borrow_mut().push((at, severity, diagnostic));
     }
 

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use super::Environment;
 use super::diagnostic::{Diagnostics, Location};
 use super::permissions;
-use super::tree::{self, Entry, Table, Value, quoted};
+use super::tree::{self, Entry, Table, Value, quote};
 use crate::error_code::ErrorCode;
 
 /// Maximum size of a configuration file, in bytes.
@@ -153,7 +153,7 @@ fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(Location, PathBuf
             Some((entry.at, base.join(text)))
         }
         Value::Text(text) => {
-            let found = format!("{} is not a folder's path", quoted(text));
+            let found = format!("{} is not a folder's path", quote(text));
             diagnostics.error(entry.at, "agent.drop_in", found, "write it in full, or from this file's folder");
             None
         }

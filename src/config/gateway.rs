@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::references::Text;
 use super::server;
 use super::sink::Sessions;
-use super::tree::quoted;
+use super::tree::quote;
 use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, DeprecatedCallMode};
@@ -159,7 +159,7 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
             }
             None if text.unknown => {}
             None => {
-                let names: Vec<_> = Exemption::names().map(quoted).collect();
+                let names: Vec<_> = Exemption::names().map(quote).collect();
                 let found = format!("{} is not a known exemption", text.display());
                 reader.scope.diagnostics.error(
                     text.at,

@@ -95,8 +95,8 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     let (serves, sessions) = match kind {
         Kind::Health => (Serves::Health, known.all()),
         Kind::SystemdCredentials => return None,
-        Kind::LocalApi => (Serves::LocalApi, served(&mut reader, known)),
-        Kind::Ui => (ui(&mut reader, tls)?, served(&mut reader, known)),
+        Kind::LocalApi => (Serves::LocalApi, read_sessions(&mut reader, known)),
+        Kind::Ui => (ui(&mut reader, tls)?, read_sessions(&mut reader, known)),
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
             let (options, session) = api_proxy::read(&mut reader, known);
@@ -222,7 +222,7 @@ fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: boo
     key.map_or(AccessMode::SocketPeers, AccessMode::Key)
 }
 
-fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
+fn read_sessions(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
     let Some(named) = reader.list("sessions") else { return sessions.plain() };
     let mut names = BTreeSet::new();
     for text in named.into_iter().filter(|text| sessions.exists(reader, text)).collect::<Vec<_>>() {

@@ -73,7 +73,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
         accounts: RefCell::default(),
     };
     let mut listeners = Vec::new();
-    let config = read(Reader::new(&scope, Location { file: 0, place: None }, tree), &mut listeners);
+    let config = read(Reader::new(&scope, Location { file: 0, position: None }, tree), &mut listeners);
     let references = scope.references.take();
     let errors = diagnostics.all(Severity::Error);
     LoadOutcome {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::diagnostic::Location;
 use super::references::{ReadContext, Text};
 use super::renamed;
-use super::tree::{self, Entry, Table, Value, quoted};
+use super::tree::{self, Entry, Table, Value, quote};
 use super::values;
 use crate::error_code::ErrorCode;
 use crate::http::tls::ServerCertificate;
@@ -290,12 +290,7 @@ impl<'a> Reader<'a> {
             };
             if !values::is_name(its) {
                 let advice = "a name has letters, digits, - and _, at most 64";
-                self.scope.diagnostics.error(
-                    entry.key,
-                    &path,
-                    format!("the name {} is not valid", quoted(its)),
-                    advice,
-                );
+                self.scope.diagnostics.error(entry.key, &path, format!("the name {} is not valid", quote(its)), advice);
             }
             let pattern = pattern.clone();
             Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() }))

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::diagnostic::{Diagnostics, Location};
 use super::named_path::NamedPath;
-use super::tree::quoted;
+use super::tree::quote;
 use super::{Environment, FileOwners};
 use crate::agent::systemd_credentials::is_credential_name;
 use crate::secret;
@@ -132,8 +132,8 @@ impl Text {
     /// Formats the text for a message, without a value that may be secret.
     pub(super) fn display(&self) -> String {
         match &self.written {
-            Some(written) => format!("the value of {}", quoted(written)),
-            None => quoted(&self.value),
+            Some(written) => format!("the value of {}", quote(written)),
+            None => quote(&self.value),
         }
     }
 }
@@ -158,7 +158,7 @@ impl ReadContext<'_> {
         while let Some((before, after)) = rest.split_once("${") {
             text.value.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
-                let found = format!("{} is not closed", quoted(&format!("${{{after}")));
+                let found = format!("{} is not closed", quote(&format!("${{{after}")));
                 self.diagnostics.error(at, key, found, FORMS);
                 text.unknown = true;
                 break;
@@ -197,7 +197,7 @@ impl ReadContext<'_> {
     }
 
     fn look_up(&self, at: Location, key: &str, reference: &str) -> Option<String> {
-        let shown = quoted(&format!("${{{reference}}}"));
+        let shown = quote(&format!("${{{reference}}}"));
         if let Some(name) = reference.strip_prefix("env:").filter(|name| is_variable(name)) {
             let found = match self.environment.variables.get(name) {
                 Some(value) if !value.is_empty() => return Some(value.clone()),

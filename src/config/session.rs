@@ -7,7 +7,7 @@ use super::Session;
 use super::agent::STATE_DIR;
 use super::method;
 use super::reader::Reader;
-use super::tree::quoted;
+use super::tree::quote;
 use super::values::{self, ValueError, did_you_mean, invalid};
 use crate::agent::identity::IdentityMethod;
 use crate::agent::login;
@@ -108,7 +108,7 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
         reader.scope.diagnostics.missing(
             text.at,
             &text.key,
-            (ErrorCode::UnknownName, format!("there is no server {}", quoted(&text.value))),
+            (ErrorCode::UnknownName, format!("there is no server {}", quote(&text.value))),
             advice,
         );
     }

@@ -9,7 +9,7 @@ use super::agent::STATE_DIR;
 use super::derived_token;
 use super::diagnostic::Location;
 use super::reader::Reader;
-use super::tree::quoted;
+use super::tree::quote;
 use super::values::{self, ValueError, did_you_mean, invalid};
 use super::{Session, Sink};
 use crate::agent::encrypted_file::PersistOptions;
@@ -279,7 +279,7 @@ impl Sessions {
                 [] => "define it with [session.NAME]".to_owned(),
                 names => format!("there are: {}", names.join(", ")),
             });
-            let found = (ErrorCode::UnknownName, format!("there is no session {}", quoted(&text.value)));
+            let found = (ErrorCode::UnknownName, format!("there is no session {}", quote(&text.value)));
             reader.scope.diagnostics.missing(text.at, &text.key, found, advice);
         }
         there

@@ -8,7 +8,7 @@ use super::derived_token;
 use super::diagnostic::Location;
 use super::reader::Reader;
 use super::template::{self, TemplateContext};
-use super::tree::quoted;
+use super::tree::quote;
 use super::values::{ValueError, invalid};
 use super::{CredentialContent, CredentialGrant, SystemdCredentials, Template};
 use crate::agent::secrets::{DerivedTokenOptions, SecretRequest};
@@ -114,7 +114,7 @@ fn grant(
         if unit.shortest() + id.len() > PeerName::MAX_BOTH {
             let found = format!(
                 "systemd cannot ask for {} of {unit}: together longer than {} bytes",
-                quoted(&id),
+                quote(&id),
                 PeerName::MAX_BOTH
             );
             diagnostics.error(text.at, &text.key, found, "write a shorter id, here and in the unit's LoadCredential=");
@@ -122,7 +122,7 @@ fn grant(
         if let Some((first, other)) = taken.insert((unit.clone(), id.clone()), (text.at, name.clone())) {
             let found = format!(
                 "{} of {unit} is also granted by credential {other}, at {}",
-                quoted(&id),
+                quote(&id),
                 diagnostics.name(first)
             );
             diagnostics.error(text.at, &text.key, (ErrorCode::DuplicateSetting, found), "grant it once");

@@ -13,7 +13,7 @@ use super::diagnostic::Location;
 use super::reader::Reader;
 use super::references::Text;
 use super::sink::{Sessions, file_path, on_missing};
-use super::tree::quoted;
+use super::tree::quote;
 use super::values;
 use super::{PathUse, Sink, Template, server};
 use crate::agent::secrets::OfflineOptions;
@@ -109,7 +109,7 @@ pub(super) fn read_variables(
         let (at, path) = (reader.at, reader.path.clone());
         let refuse = |found: String, advice: &str| reader.scope.diagnostics.error(at, &path, found, advice);
         if !is_variable(&name) {
-            refuse(format!("{} is not a variable name", quoted(&name)), "write letters, digits and _, no digit first");
+            refuse(format!("{} is not a variable name", quote(&name)), "write letters, digits and _, no digit first");
         } else if is_reserved(&name) {
             refuse(format!("{name} is never passed to a program"), "choose another name");
         }
@@ -232,7 +232,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
             None
         }
         (false, [line]) if line.contains(' ') && !Path::new(line).exists() => {
-            let found = format!("{} is not the name of a program", quoted(line));
+            let found = format!("{} is not the name of a program", quote(line));
             let advice = "write the program and each argument as a string of its own, or shell = true";
             reader.scope.diagnostics.error(at, &reader.key("command"), found, advice);
             None
@@ -260,7 +260,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
         } else if is_variable(name.strip_suffix('*').unwrap_or(name)) || name == "*" {
             continue;
         } else {
-            format!("{} is not a variable name", quoted(name))
+            format!("{} is not a variable name", quote(name))
         };
         let advice = "write the name of a variable; it may end in *";
         reader.scope.diagnostics.error(at, &reader.key("pass_env"), found, advice);

@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let place = lines.position(error.span().map_or(0, |span| span.start));
-        let at = Location { place: Some(place), ..file };
+        let at = Location { position: Some(place), ..file };
         // Keys below a broken header were put into another table, where one of the same name may stand.
         if error.message() != "duplicate key" || !diagnostics.is_broken(at) {
             diagnostics.unreadable(at, "", (ErrorCode::ConfigSyntax, error.message()), "");
@@ -79,7 +79,7 @@ struct Conversion<'a> {
 
 impl Conversion<'_> {
     fn at<T>(&self, spanned: &toml::Spanned<T>) -> Location {
-        Location { place: Some(self.lines.position(spanned.span().start)), ..self.file }
+        Location { position: Some(self.lines.position(spanned.span().start)), ..self.file }
     }
 
     fn table(&self, table: &DeTable<'_>, depth: usize) -> Table {
@@ -139,12 +139,12 @@ pub(super) fn merge(into: &mut Table, from: Table, path: &str, diagnostics: &Dia
 /// A key's path with one more name, quoted where it is not a bare key, and cut where it is very long.
 pub(super) fn join(path: &str, name: &str) -> String {
     let bare = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-    let name = if bare && name.len() <= 64 { name.to_owned() } else { quoted(name) };
+    let name = if bare && name.len() <= 64 { name.to_owned() } else { quote(name) };
     if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 
 /// Quotes a text for a message: escapes control characters and truncates.
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     match text.char_indices().nth(64) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::tree::quoted;
+use super::tree::quote;
 pub(super) use crate::suggest::did_you_mean;
 use crate::time_format::format_duration;
 
@@ -52,7 +52,7 @@ pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<D
         Ok(duration) if range.contains(&duration) => Ok(duration),
         Ok(_) => invalid("is out of range", bounds),
         Err(humantime::DurationError::UnknownUnit { unit, .. }) if !unit.is_empty() => {
-            invalid(format!("has the unknown unit {}", quoted(&unit)), "units are ms, s, m, h and d")
+            invalid(format!("has the unknown unit {}", quote(&unit)), "units are ms, s, m, h and d")
         }
         Err(_) => invalid("is not a duration", "write one such as 500ms, 30s, 5m or 1h"),
     }

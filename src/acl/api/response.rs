@@ -120,7 +120,7 @@ pub(super) fn full_body(body: Bytes) -> ResponseBody {
 }
 
 /// Builds the 503 for a request whose audit record cannot be kept.
-pub(crate) fn unaudited(message: &str) -> Response<ResponseBody> {
+pub(crate) fn unaudited_response(message: &str) -> Response<ResponseBody> {
     ApiResponse::text(StatusCode::SERVICE_UNAVAILABLE, message.to_owned()).into_http()
 }
 

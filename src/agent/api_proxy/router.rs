@@ -147,10 +147,11 @@ impl ProxyRouter {
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
         let audited = AuditedRequest::from_extensions(request.extensions());
         let admitted = listener.guard.admit(peer, request);
-        let local = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
+        let local =
+            admitted.map_err(|refusal| Box::new(local_response(json_response::rejection_response(&refusal))))?;
         let cleared = self.cache.as_ref().filter(|_| cache_clear::PATHS.contains(&request.uri().path()));
         let routes: &[CallerRoute] = if cleared.is_some() { &CLEARS } else { &FORWARDS };
-        let caller = self.callers.admit(request, routes).map_err(|refusal| refused(&refusal))?;
+        let caller = self.callers.admit(request, routes).map_err(|refusal| refusal_response(&refusal))?;
         if let Some(cache) = cleared {
             return Ok(ProxyRoute::ClearCache(cache));
         }
@@ -211,7 +212,7 @@ impl ProxyRouter {
     /// The caller has a token of its own, which cannot be had now: the response for the caller.
     fn own_tokens(&self, caller: &AdmittedCaller<'_>) -> Result<Option<Arc<TokenRecovery>>, Box<Response<ProxyBody>>> {
         let OwnTokens { tokens, recoveries, clock } = &self.own_tokens;
-        let token = tokens.resolve(caller, &self.session).map_err(|refusal| refused(&refusal))?;
+        let token = tokens.resolve(caller, &self.session).map_err(|refusal| refusal_response(&refusal))?;
         let build = |token| recoveries.get_or_build(&token, |handle| TokenRecovery::from_handle(handle, clock.clone()));
         Ok(token.map(build))
     }
@@ -312,14 +313,14 @@ fn refuse<T>(status: StatusCode, message: &str) -> Result<T, Box<Response<ProxyB
     Err(Box::new(error_response(status, message)))
 }
 
-fn refused(refusal: &CallerRefusal) -> Box<Response<ProxyBody>> {
+fn refusal_response(refusal: &CallerRefusal) -> Box<Response<ProxyBody>> {
     Box::new(local_response(refusal.to_response()))
 }
 
 /// Refuses a request by a caller's rules; `gate` is present wherever this is called.
 fn refuse_caller<T>(refusal: Option<CallerRefusal>) -> Result<T, Box<Response<ProxyBody>>> {
     match refusal {
-        Some(refusal) => Err(refused(&refusal)),
+        Some(refusal) => Err(refusal_response(&refusal)),
         None => refuse(StatusCode::FORBIDDEN, "the rules of callers do not allow this request"),
     }
 }

@@ -122,12 +122,12 @@ pub(super) fn failure_kind(failure: &AttemptError, endpoint: IdentityEndpoint) -
         | AttemptError::TooLarge
         | AttemptError::Redirected(_)
         | AttemptError::Setting { .. } => FailureKind::Rejected,
-        AttemptError::Refused(refusal) => refused(refusal, endpoint),
+        AttemptError::Refused(refusal) => classify_refusal(refusal, endpoint),
     }
 }
 
 /// `learn.microsoft.com`, "Use managed identities on a virtual machine" (errors) and "Entra authentication error codes".
-fn refused(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> FailureKind {
+fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> FailureKind {
     let any = |codes: &[u32]| refusal.codes.iter().any(|code| codes.contains(code));
     if endpoint == IdentityEndpoint::Authority {
         if any(&[700_024]) {

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use metrics::ReadyMetrics;
 pub use route::service;
-pub(crate) use route::{SESSION_NEEDED, audited_route, unaudited};
+pub(crate) use route::{SESSION_NEEDED, audited_route, unaudited_response};
 
 use crate::agent::caller_tokens::CallerTokens;
 use crate::agent::callers::CallerGate;

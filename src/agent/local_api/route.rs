@@ -17,7 +17,7 @@ use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
 use crate::agent::caller_tokens::TokenMap;
 use crate::agent::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
-use crate::agent::json_response::{Errors, error, method_not_allowed, rejected, retry_later};
+use crate::agent::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
 use crate::agent::token::SessionHandle;
 use crate::audit::AuditedRequest;
 use crate::http::guard::{Guard, LocalCaller};
@@ -37,7 +37,7 @@ pub(crate) fn audited_route(path: &str) -> Option<&'static str> {
 }
 
 /// Builds the 503 for a request whose audit record cannot be kept.
-pub(crate) fn unaudited(message: &str) -> Response<Full<Bytes>> {
+pub(crate) fn unaudited_response(message: &str) -> Response<Full<Bytes>> {
     error(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
@@ -95,7 +95,7 @@ impl Api {
     fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> ApiFuture {
         let answering = match this.guard.admit(peer, request) {
             Ok(local) => this.route(&local, request).unwrap_or_else(|cause| ApiFuture::ready(cause.to_response())),
-            Err(refusal) => ApiFuture::ready(rejected(&refusal)),
+            Err(refusal) => ApiFuture::ready(rejection_response(&refusal)),
         };
         // Read in place: a response is so large that each move of it shows in the benchmark.
         if let ApiFuture::Ready(response) = &answering {

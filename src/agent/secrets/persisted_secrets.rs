@@ -111,7 +111,7 @@ impl PersistedSecrets {
     }
 
     /// Returns a secret of the previous process, and its token at that time.
-    pub(super) fn restored(&self, request: &SecretRequest) -> Option<(SecretRecord, Option<TokenFingerprint>)> {
+    pub(super) fn find_restored(&self, request: &SecretRequest) -> Option<(SecretRecord, Option<TokenFingerprint>)> {
         let state = self.records();
         let record = state.secrets.get(request).filter(|record| record.login.is_none())?;
         Some((record.clone(), state.fingerprint.clone()))

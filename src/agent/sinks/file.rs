@@ -157,7 +157,7 @@ impl FileSink {
                 path,
                 "another process deleted or changed the sink; it was restored"
             );
-            self.restore_backoff.restored(&self.clock);
+            self.restore_backoff.record_restored(&self.clock);
             self.count_change("restored");
         }
         Ok(())

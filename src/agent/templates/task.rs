@@ -303,7 +303,7 @@ impl TemplateTask {
             path,
             "another process deleted or changed the file; it was restored"
         );
-        self.restore_backoff.restored(&self.deps.clock);
+        self.restore_backoff.record_restored(&self.deps.clock);
         self.count_change("restored");
     }
 

@@ -181,7 +181,7 @@ impl SessionCalls {
         let (login, token) = (self.login.clone(), Arc::clone(token));
         let call = Box::pin(async move {
             let call = login.server().renew_self(&token.secret, login.options().namespace.as_deref());
-            bounded(&login, call).await
+            with_timeout(&login, call).await
         });
         self.renewal = Some((self.describe_call(ActivityKind::Renewal), call));
     }
@@ -194,7 +194,7 @@ impl SessionCalls {
         let (login, token) = (self.login.clone(), Arc::clone(&current.token));
         let call = Box::pin(async move {
             let call = login.server().lookup_self(&token.secret, login.options().namespace.as_deref());
-            (token.generation, bounded(&login, call).await)
+            (token.generation, with_timeout(&login, call).await)
         });
         self.lookup = Some((self.describe_call(ActivityKind::Lookup), call));
     }
@@ -237,7 +237,7 @@ async fn wait_for_call<T>(slot: &mut Option<(CallInFlight, Call<T>)>) -> T {
     }
 }
 
-async fn bounded<T>(login: &Login, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+async fn with_timeout<T>(login: &Login, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
     let server = login.server().address();
     let late = |_| Err(CallError::TimedOut { server: server.to_owned(), after: CALL_LIMIT });
     tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or_else(late)

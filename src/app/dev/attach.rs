@@ -96,7 +96,7 @@ impl DevEndpoints {
 ///
 /// # Errors
 /// The variable names a folder in which none runs.
-pub(crate) fn attached(files: &[PathBuf], environment: &Environment) -> anyhow::Result<Option<DevEndpoints>> {
+pub(crate) fn find_running(files: &[PathBuf], environment: &Environment) -> anyhow::Result<Option<DevEndpoints>> {
     let Some(dir) = environment.variables.get(DIR_VARIABLE).filter(|dir| !dir.is_empty()) else { return Ok(None) };
     let [file] = files else { return Ok(None) };
     let is_its = |dir: &Path| file.canonicalize().is_ok_and(|file| file == dir.join("keyward.toml"));
@@ -161,7 +161,7 @@ mod tests {
             let variables = value.map(|dir| (DIR_VARIABLE.to_owned(), dir.display().to_string()));
             let environment = Environment { variables: variables.into_iter().collect::<BTreeMap<_, _>>(), user: 0 };
             let files: Vec<PathBuf> = files.iter().map(|file| (*file).clone()).collect();
-            let endpoints = attached(&files, &environment);
+            let endpoints = find_running(&files, &environment);
             endpoints.map(|endpoints| endpoints.map(|endpoints| endpoints.dir)).map_err(|error| format!("{error:#}"))
         };
         let nothing_runs = attach(Some(&dir), &[&its]).unwrap_err();

@@ -32,7 +32,7 @@ use crate::secret_string::SecretString;
 use crate::secure_dir;
 use crate::tasks::TaskGroup;
 
-pub(crate) use attach::attached;
+pub(crate) use attach::find_running;
 use ports::Ports;
 pub(crate) use ports::check_first_port;
 pub(crate) use tour::run as take_the_tour;

@@ -27,7 +27,7 @@ pub(super) fn folder_of(unit: &str) -> String {
 }
 
 /// Returns the ids that a key's value names by `${credential:ID}`; `references` has the values as written.
-pub(super) fn referenced<'a>(references: &'a BTreeMap<String, String>, key: &str) -> Vec<&'a str> {
+pub(super) fn find_credential_ids<'a>(references: &'a BTreeMap<String, String>, key: &str) -> Vec<&'a str> {
     let written = references.get(key).map(String::as_str).unwrap_or_default();
     let parts = written.split("${credential:").skip(1);
     parts.filter_map(|part| part.split_once('}').map(|(id, _)| id)).collect()
@@ -128,9 +128,10 @@ mod tests {
     fn a_reference_to_a_credential_is_found_in_a_value() {
         let references =
             [("a.key_file".to_owned(), "${credential:seal.key}".to_owned()), ("b".to_owned(), "${env:A}".to_owned())];
-        assert_eq!(referenced(&references.clone().into(), "a.key_file"), ["seal.key"]);
+        assert_eq!(find_credential_ids(&references.clone().into(), "a.key_file"), ["seal.key"]);
         assert!(
-            referenced(&references.clone().into(), "b").is_empty() && referenced(&references.into(), "c").is_empty()
+            find_credential_ids(&references.clone().into(), "b").is_empty()
+                && find_credential_ids(&references.into(), "c").is_empty()
         );
     }
 

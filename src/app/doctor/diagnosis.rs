@@ -184,7 +184,7 @@ fn check_configuration(
     files: &UnitFiles,
 ) -> Vec<CheckResult> {
     let is_passed = |diagnostic: &Diagnostic| {
-        let ids = credentials::referenced(&outcome.references, &diagnostic.key);
+        let ids = credentials::find_credential_ids(&outcome.references, &diagnostic.key);
         let passes = |service: &ServiceUnit| ids.iter().all(|id| credentials::passes(&service.unit, files, id));
         diagnostic.code == ErrorCode::UnresolvedValue && !ids.is_empty() && service.is_some_and(passes)
     };
@@ -194,9 +194,10 @@ fn check_configuration(
             && named.zip(service).is_some_and(|(named, service)| service.rules.is_created(&named.path))
     };
     let to_problem = |diagnostic: &Diagnostic| {
-        let place = diagnostic.place.map(|place| format!(":{}:{}", place.line, place.column)).unwrap_or_default();
+        let position =
+            diagnostic.position.map(|position| format!(":{}:{}", position.line, position.column)).unwrap_or_default();
         let key = if diagnostic.key.is_empty() { String::new() } else { format!(" {}:", diagnostic.key) };
-        let text = format!("{}{place}:{key} {}", diagnostic.file.display(), diagnostic.found);
+        let text = format!("{}{position}:{key} {}", diagnostic.file.display(), diagnostic.found);
         let problem = Problem::new(diagnostic.code, text);
         if diagnostic.advice.is_empty() { problem } else { problem.with_remedy(diagnostic.advice.clone()) }
     };

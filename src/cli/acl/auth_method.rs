@@ -142,6 +142,6 @@ fn print_auth_method(service: &AclConnection, method: &AuthMethod) {
             .optional("Token locality", Some(&method.token_locality).filter(|it| !it.is_empty()))
             .add("Config", "")
             .print();
-        output::indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());
+        output::print_indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());
     });
 }

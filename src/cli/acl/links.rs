@@ -80,26 +80,26 @@ impl MergeFlags {
     pub(super) fn apply(&self, there: AclLinks, given: AclLinks) -> AclLinks {
         let merge = self.merge;
         AclLinks {
-            policies: merged(there.policies, given.policies, merge, self.no_policies),
-            templated_policies: merged(
+            policies: merge_links(there.policies, given.policies, merge, self.no_policies),
+            templated_policies: merge_links(
                 there.templated_policies,
                 given.templated_policies,
                 merge,
                 self.no_templated_policies,
             ),
-            service_identities: merged(
+            service_identities: merge_links(
                 there.service_identities,
                 given.service_identities,
                 merge,
                 self.no_service_identities,
             ),
-            node_identities: merged(there.node_identities, given.node_identities, merge, self.no_node_identities),
+            node_identities: merge_links(there.node_identities, given.node_identities, merge, self.no_node_identities),
         }
     }
 }
 
 /// One kind of links after an update.
-pub(super) fn merged<T: PartialEq>(there: Vec<T>, given: Vec<T>, merge: bool, drop: bool) -> Vec<T> {
+pub(super) fn merge_links<T: PartialEq>(there: Vec<T>, given: Vec<T>, merge: bool, drop: bool) -> Vec<T> {
     if drop || (!merge && !given.is_empty()) {
         return given;
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn an_update_keeps_replaces_adds_or_drops_a_kind_of_links() {
         let check = |given: &[u8], merge: bool, drop: bool, wanted: &[u8]| {
-            assert_eq!(merged(vec![1, 2], given.to_vec(), merge, drop), wanted, "{given:?} {merge} {drop}");
+            assert_eq!(merge_links(vec![1, 2], given.to_vec(), merge, drop), wanted, "{given:?} {merge} {drop}");
         };
         check(&[], false, false, &[1, 2]);
         check(&[], true, false, &[1, 2]);

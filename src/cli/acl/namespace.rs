@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
-use super::links::merged;
+use super::links::merge_links;
 use super::output::{self, Fields};
 use super::resolve;
 use super::templated::assignment;
@@ -121,13 +121,18 @@ impl Command {
                 new.description = update.description.unwrap_or(new.description);
                 let NamespaceDefaults { policy_defaults, role_defaults } = new.acls;
                 new.acls = NamespaceDefaults {
-                    policy_defaults: merged(
+                    policy_defaults: merge_links(
                         policy_defaults,
                         given.policy_defaults,
                         update.merge,
                         update.no_default_policies,
                     ),
-                    role_defaults: merged(role_defaults, given.role_defaults, update.merge, update.no_default_roles),
+                    role_defaults: merge_links(
+                        role_defaults,
+                        given.role_defaults,
+                        update.merge,
+                        update.no_default_roles,
+                    ),
                 };
                 if update.no_meta || (!update.merge && !update.contents.meta.is_empty()) {
                     new.meta.clear();

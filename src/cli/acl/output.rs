@@ -38,7 +38,7 @@ impl Fields {
     /// Adds the links that tokens and roles have in common.
     pub(super) fn links(&mut self, links: &AclLinks) -> &mut Self {
         self.list_field("Policies", links.policies.iter().map(link))
-            .list_field("Templated policies", links.templated_policies.iter().map(templated))
+            .list_field("Templated policies", links.templated_policies.iter().map(format_templated_policy))
             .list_field("Service identities", links.service_identities.iter().map(service))
             .list_field("Node identities", links.node_identities.iter().map(node))
     }
@@ -62,7 +62,7 @@ pub(super) fn link(link: &AclLink) -> String {
     }
 }
 
-fn templated(policy: &crate::acl::client::AclTemplatedPolicy) -> String {
+fn format_templated_policy(policy: &crate::acl::client::AclTemplatedPolicy) -> String {
     let variables = policy.template_variables.iter().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name}={text}"),
         None => format!("{name}={value}"),
@@ -72,14 +72,14 @@ fn templated(policy: &crate::acl::client::AclTemplatedPolicy) -> String {
 }
 
 fn service(service: &crate::acl::client::AclServiceIdentity) -> String {
-    limited(&service.service_name, &service.datacenters)
+    format_with_datacenters(&service.service_name, &service.datacenters)
 }
 
 fn node(node: &crate::acl::client::AclNodeIdentity) -> String {
     format!("{} in {}", node.node_name, node.datacenter)
 }
 
-fn limited(name: &str, datacenters: &[String]) -> String {
+fn format_with_datacenters(name: &str, datacenters: &[String]) -> String {
     if datacenters.is_empty() { name.to_owned() } else { format!("{name} in {}", datacenters.join(", ")) }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
     let name = |link: &AclLink| named(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
     let policies = links.policies.iter().map(|it| format!("policy {}", name(it)));
     let roles = roles.iter().map(|it| format!("role {}", name(it)));
-    let templates = links.templated_policies.iter().map(templated);
+    let templates = links.templated_policies.iter().map(format_templated_policy);
     let services = links.service_identities.iter().map(|it| format!("service {}", it.service_name));
     let nodes = links.node_identities.iter().map(|it| format!("node {}", it.node_name));
     policies.chain(roles).chain(templates).chain(services).chain(nodes).collect::<Vec<_>>().join(", ")
@@ -119,7 +119,7 @@ pub(super) fn note_omitted<T>(read: &ReadResponse<T>) {
 }
 
 /// Prints a policy's rules or a template's text, indented.
-pub(super) fn indented(text: &str) {
+pub(super) fn print_indented(text: &str) {
     strip_control_chars(text).lines().for_each(|line| print_line(format!("  {line}").trim_end()));
 }
 
@@ -128,6 +128,6 @@ pub(super) fn policies(policies: &[Policy]) {
     for policy in policies {
         print_line("");
         print_line(&strip_control_chars(&format!("policy {} ({})", policy.name, policy.id)));
-        indented(&policy.rules);
+        print_indented(&policy.rules);
     }
 }

@@ -133,6 +133,6 @@ pub(super) fn print_policy(service: &AclConnection, policy: &Policy) {
             .list_field("Datacenters", policy.datacenters.clone())
             .add("Rules", "")
             .print();
-        output::indented(&policy.rules);
+        output::print_indented(&policy.rules);
     });
 }

@@ -60,9 +60,9 @@ impl Command {
                         .optional("Description", description)
                         .add("Variables", if template.schema.is_empty() { "none" } else { "as this schema says" })
                         .print();
-                    output::indented(&template.schema);
+                    output::print_indented(&template.schema);
                     print_line("Template:");
-                    output::indented(&template.template);
+                    output::print_indented(&template.template);
                 });
             }
             Self::Preview(preview) => {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
-use super::links::{LinkFlags, MergeFlags, RoleFlags, merged};
+use super::links::{LinkFlags, MergeFlags, RoleFlags, merge_links};
 use super::output;
 use super::rotate::Rotate;
 use super::secret_input::SecretInput;
@@ -192,7 +192,7 @@ impl Read {
         };
         if self.expanded {
             let read = client.read_token_expanded(&accessor, &query).await?;
-            token_output::expanded(service, &read.value, &self.secret(&read.value.0), read.date);
+            token_output::print_with_expansion(service, &read.value, &self.secret(&read.value.0), read.date);
             return Ok(());
         }
         let read = match own {
@@ -219,7 +219,7 @@ impl Update {
         let (roles, links) = (self.roles.resolve(service).await?, self.links.resolve(service).await?);
         let mut update = TokenUpdate::from(&there);
         update.description = self.description.unwrap_or(update.description);
-        update.roles = merged(update.roles, roles, self.merging.merge, self.no_roles);
+        update.roles = merge_links(update.roles, roles, self.merging.merge, self.no_roles);
         update.links = self.merging.apply(update.links, links);
         let token = service.client.update_token(&accessor, &update).await?;
         token_output::token(service, &token, &SecretDisplay::NotRequested, None);

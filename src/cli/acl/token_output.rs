@@ -16,7 +16,7 @@ pub(super) fn token(service: &AclConnection, token: &Token, secret: &SecretDispl
 }
 
 /// Prints a token and all that its rights come from.
-pub(super) fn expanded(
+pub(super) fn print_with_expansion(
     service: &AclConnection,
     (token, expansion): &(Token, TokenExpansion),
     secret: &SecretDisplay,

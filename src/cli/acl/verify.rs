@@ -28,7 +28,7 @@ impl Verify {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let found = match &self.dir {
             Some(folder) => Embedded::verify_file(folder)
-                .map(verified)
+                .map(to_response)
                 .map_err(|error| CommandFailure { code: Some(error.code()), ..CommandFailure::local(&error) })?,
             None => service.client.verify().await?,
         };
@@ -41,7 +41,7 @@ impl Verify {
     }
 }
 
-fn verified(found: Verification) -> VerifyResponse {
+fn to_response(found: Verification) -> VerifyResponse {
     VerifyResponse {
         clean: found.is_clean(),
         records: found.records,

@@ -30,7 +30,7 @@ pub(super) fn folder_commands(folder: &Path, group: &str, root: Option<&Path>) -
 }
 
 /// Returns why folders that would have to be writable are refused, each with its keys. `root` is as for [`folder_commands`].
-pub(super) fn refused(needs: &UnitNeeds, paths: &[NamedPath], root: Option<&Path>) -> Vec<String> {
+pub(super) fn find_refused(needs: &UnitNeeds, paths: &[NamedPath], root: Option<&Path>) -> Vec<String> {
     let mut errors = Vec::new();
     for folder in &needs.writable {
         let shown = folder.display();

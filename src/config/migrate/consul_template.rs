@@ -70,7 +70,7 @@ pub(super) fn debounce(taken: &InputValue<'_>, least: Option<Duration>) -> Optio
     if ours == least {
         taken.record_kept("debounce");
     } else {
-        taken.changed("debounce, which is 5m at most");
+        taken.record_changed("debounce, which is 5m at most");
     }
     Some(format_span(ours))
 }
@@ -116,7 +116,7 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
         }
     }
     if let Some(renew) = vault.take("renew_token") {
-        renew.changed("a renewable token is always renewed");
+        renew.record_changed("a renewable token is always renewed");
     }
     for key in LOGIN_KEYS.iter().filter(|key| key.starts_with("k8s_")) {
         if let Some(taken) = vault.take(key) {
@@ -187,7 +187,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     let alone = "a failed template is retried, and readiness reports it";
     top.drop_keys(&["template_error_fatal", "err_on_failed_lookup"], alone);
     if let Some(once) = top.take("once") {
-        once.changed("use the flag: `keyward run --exit-after-auth`");
+        once.record_changed("use the flag: `keyward run --exit-after-auth`");
     }
     let session = format!("session.{MAIN}");
     let sections = ["sink", "template", "env_template", "listener"];

@@ -41,7 +41,7 @@ fn reload_signal(exec: &mut Block<'_>, section: &mut Section) {
     match signal.text() {
         Some(text) => {
             section.text("on_change", "signal").text("change_signal", text);
-            signal.changed(
+            signal.record_changed(
                 "process.change_signal: the signal is sent when a variable has changed; a file template has its own command",
             );
         }
@@ -76,7 +76,7 @@ fn custom_variables(env: &mut Block<'_>) -> Vec<(String, String)> {
         ));
     }
     if variables.len() == texts.len() {
-        taken.changed("[env_template.NAME] for each");
+        taken.record_changed("[env_template.NAME] for each");
     } else {
         taken.action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
     }

@@ -115,7 +115,7 @@ impl<'a> Block<'a> {
     }
 
     /// The blocks of that name with their labels: `sink "file" {}`, which is also written `sink { type = "file" }`.
-    pub(super) fn labelled(&mut self, key: &str) -> Vec<(String, Self)> {
+    pub(super) fn labelled_blocks(&mut self, key: &str) -> Vec<(String, Self)> {
         let mut labelled = Vec::new();
         for mut block in self.blocks(key) {
             if let Some(kind) = block.take("type") {
@@ -191,7 +191,7 @@ impl InputValue<'_> {
         self.report.record(self.at, &self.key, Outcome::Kept, detail);
     }
 
-    pub(super) fn changed(&self, detail: impl Into<String>) {
+    pub(super) fn record_changed(&self, detail: impl Into<String>) {
         self.report.record(self.at, &self.key, Outcome::Changed, detail);
     }
 

@@ -17,7 +17,7 @@ enum TokenUse {
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     let (token_use, cache) = api_proxy(top);
     let mut kinds = [0; 2];
-    for (kind, mut listener) in top.labelled("listener") {
+    for (kind, mut listener) in top.labelled_blocks("listener") {
         let (count, tcp) = match kind.as_str() {
             "tcp" | "" => (&mut kinds[0], true),
             "unix" => (&mut kinds[1], false),
@@ -76,7 +76,7 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
         let why = "the proxy adds no consistency: send X-Vault-Index yourself";
         block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
         if let Some(taken) = block.take("prepend_configured_namespace") {
-            taken.changed("requests with the session's token get its namespace, unless the caller sets one");
+            taken.record_changed("requests with the session's token get its namespace, unless the caller sets one");
         }
         if name == "cache" {
             kept = cache(&mut block);
@@ -125,7 +125,9 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
         match values.flag() {
             Some(true) => {
                 max_age = "1m";
-                values.changed("max_age = \"1m\": values are read again after that, as there are no change events");
+                values.record_changed(
+                    "max_age = \"1m\": values are read again after that, as there are no change events",
+                );
             }
             Some(false) => values.record_kept("max_age = \"0s\": values are read at each request"),
             None => values.not_supported(NO_FLAG),
@@ -192,7 +194,7 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
             IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, parsed.port())),
         };
         section.text("address", &format!("tcp://{here}"));
-        taken.changed(format!(
+        taken.record_changed(format!(
             "{} is open to other machines, which is not allowed: written as tcp://{here}",
             parsed.ip()
         ));
@@ -219,7 +221,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         section.text("mode", "0600");
         let detail = "has no effect there unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
         for taken in all.iter_mut().filter_map(Option::take) {
-            taken.changed(detail);
+            taken.record_changed(detail);
         }
         listener.record(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
     }

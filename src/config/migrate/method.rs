@@ -9,11 +9,11 @@ use super::{MAIN, TOKEN_FILE};
 /// Reads the method, and leaves the sinks.
 pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<MigratedMethod<'a>> {
     let mut auto_auth = top.block("auto_auth")?;
-    let mut methods = auto_auth.labelled("method");
+    let mut methods = auto_auth.labelled_blocks("method");
     let again = "enable_reauth_on_new_credentials";
     let again = [auto_auth.take(again), methods.last_mut().and_then(|(_, method)| method.take(again))];
     for key in again.into_iter().flatten() {
-        key.changed("each login reads its files again");
+        key.record_changed("each login reads its files again");
     }
     let mut wrapping = Wrapping::None;
     let last = methods.pop();
@@ -56,7 +56,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
             mount.record_kept("session.main.mount");
         } else {
             section.disabled_text("mount", text);
-            mount.changed("session.main.mount, written commented out: a token file has no login");
+            mount.record_changed("session.main.mount, written commented out: a token file has no login");
         }
     }
     if let Some(namespace) = method.take("namespace")
@@ -112,7 +112,7 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
             }
             Some(span) => {
                 section.text("wrap_ttl", &format_span(span));
-                wrap.changed("session.main.wrap_ttl; a new one is made before it expires");
+                wrap.record_changed("session.main.wrap_ttl; a new one is made before it expires");
             }
             None => wrap.not_supported("not a duration"),
         }
@@ -123,7 +123,7 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
 fn retries(method: &mut Block<'_>) {
     for key in ["min_backoff", "max_backoff"] {
         if let Some(taken) = method.take(key) {
-            taken.changed("not configurable: exponential backoff from 1 s to 5 min with full jitter");
+            taken.record_changed("not configurable: exponential backoff from 1 s to 5 min with full jitter");
         }
     }
     if let Some(exit) = method.take("exit_on_err") {
@@ -143,7 +143,7 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
         "azure" => azure(&mut config, section),
         "jwt" => {
             copy_keys(&mut config, section, &[("role", "role"), ("path", "file")]);
-            removed(&mut config, section, "remove_jwt_after_reading", "remove_after_reading");
+            migrate_removal(&mut config, section, "remove_jwt_after_reading", "remove_after_reading");
             config.drop_keys(&["remove_jwt_follows_symlinks"], "the path itself is removed, even if it is a symlink");
             config.drop_keys(&["jwt_read_period"], "each login reads the file again");
         }
@@ -157,7 +157,12 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
             let secret = config.take("secret_id_file_path");
             if let Some(secret) = &secret {
                 put(secret, section, "secret_id_file");
-                removed(&mut config, section, "remove_secret_id_file_after_reading", "remove_secret_id_after_reading");
+                migrate_removal(
+                    &mut config,
+                    section,
+                    "remove_secret_id_file_after_reading",
+                    "remove_secret_id_after_reading",
+                );
             } else {
                 config.drop_keys(&["remove_secret_id_file_after_reading"], "has no effect without secret_id_file_path");
             }
@@ -174,7 +179,7 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
                 put(&authority, document.section(&format!("server.{MAIN}")), "ca_file");
             }
             if let Some(reload) = config.take("reload") {
-                reload.changed("connections use a renewed certificate without it");
+                reload.record_changed("connections use a renewed certificate without it");
             }
         }
     }
@@ -229,7 +234,7 @@ fn put(taken: &InputValue<'_>, section: &mut Section, ours: &'static str) {
 }
 
 /// A file that the other agent removes by default, and keyward only if configured.
-fn removed(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'static str) {
+fn migrate_removal(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'static str) {
     let taken = config.take(theirs);
     let remove = taken.as_ref().and_then(InputValue::flag).unwrap_or(true);
     if remove {

@@ -140,12 +140,12 @@ impl Section {
     }
 
     pub(super) fn text(&mut self, key: &'static str, value: &str) -> &mut Self {
-        self.put(key, quoted(value))
+        self.put(key, quote(value))
     }
 
     /// Writes a text as a comment: it is not in force.
     pub(super) fn disabled_text(&mut self, key: &'static str, value: &str) -> &mut Self {
-        self.disabled_entries.push((key, quoted(value)));
+        self.disabled_entries.push((key, quote(value)));
         self
     }
 
@@ -153,11 +153,11 @@ impl Section {
     pub(super) fn long_text(&mut self, key: &'static str, value: &str) -> &mut Self {
         let plain = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
         let literal = value.contains('\n') && !value.contains("'''") && value.chars().all(plain);
-        self.put(key, if literal { format!("'''\n{value}'''") } else { quoted(value) })
+        self.put(key, if literal { format!("'''\n{value}'''") } else { quote(value) })
     }
 
     pub(super) fn texts(&mut self, key: &'static str, values: &[String]) -> &mut Self {
-        let values: Vec<_> = values.iter().map(|value| quoted(value)).collect();
+        let values: Vec<_> = values.iter().map(|value| quote(value)).collect();
         self.put(key, format!("[{}]", values.join(", ")))
     }
 
@@ -175,11 +175,11 @@ impl Section {
 /// A part of a section's name.
 fn key(part: &str) -> String {
     let bare = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-    if bare { part.to_owned() } else { quoted(part) }
+    if bare { part.to_owned() } else { quote(part) }
 }
 
 /// A basic string of TOML.
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
         match letter {

@@ -42,7 +42,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         match exit.flag() {
             Some(false) => exit.record_kept("keeps running"),
             _ => {
-                exit.changed("use the flag: `keyward run --exit-after-auth`");
+                exit.record_changed("use the flag: `keyward run --exit-after-auth`");
             }
         }
     }

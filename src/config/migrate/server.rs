@@ -54,7 +54,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
     }
     if let Some(mut retry) = vault.block("retry") {
         if let Some(retries) = retry.take("num_retries") {
-            retries.changed(
+            retries.record_changed(
                 "not configurable: sessions and templates retry with backoff; the proxy retries safe requests",
             );
         }

@@ -9,7 +9,7 @@ use crate::hcl::Value;
 
 pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMethod<'_>>) {
     let Some(method::MigratedMethod { wrapping, sinks: mut auto_auth }) = auto_auth else { return };
-    for (number, (kind, mut sink)) in auto_auth.labelled("sink").into_iter().enumerate() {
+    for (number, (kind, mut sink)) in auto_auth.labelled_blocks("sink").into_iter().enumerate() {
         if kind != "file" {
             sink.drop_all(&format!("{kind:?} is not supported; use \"file\""));
             continue;
@@ -30,7 +30,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
                 Some(Duration::ZERO) => wrap.record_kept("zero: not wrapped"),
                 Some(span) => {
                     section.text("wrap_ttl", &format_span(span)).text("format", "json");
-                    wrap.changed("wrap_ttl; a new one is made after two thirds of it, and with each new token");
+                    wrap.record_changed("wrap_ttl; a new one is made after two thirds of it, and with each new token");
                 }
                 None => {
                     section.disable();
@@ -102,7 +102,7 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
             (None, None) => None,
         };
         if let Some(variable) = variable {
-            variable.changed("encrypt.aad, as ${env:NAME}");
+            variable.record_changed("encrypt.aad, as ${env:NAME}");
         }
         return path.text().map(|path| Encrypted { public_key_file: path.to_owned(), derive_key, aad });
     }
@@ -151,7 +151,7 @@ pub(super) fn mode(taken: &InputValue<'_>, section: &mut Section) {
     };
     section.text("mode", &format!("{mode:04o}"));
     if is_octal {
-        taken.changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
+        taken.record_changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
     } else {
         taken.record_kept(format!("mode = \"{mode:04o}\""));
     }

@@ -22,7 +22,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                         interval.record_kept("templates.interval; secrets with a lease have their own schedule");
                     } else {
                         let words = "templates.interval, which is from 10s to 24h; secrets with a lease have their own schedule";
-                        interval.changed(words);
+                        interval.record_changed(words);
                     }
                 }
                 None => interval.not_supported("not a duration"),
@@ -89,11 +89,12 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     if let Some(missing) = template.take("error_on_missing_key") {
         match missing.flag() {
             Some(true) => missing.record_kept("a missing key is always an error"),
-            _ => missing.changed("a missing key is always an error: use `index` or `if` for keys that may be missing"),
+            _ => missing
+                .record_changed("a missing key is always an error: use `index` or `if` for keys that may be missing"),
         }
     }
     if let Some(denied) = template.take("function_denylist") {
-        denied.changed("no function runs programs or writes files");
+        denied.record_changed("no function runs programs or writes files");
     }
     if let Some(sandbox) = template.take("sandbox_path")
         && let Some(path) = sandbox.required_text()
@@ -263,7 +264,7 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         match command.texts().as_deref() {
             Some([line]) if line.contains(' ') => {
                 section.texts("command", &["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
-                command.changed("a shell line: written as /bin/sh -c");
+                command.record_changed("a shell line: written as /bin/sh -c");
             }
             Some(words) if !words.is_empty() => {
                 section.texts("command", words);

@@ -55,7 +55,7 @@ impl State {
             return Err(AuthorityError::new(700_024, &problem));
         }
         if matches!(principal, Principal::Workload) {
-            if !self.cluster_key.signed(how, assertion.signed, &assertion.signature) {
+            if !self.cluster_key.verify(how, assertion.signed, &assertion.signature) {
                 return Err(bad("signature"));
             }
             let (issuer, subject, audience) = (text("iss"), text("sub"), EXCHANGE_AUDIENCE);
@@ -73,7 +73,7 @@ impl State {
         }
         let thumbprint = assertion.header.get("x5t#S256").and_then(Value::as_str);
         let ours = thumbprint == Some(self.certificate.thumbprint.as_str())
-            && self.certificate.key.signed(how, assertion.signed, &assertion.signature);
+            && self.certificate.key.verify(how, assertion.signed, &assertion.signature);
         if !ours {
             return Err(AuthorityError::new(700_027, "The certificate with this identifier is not registered"));
         }

@@ -47,7 +47,7 @@ async fn token(
             });
             json_response(StatusCode::OK, &body)
         }
-        Err(refusal) => refused(&state, &refusal),
+        Err(refusal) => refusal_response(&state, &refusal),
     }
 }
 
@@ -98,7 +98,7 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
     }
 }
 
-fn refused(state: &State, refusal: &AuthorityError) -> Response {
+fn refusal_response(state: &State, refusal: &AuthorityError) -> Response {
     let (status, error) = match refusal.code {
         700_024 | 70_021 | 700_027 | 7_000_215 | 7_000_218 => (StatusCode::UNAUTHORIZED, "invalid_client"),
         50_000 => (StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
@@ -124,7 +124,7 @@ async fn discovery(AxumState(state): AxumState<Arc<State>>, Path(tenant): Path<S
         return *failure;
     }
     if !tenant.eq_ignore_ascii_case(&state.identities.tenant) {
-        return refused(&state, &AuthorityError::new(90_002, &format!("Tenant '{tenant}' not found")));
+        return refusal_response(&state, &AuthorityError::new(90_002, &format!("Tenant '{tenant}' not found")));
     }
     let base = state.issuer();
     let body = json!({

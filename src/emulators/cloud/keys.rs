@@ -43,7 +43,7 @@ impl SigningKey {
     }
 
     /// Verifies a signature of this key.
-    pub(super) fn signed(&self, how: &'static RsaParameters, text: &str, signature: &[u8]) -> bool {
+    pub(super) fn verify(&self, how: &'static RsaParameters, text: &str, signature: &[u8]) -> bool {
         UnparsedPublicKey::new(how, self.pair.public_key().as_ref()).verify(text.as_bytes(), signature).is_ok()
     }
 

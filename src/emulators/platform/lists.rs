@@ -60,7 +60,7 @@ impl List {
         let mut state = request.state();
         let parent = self.parent(request, &state)?;
         let name = attributes.get("name").and_then(Value::as_str);
-        if name.is_some_and(|name| state.store.named(self.kind, &parent, name).is_some()) {
+        if name.is_some_and(|name| state.store.find_by_name(self.kind, &parent, name).is_some()) {
             return Err(ApiError::invalid("name", "Name has already been taken"));
         }
         let mut entry = Resource::new(self.kind, self.prefix, &parent);

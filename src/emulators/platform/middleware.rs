@@ -140,7 +140,7 @@ fn authenticate(
     let caller = match bearer(request.headers()) {
         None => None,
         Some(text) => {
-            let caller = state.tokens.present(text, now.wall);
+            let caller = state.tokens.authenticate(text, now.wall);
             call.token =
                 caller.as_ref().map_or(PresentedToken::Unknown, |token| PresentedToken::Known(token.id.clone()));
             caller

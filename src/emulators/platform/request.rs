@@ -79,7 +79,7 @@ impl ApiRequest {
     }
 
     /// Parses the body. Clients send nothing, `null` or `{}` for an empty document.
-    pub(super) fn sent(&self) -> Result<Value, ApiError> {
+    pub(super) fn parse_body(&self) -> Result<Value, ApiError> {
         if self.body.is_empty() {
             return Ok(Value::Null);
         }
@@ -88,7 +88,7 @@ impl ApiRequest {
 
     /// Returns `data.attributes` of the body.
     pub(super) fn attributes(&self) -> Result<Map<String, Value>, ApiError> {
-        let mut sent = self.sent()?;
+        let mut sent = self.parse_body()?;
         match sent.pointer_mut("/data/attributes").map(Value::take) {
             Some(Value::Object(attributes)) => Ok(attributes),
             _ => Ok(Map::new()),

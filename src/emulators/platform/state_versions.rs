@@ -232,8 +232,10 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let filter = |name: &str| request.query(&format!("filter[{name}][name]")).unwrap_or_default();
     let state = request.state();
     let organization = state.find(request.caller()?, "organizations", filter("organization"))?;
-    let workspace =
-        state.store.named("workspaces", &organization.id, filter("workspace")).ok_or_else(ApiError::not_found)?;
+    let workspace = state
+        .store
+        .find_by_name("workspaces", &organization.id, filter("workspace"))
+        .ok_or_else(ApiError::not_found)?;
     let versions: Vec<Value> =
         state.store.list(KIND, &workspace.id).into_iter().rev().map(Resource::document).collect();
     request.list(&versions, Paging::Always)

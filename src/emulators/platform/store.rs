@@ -103,7 +103,7 @@ impl Store {
     }
 
     /// Finds a resource by kind, parent and name.
-    pub(super) fn named(&self, kind: &str, parent: &str, name: &str) -> Option<&Resource> {
+    pub(super) fn find_by_name(&self, kind: &str, parent: &str, name: &str) -> Option<&Resource> {
         self.list(kind, parent).into_iter().find(|resource| resource.text("name") == name)
     }
 

@@ -161,7 +161,7 @@ impl Tokens {
     }
 
     /// Returns the token of a text if it is valid, and records its use.
-    pub(super) fn present(&mut self, text: &[u8], now: SystemTime) -> Option<Token> {
+    pub(super) fn authenticate(&mut self, text: &[u8], now: SystemTime) -> Option<Token> {
         let token = self.by_id.get_mut(self.ids_by_fingerprint.get(&ids::fingerprint(text))?)?;
         if token.has_ended(now) {
             return None;
@@ -217,8 +217,8 @@ mod tests {
                 tokens.make(request, text, now).unwrap().id
             };
             assert_ne!(make("one"), make("two"));
-            assert_eq!(tokens.present(b"one", now).is_some(), both, "{kind:?}");
-            assert!(tokens.present(b"two", now).is_some(), "{kind:?}");
+            assert_eq!(tokens.authenticate(b"one", now).is_some(), both, "{kind:?}");
+            assert!(tokens.authenticate(b"two", now).is_some(), "{kind:?}");
         };
         for (kind, both) in [
             (PlatformTokenKind::User, true),
@@ -245,8 +245,8 @@ mod tests {
             created_by: "u".to_owned(),
         };
         tokens.make(request, "text", now).unwrap();
-        assert!(tokens.present(b"text", now + Duration::from_secs(9)).is_some());
-        assert!(tokens.present(b"text", now + Duration::from_secs(10)).is_none());
-        assert!(tokens.present(b"other", now).is_none());
+        assert!(tokens.authenticate(b"text", now + Duration::from_secs(9)).is_some());
+        assert!(tokens.authenticate(b"text", now + Duration::from_secs(10)).is_none());
+        assert!(tokens.authenticate(b"other", now).is_none());
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn find(request: &ApiRequest, state: &State) -> Result<Resource, ApiE
         return state.find(request.caller()?, "workspaces", request.name("parent")).cloned();
     }
     let organization = request.organization(state)?;
-    let found = state.store.named("workspaces", &organization, request.name("name"));
+    let found = state.store.find_by_name("workspaces", &organization, request.name("name"));
     found.cloned().ok_or_else(ApiError::not_found)
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
     let mut workspace = new(&organization, &ids::timestamp(request.now.wall));
     validate_name(&state, &workspace, &attributes)?;
     set_attributes(&mut workspace, attributes);
-    let sent = request.sent()?;
+    let sent = request.parse_body()?;
     if let Some(tags) = sent.pointer("/data/relationships/tags/data").and_then(Value::as_array) {
         tags::change(&mut workspace, tags, true);
     }
@@ -70,7 +70,7 @@ fn validate_name(state: &State, workspace: &Resource, attributes: &Map<String, V
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
         return Err(ApiError::invalid("name", "can only include letters, numbers, -, and _"));
     }
-    match state.store.named("workspaces", &workspace.parent, name) {
+    match state.store.find_by_name("workspaces", &workspace.parent, name) {
         Some(named) if named.id != workspace.id => Err(ApiError::invalid("name", "Name has already been taken")),
         _ => Ok(()),
     }
@@ -179,7 +179,7 @@ pub(super) async fn remove_tags(request: ApiRequest) -> ApiResult {
 }
 
 fn tag(request: &ApiRequest, add: bool) -> ApiResult {
-    let sent = request.sent()?;
+    let sent = request.parse_body()?;
     let named = sent.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut state = request.state();
     let mut workspace = find(request, &state)?;

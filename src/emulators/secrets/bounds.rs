@@ -45,7 +45,7 @@ impl<'a> LoginFields<'a> {
     }
 
     /// Returns the error message (HTTP 400) of the first malformed field.
-    pub(super) fn malformed(&self) -> Option<String> {
+    pub(super) fn find_malformed(&self) -> Option<String> {
         let bad = |name: &str, value: &str, good: fn(&str) -> bool| {
             (!value.is_empty() && !good(value)).then(|| format!("invalid {name} {value:?}"))
         };

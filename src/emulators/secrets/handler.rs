@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::faults::{PERMISSION_DENIED, SecretsFaultInjector};
 use super::kv::{self, Stores};
 use super::pki::Authority;
-use super::reply::{Reply, WrappableResponse, canned, date, envelope, garbage, refusal, success};
+use super::reply::{Reply, WrappableResponse, build_canned, date, envelope, garbage, refusal, success};
 use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::terraform;
 use super::token_api::{self, Caller};
@@ -77,7 +77,7 @@ impl RequestHandler {
             return garbage();
         }
         if let Some(replacement) = replacement {
-            return canned(replacement);
+            return build_canned(replacement);
         }
         let now = self.options.clock.now();
         for lent in self.faults.sweep_leases(now) {
@@ -110,11 +110,11 @@ impl RequestHandler {
             }
             _ => self.with_token(route, head, body, now).await,
         };
-        self.wrapped(response, head, &route.path, now)
+        self.wrap(response, head, &route.path, now)
     }
 
     /// Wraps a successful response, if the request asks for it.
-    fn wrapped(&self, response: WrappableResponse, head: &Parts, path: &str, now: ClockReading) -> WrappableResponse {
+    fn wrap(&self, response: WrappableResponse, head: &Parts, path: &str, now: ClockReading) -> WrappableResponse {
         match (wrap_ttl(head), response) {
             (Err(()), _) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
             (Ok(Some(ttl)), WrappableResponse::Json(StatusCode::OK, response)) => {

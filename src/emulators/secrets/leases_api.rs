@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::handler::RequestHandler;
 use super::leases::LeasedCredential;
-use super::reply::{WrappableResponse, empty, leased, refusal, success};
+use super::reply::{WrappableResponse, build_leased, empty, refusal, success};
 use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
 use super::tokens::random_text;
@@ -38,7 +38,7 @@ impl RequestHandler {
             LeaseCall::Renew => {
                 let increment = body.get("increment").and_then(seconds);
                 match self.faults().with_leases(|leases| leases.renew(id, increment, now)) {
-                    Ok(ttl) => leased(id, ttl, true, Value::Null),
+                    Ok(ttl) => build_leased(id, ttl, true, Value::Null),
                     Err(why) => refusal(StatusCode::BAD_REQUEST, why),
                 }
             }
@@ -98,7 +98,7 @@ impl RequestHandler {
             Some(terms) => {
                 let lent = LeasedCredential::PlatformToken(made.id);
                 let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, lent, now));
-                leased(&id, terms.first_ttl(), terms.renewable, credential)
+                build_leased(&id, terms.first_ttl(), terms.renewable, credential)
             }
         }
     }
@@ -114,6 +114,6 @@ impl RequestHandler {
         let credential = json!({ "username": format!("v-{name}-{}", random_text()), "password": random_text() });
         let lent = LeasedCredential::Nothing;
         let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, *terms, lent, now));
-        leased(&id, terms.first_ttl(), terms.renewable, credential)
+        build_leased(&id, terms.first_ttl(), terms.renewable, credential)
     }
 }

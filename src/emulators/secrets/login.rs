@@ -56,7 +56,7 @@ impl RequestHandler {
         let role = self.options().roles.get(&name.to_lowercase());
         let role = role.ok_or_else(|| missing(&format!("invalid role name {name:?}")))?;
         let fields = LoginFields::from_body(body);
-        if let Some(text) = fields.malformed() {
+        if let Some(text) = fields.find_malformed() {
             return Err(missing(&text));
         }
         let mut metadata = fields.metadata();

@@ -79,7 +79,7 @@ pub(super) fn success(key: &str, value: Value) -> WrappableResponse {
 }
 
 /// Builds a success with a lease.
-pub(super) fn leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> WrappableResponse {
+pub(super) fn build_leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> WrappableResponse {
     let mut response = envelope(&random_text(), "data", value);
     response["lease_id"] = id.into();
     response["lease_duration"] = ttl.as_secs().into();
@@ -103,7 +103,7 @@ pub(super) fn garbage() -> Reply {
 }
 
 /// Builds a response set by fault injection.
-pub(super) fn canned(canned: CannedResponse) -> Reply {
+pub(super) fn build_canned(canned: CannedResponse) -> Reply {
     let status = StatusCode::from_u16(canned.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut reply = whole(status, "application/json", canned.body);
     if let Some(value) = canned.retry_after.and_then(|value| HeaderValue::from_str(&value).ok()) {

@@ -34,9 +34,9 @@ pub(super) fn response(
     let increment = body.get("increment").and_then(seconds);
     match call {
         TokenCall::LookupSelf => success("data", caller.token.data(caller.secret, now)),
-        TokenCall::RenewSelf => renewed(tokens.renew(caller.secret, increment, now)),
+        TokenCall::RenewSelf => renewal_response(tokens.renew(caller.secret, increment, now)),
         TokenCall::RevokeSelf => revoked(tokens.revoke(caller.secret)),
-        TokenCall::Create => created(tokens, path, caller, body, now),
+        TokenCall::Create => create(tokens, path, caller, body, now),
         TokenCall::Accessors => success("data", json!({ "keys": tokens.accessors() })),
         TokenCall::Lookup | TokenCall::Renew | TokenCall::Revoke | TokenCall::RevokeOrphan => {
             let by_accessor = path.ends_with("-accessor");
@@ -54,7 +54,7 @@ pub(super) fn response(
             match call {
                 // A lookup by accessor does not reveal the token.
                 TokenCall::Lookup => success("data", other.data(if by_accessor { "" } else { &secret }, now)),
-                TokenCall::Renew => renewed(tokens.renew(&secret, increment, now)),
+                TokenCall::Renew => renewal_response(tokens.renew(&secret, increment, now)),
                 TokenCall::RevokeOrphan => {
                     tokens.revoke_orphan(&secret);
                     WrappableResponse::Nothing
@@ -74,7 +74,7 @@ fn unknown(call: TokenCall, by_accessor: bool) -> WrappableResponse {
     }
 }
 
-fn renewed(renewed: Result<Value, TokenError>) -> WrappableResponse {
+fn renewal_response(renewed: Result<Value, TokenError>) -> WrappableResponse {
     match renewed {
         Ok(auth) => success("auth", auth),
         Err(TokenError::Batch) => refusal(StatusCode::BAD_REQUEST, "batch tokens cannot be renewed"),
@@ -89,7 +89,7 @@ fn revoked(revoked: Result<(), TokenError>) -> WrappableResponse {
     }
 }
 
-fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, now: ClockReading) -> WrappableResponse {
+fn create(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, now: ClockReading) -> WrappableResponse {
     let role_name = path.strip_prefix("create/").unwrap_or_default();
     let token_role = caller.token_roles.get(role_name);
     if !role_name.is_empty() && token_role.is_none() {

@@ -45,6 +45,6 @@ pub(crate) use body::GatewayBody;
 pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies};
 pub use options::GatewayOptions;
 pub use rate_limiter::RateLimit;
-pub(crate) use response::unaudited;
+pub(crate) use response::unaudited_response;
 pub use token_making::Exemption;
 pub(crate) use usage_stats::UsageStats;

@@ -42,7 +42,7 @@ pub(super) fn error_response(status: StatusCode, detail: impl Into<String>) -> R
 }
 
 /// Builds the 503 for a request whose audit record cannot be kept.
-pub(crate) fn unaudited(message: &str) -> Response<GatewayBody> {
+pub(crate) fn unaudited_response(message: &str) -> Response<GatewayBody> {
     error_response(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 

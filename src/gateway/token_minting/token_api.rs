@@ -144,7 +144,7 @@ impl TokenApi {
         let request = self.client.request_to(Method::POST, self.owner.create_path()).json(&body);
         let response = self.send(parent, request).await?;
         if response.status != StatusCode::CREATED {
-            return Err(self.rejected(parent, &response));
+            return Err(self.to_error(parent, &response));
         }
         let invalid = |missing| TokenApiError::InvalidResponse { server: self.client.server().to_owned(), missing };
         let document: Document<TokenResource> =
@@ -170,7 +170,7 @@ impl TokenApi {
             let request = self.client.request_to(Method::GET, path).query(&query);
             let response = self.send(parent, request).await?;
             if response.status != StatusCode::OK {
-                return Err(self.rejected(parent, &response));
+                return Err(self.to_error(parent, &response));
             }
             let invalid = |_| TokenApiError::InvalidResponse {
                 server: self.client.server().to_owned(),
@@ -202,7 +202,7 @@ impl TokenApi {
                 return if response.status.is_success() || response.status == StatusCode::NOT_FOUND {
                     Ok(())
                 } else {
-                    Err(self.rejected(parent, &response))
+                    Err(self.to_error(parent, &response))
                 };
             }
             self.client.request_to(Method::DELETE, self.owner.create_path())
@@ -218,7 +218,7 @@ impl TokenApi {
         };
         let response = self.send(parent, request).await?;
         let is_gone = response.status.is_success() || response.status == StatusCode::NOT_FOUND;
-        if is_gone { Ok(()) } else { Err(self.rejected(parent, &response)) }
+        if is_gone { Ok(()) } else { Err(self.to_error(parent, &response)) }
     }
 
     async fn send(&self, parent: &PlatformToken, request: ZeroizingRequest) -> Result<ClientResponse, TokenApiError> {
@@ -261,7 +261,7 @@ impl TokenApi {
         }
     }
 
-    fn rejected(&self, parent: &PlatformToken, response: &ClientResponse) -> TokenApiError {
+    fn to_error(&self, parent: &PlatformToken, response: &ClientResponse) -> TokenApiError {
         let bearer = parent.bearer();
         let sent = bearer.to_str().unwrap_or_default().trim_start_matches("Bearer ");
         let error: Option<ErrorDocument> = serde_json::from_slice(&response.body).ok();

@@ -129,11 +129,11 @@ impl Client {
             }
             TransportError::Connect { server: self.name.clone(), cause }
         } else {
-            self.broken(error)
+            self.to_transport_error(error)
         }
     }
 
-    fn broken(&self, error: reqwest::Error) -> TransportError {
+    fn to_transport_error(&self, error: reqwest::Error) -> TransportError {
         TransportError::Broken { server: self.name.clone(), cause: format_causes(&error.without_url()) }
     }
 }
@@ -203,7 +203,7 @@ impl StreamingResponse {
     /// No chunk came in time, or the body ended early.
     pub(crate) async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
         match tokio::time::timeout(time, self.response.chunk()).await {
-            Ok(chunk) => chunk.map_err(|error| self.client.broken(error)),
+            Ok(chunk) => chunk.map_err(|error| self.client.to_transport_error(error)),
             Err(_) => Err(TransportError::TimedOut { server: self.client.name.clone(), after: time }),
         }
     }
@@ -216,7 +216,7 @@ impl StreamingResponse {
         let server = || self.client.name.clone();
         let body = tokio::time::timeout(time, read_body(&mut self.response, limit)).await;
         let body = body.map_err(|_| TransportError::TimedOut { server: server(), after: time })?;
-        let body = body.map_err(|error| self.client.broken(error))?;
+        let body = body.map_err(|error| self.client.to_transport_error(error))?;
         let body = body.ok_or_else(|| TransportError::TooLarge { server: server(), limit })?;
         let headers = std::mem::take(self.response.headers_mut());
         Ok(ClientResponse { status: self.response.status(), headers, body })

@@ -32,17 +32,17 @@ pub(super) fn is_supported() -> bool {
 /// Checks once whether the kernel tells the owners of TCP connections. Call it before this process gives up the right to
 /// connect to itself; the first use reports the outcome.
 pub(crate) fn check_tcp_owners() {
-    opened();
+    open_once();
 }
 
-fn opened() -> &'static io::Result<Channel> {
+fn open_once() -> &'static io::Result<Channel> {
     static CHANNEL: OnceLock<io::Result<Channel>> = OnceLock::new();
     CHANNEL.get_or_init(|| Channel::open().and_then(|channel| channel.check().map(|()| channel)))
 }
 
 fn channel() -> Option<&'static Channel> {
     static REPORT: Once = Once::new();
-    if let Err(error) = opened() {
+    if let Err(error) = open_once() {
         REPORT.call_once(|| {
             tracing::warn!(
                 event = "listener.callers.unknown",
@@ -51,7 +51,7 @@ fn channel() -> Option<&'static Channel> {
             );
         });
     }
-    opened().as_ref().ok()
+    open_once().as_ref().ok()
 }
 
 /// Netlink socket for one request at a time.

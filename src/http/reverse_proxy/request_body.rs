@@ -103,17 +103,17 @@ struct Progress {
 }
 
 impl Progress {
-    fn awaited(&self) -> Duration {
+    fn time_awaited(&self) -> Duration {
         self.awaited + self.awaited_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     fn is_too_slow(&self) -> bool {
-        self.awaited() >= WINDOW && self.bytes < SLOWEST * WINDOW.as_secs()
+        self.time_awaited() >= WINDOW && self.bytes < SLOWEST * WINDOW.as_secs()
     }
 
     /// Records a chunk.
     fn record(&mut self, bytes: usize) {
-        self.awaited = self.awaited();
+        self.awaited = self.time_awaited();
         self.awaited_since = None;
         self.pieces += 1;
         self.bytes += bytes as u64;
@@ -153,7 +153,7 @@ impl BodyProgress {
     pub(super) fn is_too_slow(&self) -> bool {
         let is_too_slow = |progress: &mut Progress| {
             let too_slow = progress.is_too_slow();
-            if !too_slow && progress.awaited() >= WINDOW {
+            if !too_slow && progress.time_awaited() >= WINDOW {
                 (progress.awaited, progress.bytes) = (Duration::ZERO, 0);
                 progress.awaited_since = Some(Instant::now());
             }

@@ -119,14 +119,14 @@ impl<I: AsyncRead + Unpin> AsyncRead for TrackedIo<I> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
         if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
-            self.received(bytes);
+            self.record_received(bytes);
         }
         Poll::Ready(result)
     }
 }
 
 impl<I> TrackedIo<I> {
-    fn received(&mut self, bytes: &[u8]) {
+    fn record_received(&mut self, bytes: &[u8]) {
         match self.connection.record_bytes() {
             ReceivedPart::Begin => self.scan = FramingScan::default(),
             ReceivedPart::BegunHead => self.scan = FramingScan::of_unseen_head(),

@@ -102,19 +102,19 @@ impl PolicyInScope {
         let top_level = own
             && near == Specificity::Exact
             && self.rules.top_level.best_match(query).is_some_and(|it| it == (close, level));
-        if top_level { rule } else { format!("{} {{ {rule} }}", labelled("namespace", near, namespace)) }
+        if top_level { rule } else { format!("{} {{ {rule} }}", format_label("namespace", near, namespace)) }
     }
 }
 
 impl ResourceKind {
     fn rule_text(self, close: Specificity, name: &str, level: Level) -> String {
         let (block, key) = if self == Self::Intention { ("service", "intentions") } else { (self.as_str(), "policy") };
-        format!("{} {{ {key} = \"{}\" }}", labelled(block, close, name), level.as_str())
+        format!("{} {{ {key} = \"{}\" }}", format_label(block, close, name), level.as_str())
     }
 }
 
 /// Writes the head of a block for a name, or for the prefix of it that matched.
-fn labelled(block: &str, close: Specificity, name: &str) -> String {
+fn format_label(block: &str, close: Specificity, name: &str) -> String {
     // A JSON string is one of HCL, too.
     match close {
         Specificity::Exact => format!("{block} {}", Value::from(name)),

@@ -17,7 +17,7 @@ impl<T> SecretRenewer<T> {
     pub(in crate::agent::secrets) fn with_persistence(mut self, persisted: &PersistedSecrets) -> Self {
         let now = self.deps.clock.now();
         self.persisted = Some(persisted.clone());
-        if let Some((record, fingerprint)) = persisted.restored(&self.options.request) {
+        if let Some((record, fingerprint)) = persisted.find_restored(&self.options.request) {
             self.publish_restored_at = Some(now + CONFIRMATION_TIMEOUT);
             if record.lease.is_some() {
                 self.restored_lease = Some((record, fingerprint));

@@ -55,7 +55,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns a text, a number or a boolean as it would be printed.
-    pub(super) fn printed(&self, at: usize) -> Result<String, EngineError> {
+    pub(super) fn format_argument(&self, at: usize) -> Result<String, EngineError> {
         match self.value(at)? {
             Value::String(text) => Ok(text.to_string()),
             value @ (Value::Int(_) | Value::Uint(_) | Value::Float(_) | Value::Bool(_)) => Ok(value.to_string()),

@@ -131,7 +131,7 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
     let args = Arguments::between(name, args, 1, usize::MAX)?;
     let mut fields = BTreeMap::new();
     for at in 1..args.len() {
-        let field = args.printed(at)?;
+        let field = args.format_argument(at)?;
         let (field, value) = field.split_once('=').ok_or_else(|| args.type_error(at, "a text NAME=VALUE"))?;
         fields.insert(field.to_owned(), value.to_owned());
     }

@@ -18,7 +18,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_cat", |args| {
         let args = Arguments::between("sprig_cat", args, 0, usize::MAX)?;
-        let shown: Result<Vec<_>, _> = (0..args.len()).map(|at| args.printed(at)).collect();
+        let shown: Result<Vec<_>, _> = (0..args.len()).map(|at| args.format_argument(at)).collect();
         Ok(text(shown?.join(" ")))
     }),
     ("sprig_contains", |args| on_texts("sprig_contains", args, |part, whole| Value::Bool(whole.contains(part)))),
@@ -26,7 +26,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let args = Arguments::between("sprig_dict", args, 0, usize::MAX)?;
         let pairs = (0..args.len()).step_by(2).map(|at| {
             let value = if at + 1 < args.len() { args.value(at + 1)?.clone() } else { text("") };
-            Ok((Arc::from(args.printed(at)?), value))
+            Ok((Arc::from(args.format_argument(at)?), value))
         });
         Ok(Value::Map(Arc::new(pairs.collect::<Result<BTreeMap<Arc<str>, Value>, EngineError>>()?)))
     }),

@@ -106,7 +106,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
 
 /// Converts each argument, and joins the results with spaces.
 fn map_and_join(args: &Arguments<'_>, convert: fn(String) -> String) -> FunctionResult {
-    let all: Result<Vec<_>, _> = (0..args.len()).map(|at| args.printed(at).map(convert)).collect();
+    let all: Result<Vec<_>, _> = (0..args.len()).map(|at| args.format_argument(at).map(convert)).collect();
     Ok(text(all?.join(" ")))
 }
 

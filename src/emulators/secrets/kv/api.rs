@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::versioned::{Change, ReadOutcome, WriteRejection};
 use super::{Namespace, Stores, plain};
 use crate::clock::ClockReading;
-use crate::emulators::secrets::reply::{WrappableResponse, empty, leased, refusal, success};
+use crate::emulators::secrets::reply::{WrappableResponse, build_leased, empty, refusal, success};
 use crate::emulators::secrets::route::Verb;
 
 /// A request to a store.
@@ -30,7 +30,7 @@ impl Stores {
         match call.verb {
             Verb::Read => store.read(call.path).map_or_else(empty, |value| {
                 // Not leased: the duration is only a hint when to read again.
-                leased("", plain::lease_duration(value), false, value.clone())
+                build_leased("", plain::lease_duration(value), false, value.clone())
             }),
             Verb::List => list_response(&store.list(call.path)),
             Verb::Write if call.body.as_object().is_none_or(serde_json::Map::is_empty) => {
