@@ -144,9 +144,9 @@ impl AgentClient {
 
     /// Returns the response if it is a success; prints an error otherwise.
     pub(super) fn expect(&self, response: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
-        self.explain(response).map_err(|unanswered| {
-            print_error(&unanswered.line);
-            unanswered.exit
+        self.explain(response).map_err(|error| {
+            print_error(&error.line);
+            error.exit
         })
     }
 

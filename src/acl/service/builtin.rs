@@ -34,7 +34,7 @@ fn full_access_rules(access: &str) -> String {
 
 impl AclService {
     /// Creates the built-in records if they are missing: namespace `default`, two policies, the anonymous token. The last
-    /// is also created in a store that has lost it. Called at each start and after each restore.
+    /// is also created in a store that has lost it.
     ///
     /// # Errors
     /// [`ServiceError::Restoring`] during a restore; the store failed.
@@ -47,7 +47,7 @@ impl AclService {
         let namespace = NamespaceName::default_namespace();
         // Another server on the same store may have created them first.
         if self.records.namespace(&namespace, Freshness::Linearizable).await?.is_some() {
-            return self.recreate_anonymous_token(&namespace).await;
+            return self.try_recreate_anonymous_token(&namespace).await;
         }
         let keys = self.reload_keys().await?;
         let record = NamespaceRecord {
@@ -86,7 +86,15 @@ impl AclService {
     }
 
     /// Creates the anonymous token in a store without it, where all requests without a token would be refused as unknown.
-    async fn recreate_anonymous_token(&self, namespace: &NamespaceName) -> Result<(), ServiceError> {
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) async fn recreate_anonymous_token(&self) -> Result<(), ServiceError> {
+        let namespace = NamespaceName::default_namespace();
+        retry_on_conflict(|| self.try_recreate_anonymous_token(&namespace)).await
+    }
+
+    async fn try_recreate_anonymous_token(&self, namespace: &NamespaceName) -> Result<(), ServiceError> {
         let key = keys::token(namespace, ANONYMOUS);
         match self.repository.store().get(&key, Freshness::Linearizable).await.map_err(ServiceError::from) {
             Ok(None) => {}

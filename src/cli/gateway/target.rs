@@ -113,9 +113,9 @@ impl GatewayTarget {
     /// Reads a document of the gateway, or of the platform through it; prints the error if that fails.
     pub(super) fn fetch_or_report(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
         let response = self.fetch(path, query)?;
-        Ok(response.map_err(|unanswered| {
-            print_error(&unanswered.line);
-            unanswered.exit
+        Ok(response.map_err(|error| {
+            print_error(&error.line);
+            error.exit
         }))
     }
 

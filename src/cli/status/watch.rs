@@ -50,7 +50,7 @@ fn poll(process: &RunningProcess, polls: &mpsc::Sender<Poll>) {
     loop {
         let poll = process.fetch_status(REQUEST_TIMEOUT).and_then(|response| match response {
             Ok(raw) => EvaluatedStatus::new(raw).map(Ok),
-            Err(unanswered) => Ok(Err(unanswered)),
+            Err(error) => Ok(Err(error)),
         });
         if polls.blocking_send(poll).is_err() {
             return;

@@ -106,7 +106,7 @@ impl Restore<'_> {
         let revision = self.replace(&mut spool, marker).await?;
         self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
         // The snapshot may lack the anonymous token, if its store did.
-        self.service.create_builtins().await?;
+        self.service.recreate_anonymous_token().await?;
         Ok(RestoreResult { records, revision, by: authorized.accessor })
     }
 
