@@ -107,7 +107,7 @@ pub(crate) fn template(bytes: &[u8]) {
     };
     let fields = serde_json::json!({"password": CANARY, "port": 5432, "hosts": ["b", "a"], "data": {"key": CANARY}});
     let fields = SecretFields::from(fields.as_object().cloned().unwrap_or_default());
-    let secret = SecretResponse { data: Arc::new(fields), lease: None };
+    let secret = SecretResponse { data: Arc::new(fields), lease: None, suggested_ttl: None };
     let known = BTreeMap::from([
         (Dependency::Secret(SecretRequest::read("secret/app")), Resolved::Secret(Arc::new(secret))),
         (Dependency::File("/etc/app/motd".into()), Resolved::Text(Arc::new(SecretString::from("hello")))),

@@ -59,6 +59,7 @@ pub(super) struct SecretRecord {
     /// Age at that time.
     pub(super) age_at_read: Duration,
     pub(super) lease: Option<(SecretLease, ActiveLease)>,
+    pub(super) suggested_ttl: Option<Duration>,
     /// The login whose token read it; `None` for a login of the previous process.
     pub(super) login: Option<Generation>,
 }
@@ -78,6 +79,9 @@ struct SavedSecret<'a> {
     #[serde(rename = "at")]
     response_time: u64,
     lease: Option<(Cow<'a, str>, SavedLease)>,
+    /// In seconds. Version 0.1.0 writes none, and ignores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    suggested_ttl: Option<u64>,
     data: Cow<'a, SecretFields>,
 }
 
@@ -218,7 +222,8 @@ impl<'a> SavedSecret<'a> {
         let lease = record.lease.as_ref();
         let lease = lease.map(|(lease, active)| (lease.id.as_str().into(), SavedLease::new(active, now)));
         let (request, data) = (Cow::Borrowed(request), Cow::Borrowed(&*record.data));
-        Self { request, response_time: time_of_age(record.age(now), now), lease, data }
+        let response_time = time_of_age(record.age(now), now);
+        Self { request, response_time, lease, suggested_ttl: record.suggested_ttl.map(|ttl| ttl.as_secs()), data }
     }
 }
 
@@ -238,7 +243,8 @@ pub(super) fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> 
         let age_at_read = age_of(saved.response_time, now);
         let data = Arc::new(saved.data.into_owned());
         let is_usable = lease.is_some() || age_at_read <= max_age || is_certificate(&data);
-        let record = SecretRecord { data, read: now, age_at_read, lease, login: None };
+        let suggested_ttl = saved.suggested_ttl.map(Duration::from_secs);
+        let record = SecretRecord { data, read: now, age_at_read, lease, suggested_ttl, login: None };
         is_usable.then(|| (saved.request.into_owned(), record))
     };
     Ok((snapshot.token, snapshot.entries.into_iter().filter_map(record).collect()))

@@ -13,6 +13,11 @@ pub(super) fn reread_at(read: ClockReading, interval: Duration, unit: f64) -> Cl
     read + interval.mul_f64(0.2f64.mul_add(unit, 0.9))
 }
 
+/// Returns `interval`, or the server's suggestion if that is shorter, but not less than ten seconds.
+pub(super) fn limit_interval(interval: Duration, suggested_ttl: Option<Duration>) -> Duration {
+    suggested_ttl.map_or(interval, |ttl| interval.min(ttl.max(MIN_SUGGESTED_TTL)))
+}
+
 /// Returns the time until a secret without a lease is read again: `interval`; two thirds of a certificate's remaining lifetime;
 /// right after the next rotation of a password that the server rotates. A write is repeated only after [`NEVER`].
 pub(super) fn reread_interval(
@@ -57,6 +62,9 @@ pub(super) fn rewrite_after(
     (matches!(request.op, SecretOp::Write(_)) && !has_ended).then(|| reread_interval(request, data, interval, now))
 }
 
+/// As the least `templates.interval`: whoever writes a secret does not decide how often each machine calls the server.
+const MIN_SUGGESTED_TTL: Duration = Duration::from_secs(10);
+
 /// A year.
 const NEVER: Duration = Duration::from_hours(365 * 24);
 
@@ -71,6 +79,15 @@ mod tests {
 
     use super::*;
     use crate::clock::{Clock, TestClock};
+
+    #[test]
+    fn a_suggested_ttl_shortens_the_interval_down_to_ten_seconds() {
+        assert_eq!(limit_interval(Duration::from_mins(5), None).as_secs(), 300);
+        for (suggested, wanted) in [(2_764_800, 300), (300, 300), (60, 60), (10, 10), (1, 10)] {
+            let interval = limit_interval(Duration::from_mins(5), Some(Duration::from_secs(suggested)));
+            assert_eq!(interval.as_secs(), wanted, "{suggested}");
+        }
+    }
 
     #[test]
     fn secrets_without_a_lease_are_read_at_their_own_interval() {

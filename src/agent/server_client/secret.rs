@@ -115,6 +115,9 @@ pub struct SecretResponse {
     pub data: Arc<SecretFields>,
     /// Lease; `None` for a static secret.
     pub lease: Option<SecretLease>,
+    /// Time after which a static secret should be read again, if the server suggests one. Key-value version 1 has its field `ttl`
+    /// here, else the server's default of 32 days.
+    pub suggested_ttl: Option<Duration>,
 }
 
 /// Lease of a secret on the server.
@@ -166,7 +169,8 @@ impl ServerClient {
             {
                 let none = json!({ "keys": [] });
                 let data = none.as_object().cloned().unwrap_or_default();
-                Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease: None })
+                let data = Arc::new(SecretFields(data));
+                Ok(SecretResponse { data, lease: None, suggested_ttl: None })
             }
             Err(CallError::Status { status: 404, errors, retry_after, date }) if errors.is_empty() => {
                 Err(CallError::Status {
@@ -241,8 +245,11 @@ fn secret(response: &mut Value) -> Result<SecretResponse, CallError> {
         Some(_) => return Err(invalid("lease_id is no visible text of at most 1024 characters")),
     };
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: parse_lease(response)? }) };
+    let seconds =
+        response.get("lease_duration").and_then(Value::as_u64).filter(|seconds| *seconds > 0 && lease.is_none());
+    let suggested_ttl = seconds.map(Duration::from_secs);
     match response.get_mut("data").map(Value::take) {
-        Some(Value::Object(data)) => Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease }),
+        Some(Value::Object(data)) => Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease, suggested_ttl }),
         _ => Err(CallError::NoSecret { what: describe_missing_data(response) }),
     }
 }

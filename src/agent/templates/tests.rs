@@ -29,7 +29,7 @@ fn text(contents: &str) -> TemplateSource {
 
 fn response(data: &Value) -> Resolved {
     let data = SecretFields::from(data.as_object().unwrap().clone());
-    Resolved::Secret(Arc::new(SecretResponse { data: Arc::new(data), lease: None }))
+    Resolved::Secret(Arc::new(SecretResponse { data: Arc::new(data), lease: None, suggested_ttl: None }))
 }
 
 fn known() -> Arc<BTreeMap<Dependency, Resolved>> {

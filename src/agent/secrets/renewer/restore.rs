@@ -22,8 +22,8 @@ impl<T> SecretRenewer<T> {
             if record.lease.is_some() {
                 self.restored_lease = Some((record, fingerprint));
             } else {
-                let (SecretOptions { request, interval, .. }, data) = (&self.options, &record.data);
-                if let Some(after) = rewrite_after(request, data, *interval, now) {
+                let SecretOptions { request, interval, .. } = &self.options;
+                if let Some(after) = rewrite_after(request, &record.data, *interval, now) {
                     (self.read_at, self.publish_restored_at) = (now + after, Some(now));
                 }
                 self.restore(record, Generation::new());
@@ -65,7 +65,8 @@ impl<T> SecretRenewer<T> {
         let now = self.deps.clock.now();
         let Some(current) = self.current.as_mut().filter(|current| !current.is_published) else { return };
         let lease = current.record.lease.as_ref().map(|(lease, _)| lease.clone());
-        let response = SecretResponse { data: Arc::clone(&current.record.data), lease };
+        let SecretRecord { data, suggested_ttl, .. } = &current.record;
+        let response = SecretResponse { data: Arc::clone(data), lease, suggested_ttl: *suggested_ttl };
         if let Ok(projected) = (self.deps.projection)(&self.options, &response, now) {
             current.is_published = true;
             let age_seconds = current.record.age(now).as_secs();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{CurrentSecret, SecretRenewer};
 use crate::agent::leases::{ActiveLease, RenewalFailure};
 use crate::agent::secrets::persisted_secrets::SecretRecord;
-use crate::agent::secrets::reread::{reread_at, reread_interval};
+use crate::agent::secrets::reread::{limit_interval, reread_at, reread_interval};
 use crate::agent::secrets::retry::ReadFailure;
 use crate::agent::secrets::{SecretMetrics, SecretResponse};
 use crate::agent::server_client::{CallError, TokenVerdict};
@@ -46,8 +46,9 @@ impl<T> SecretRenewer<T> {
             self.current.as_ref().is_none_or(|current| !current.is_published || current.record.data != response.data);
         let projected =
             if is_changed { (self.deps.projection)(&self.options, &response, now).map(Some) } else { Ok(None) };
-        let reread_interval = reread_interval(&self.options.request, &response.data, self.options.interval, now);
-        let SecretResponse { data, lease } = response;
+        let SecretResponse { data, lease, suggested_ttl } = response;
+        let interval = limit_interval(self.options.interval, suggested_ttl);
+        let reread_interval = reread_interval(&self.options.request, &data, interval, now);
         let projected = match projected {
             Ok(projected) => projected,
             Err(reason) => {
@@ -83,7 +84,8 @@ impl<T> SecretRenewer<T> {
             health.ready();
         }
         self.publish_restored_at = None;
-        let record = SecretRecord { data, read: now, age_at_read: Duration::ZERO, lease, login: Some(generation) };
+        let (age_at_read, login) = (Duration::ZERO, Some(generation));
+        let record = SecretRecord { data, read: now, age_at_read, lease, suggested_ttl, login };
         self.current = Some(CurrentSecret { record, is_published: true });
         self.read_at = reread_at(now, reread_interval, random_unit());
         self.save_record();

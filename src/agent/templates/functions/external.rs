@@ -168,11 +168,11 @@ fn secret(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Optio
 fn secret_value(response: &SecretResponse) -> Value {
     let data = map(response.data.as_map().iter().map(|(name, value)| (name, from_json(value))));
     let lease = response.lease.as_ref();
-    let seconds = lease.map_or(0, |lease| lease.lease.ttl.as_secs());
+    let duration = lease.map(|lease| lease.lease.ttl).or(response.suggested_ttl).unwrap_or_default();
     map([
         ("Data", data),
         ("LeaseID", text(lease.map_or("", |lease| &lease.id))),
-        ("LeaseDuration", Value::Int(i64::try_from(seconds).unwrap_or(i64::MAX))),
+        ("LeaseDuration", Value::Int(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX))),
         ("Renewable", Value::Bool(lease.is_some_and(|lease| lease.lease.renewable))),
     ])
 }
