@@ -9,7 +9,7 @@ use keyward::secret_string::SecretString;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{Bench, MINUTE, password, put, world};
+use super::{Bench, MINUTE, password, put, unleased, world};
 use crate::harness::session::{Session, World};
 
 const LEASED: &str = "{{ with secret \"terraform/creds/deploy\" }}{{ .Data.token }}{{ end }}";
@@ -81,6 +81,22 @@ async fn a_restart_requests_no_lease_and_no_certificate_and_renders_nothing_twic
     }
     assert_eq!((world.faults().leases(), world.faults().leases_issued()), (1, 1));
     assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_the_duration_of_a_secret_without_a_lease() {
+    let (world, folder) = kept();
+    unleased::write(&world, json!({ "password": "p1" })).await;
+    let run = async || {
+        let session = world.start();
+        let mut bench = Bench::with(&world, &session, Some(offline(&folder)));
+        bench.start("app", unleased::TEMPLATE);
+        sleep(MINUTE).await;
+        bench.read("app")
+    };
+    assert_eq!(run().await.as_deref(), Some("p1 false 2764800"));
+    world.faults().go_away().await;
+    assert_eq!(run().await.as_deref(), Some("p1 false 2764800"));
 }
 
 #[tokio::test(start_paused = true)]

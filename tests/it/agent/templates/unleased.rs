@@ -32,10 +32,10 @@ async fn a_secret_with_a_short_ttl_of_its_own_is_read_again_by_that() {
     assert_eq!(bench.read("app").as_deref(), Some("p2 false 30"));
 }
 
-const TEMPLATE: &str =
+pub(super) const TEMPLATE: &str =
     "{{ with secret \"kv/app\" }}{{ .Data.password }} {{ .LeaseID }}{{ .Renewable }} {{ .LeaseDuration }}{{ end }}";
 
-async fn write(world: &World, secret: serde_json::Value) {
+pub(super) async fn write(world: &World, secret: serde_json::Value) {
     let token = world.secrets.token(&Role::default());
     let request = reqwest::Client::new().put(format!("{}/v1/kv/app", world.secrets.url()));
     let request = request.header("x-vault-token", token.expose_secret()).json(&secret);
