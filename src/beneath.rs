@@ -95,19 +95,19 @@ mod tests {
 
     #[test]
     fn a_symlink_inside_the_folder_is_followed_and_one_that_leads_out_is_not() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("in");
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("in");
         std::fs::create_dir_all(folder.join("..1")).unwrap();
-        std::fs::write(place.path().join("secret"), "out").unwrap();
+        std::fs::write(outer.path().join("secret"), "out").unwrap();
         std::fs::write(folder.join("..1/motd"), "in").unwrap();
         symlink("..1", folder.join("..data")).unwrap();
         symlink("..data/motd", folder.join("motd")).unwrap();
         symlink("../secret", folder.join("up")).unwrap();
-        symlink(place.path().join("secret"), folder.join("away")).unwrap();
-        symlink(place.path(), folder.join("outside")).unwrap();
+        symlink(outer.path().join("secret"), folder.join("away")).unwrap();
+        symlink(outer.path(), folder.join("outside")).unwrap();
         symlink("../in/..1/motd", folder.join("round")).unwrap();
         symlink("loop", folder.join("loop")).unwrap();
-        symlink(&folder, place.path().join("named")).unwrap();
+        symlink(&folder, outer.path().join("named")).unwrap();
         let text = |file: io::Result<OwnedFd>| {
             let mut text = String::new();
             std::fs::File::from(file?).read_to_string(&mut text)?;
@@ -119,7 +119,7 @@ mod tests {
         };
         for path in ["motd", "..1/motd", "./..data/motd", "..data/../motd"] {
             assert_eq!(text(open_beneath(&folder, Path::new(path))).unwrap(), "in", "{path}");
-            assert_eq!(text(open_beneath(&place.path().join("named"), Path::new(path))).unwrap(), "in", "{path}");
+            assert_eq!(text(open_beneath(&outer.path().join("named"), Path::new(path))).unwrap(), "in", "{path}");
             assert_eq!(text(walked(path)).unwrap(), "in", "{path}");
         }
         for path in ["up", "away", "outside/secret", "round", "../secret", "/etc/hostname"] {

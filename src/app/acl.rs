@@ -67,10 +67,10 @@ impl BuiltAclServer {
 
     /// Bound addresses; a port 0 of the configuration is replaced by the actual port.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        let taken = |(endpoint, socket): (&Endpoint, &Listener)| {
+        let actual_endpoint = |(endpoint, socket): (&Endpoint, &Listener)| {
             socket.tcp_address().map_or_else(|| endpoint.clone(), Endpoint::Tcp)
         };
-        self.endpoints.iter().zip(&self.sockets).map(taken).collect()
+        self.endpoints.iter().zip(&self.sockets).map(actual_endpoint).collect()
     }
 
     /// Serves until `stop`, then lets requests in flight end within `drain`.

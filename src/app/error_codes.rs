@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn the_outermost_cause_with_a_code_decides() {
-        let taken = || io::Error::from(io::ErrorKind::AddrInUse);
+        let in_use = || io::Error::from(io::ErrorKind::AddrInUse);
         let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 80).into());
-        let error = anyhow::Error::new(ListenError::new("listener api", &endpoint, taken())).context("cannot start");
+        let error = anyhow::Error::new(ListenError::new("listener api", &endpoint, in_use())).context("cannot start");
         assert_eq!(find(&error), Some(ErrorCode::AddressInUse));
         assert!(format(&error).ends_with(" [KW-1501]"), "{}", format(&error));
-        let other = Err::<(), _>(taken()).context("cannot start").unwrap_err();
+        let other = Err::<(), _>(in_use()).context("cannot start").unwrap_err();
         assert_eq!((find(&other), format(&other).contains('[')), (None, false));
     }
 }

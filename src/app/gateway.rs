@@ -146,10 +146,10 @@ impl BuiltGateway {
 
     /// Bound addresses; a port 0 of the configuration is replaced by the actual port.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        let taken = |(endpoint, socket): (&Endpoint, &Listener)| {
+        let actual_endpoint = |(endpoint, socket): (&Endpoint, &Listener)| {
             socket.tcp_address().map_or_else(|| endpoint.clone(), Endpoint::Tcp)
         };
-        self.options.endpoints.iter().zip(&self.sockets).map(taken).collect()
+        self.options.endpoints.iter().zip(&self.sockets).map(actual_endpoint).collect()
     }
 
     /// Serves until `stop`, then drains for at most `drain`; token sources stop afterwards. A replaced gateway keeps idle

@@ -350,11 +350,11 @@ impl BuiltTemplate {
         registry: SecretRegistry,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let errors = |wrong: Vec<_>| {
-            let all: Vec<_> = wrong.iter().map(crate::agent::templates::TemplateError::to_string).collect();
+        let join = |errors: Vec<_>| {
+            let all: Vec<_> = errors.iter().map(crate::agent::templates::TemplateError::to_string).collect();
             anyhow::anyhow!("{name}: {}", all.join("; "))
         };
-        let template = Template::compile(options.options.text.clone()).map_err(errors)?;
+        let template = Template::compile(options.options.text.clone()).map_err(join)?;
         let (publisher, watch) = credential_channel("it is not rendered yet");
         let parts = TemplateDeps {
             publisher,

@@ -72,17 +72,17 @@ impl<'a> Verifier<'a> {
     }
 
     /// Verifies the next line, without its line end. Empty lines are skipped.
-    pub(crate) fn verify_line(&mut self, place: &LinePosition, line: &[u8]) {
+    pub(crate) fn verify_line(&mut self, position: &LinePosition, line: &[u8]) {
         if line.is_empty() {
             return;
         }
         self.report.lines += 1;
         match ParsedLine::parse(line) {
-            Ok(parsed) => self.verify_record(place, &parsed),
+            Ok(parsed) => self.verify_record(position, &parsed),
             Err(error) => {
                 self.flush_unreadable();
                 self.unreadable =
-                    Some(AuditFinding { place: place.clone(), kind: AuditFindingKind::Unreadable(error) });
+                    Some(AuditFinding { position: position.clone(), kind: AuditFindingKind::Unreadable(error) });
             }
         }
     }
@@ -109,13 +109,13 @@ impl<'a> Verifier<'a> {
         self.report
     }
 
-    fn verify_record(&mut self, place: &LinePosition, line: &ParsedLine<'_>) {
+    fn verify_record(&mut self, position: &LinePosition, line: &ParsedLine<'_>) {
         let seq = line.fields.seq;
         let after = ChainPosition { next: seq.saturating_add(1), mac: line.mac };
         if let Some((chain, previous)) = line.header()
             && line.follows(&previous, self.key)
         {
-            self.verify_header(place, line, (chain, previous));
+            self.verify_header(position, line, (chain, previous));
             self.accept(line, after);
             return;
         }
@@ -132,20 +132,20 @@ impl<'a> Verifier<'a> {
             Some(last) if seq < last.next => AuditFindingKind::OutOfOrder { seq },
             Some(_) => AuditFindingKind::Altered { seq },
         };
-        self.report.findings.push(AuditFinding { place: place.clone(), kind });
+        self.report.findings.push(AuditFinding { position: position.clone(), kind });
         self.last = Some(after);
         self.last_kind.clone_from(&line.fields.kind);
     }
 
     /// Verifies the place of a record at the beginning of a file or a connection, whose own MAC is right.
-    fn verify_header(&mut self, place: &LinePosition, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
+    fn verify_header(&mut self, position: &LinePosition, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
         let seq = line.fields.seq;
         let is_same_chain = self.chain.as_deref() == Some(chain);
         let begins = ChainPosition { next: seq, mac: previous };
         let continues = is_same_chain && (self.last == Some(begins) || self.verified == Some(begins));
         if continues {
-            if let Some(AuditFinding { place, .. }) = self.unreadable.take() {
-                self.report.notes.push(VerifyNote::IncompleteLine { place });
+            if let Some(AuditFinding { position, .. }) = self.unreadable.take() {
+                self.report.notes.push(VerifyNote::IncompleteLine { position });
             }
         } else if let (true, Some(last)) = (is_same_chain, self.last) {
             self.flush_unreadable();
@@ -154,10 +154,10 @@ impl<'a> Verifier<'a> {
                 seq if seq < last.next => AuditFindingKind::OutOfOrder { seq },
                 seq => AuditFindingKind::Altered { seq },
             };
-            self.report.findings.push(AuditFinding { place: place.clone(), kind });
+            self.report.findings.push(AuditFinding { position: position.clone(), kind });
         } else {
             self.flush_unreadable();
-            self.begin_chain(place, chain, seq);
+            self.begin_chain(position, chain, seq);
         }
         if !is_same_chain {
             let name = Arc::<str>::from(chain);
@@ -165,8 +165,8 @@ impl<'a> Verifier<'a> {
             self.chain = Some(name);
         }
         match line.fields.previous.as_deref() {
-            Some("killed") => self.report.notes.push(VerifyNote::Killed { place: place.clone() }),
-            Some("unverified") => self.report.notes.push(VerifyNote::Unverified { place: place.clone() }),
+            Some("killed") => self.report.notes.push(VerifyNote::Killed { position: position.clone() }),
+            Some("unverified") => self.report.notes.push(VerifyNote::Unverified { position: position.clone() }),
             _ => {}
         }
         let own = self.checkpoints.iter_mut().filter(|it| it.checkpoint.chain == chain);
@@ -176,15 +176,15 @@ impl<'a> Verifier<'a> {
         .for_each(|it| it.state = CheckpointProgress::Before);
     }
 
-    fn begin_chain(&mut self, place: &LinePosition, name: &str, seq: u64) {
+    fn begin_chain(&mut self, position: &LinePosition, name: &str, seq: u64) {
         if self.seen.contains(name) {
             let kind = AuditFindingKind::OutOfOrder { seq };
-            self.report.findings.push(AuditFinding { place: place.clone(), kind });
+            self.report.findings.push(AuditFinding { position: position.clone(), kind });
             return;
         }
         if let (Some(chain), Some(last)) = (&self.chain, self.last) {
             let ended = VerifyNote::NewChain {
-                place: place.clone(),
+                position: position.clone(),
                 chain: Arc::clone(chain),
                 last: last.next.saturating_sub(1),
                 stopped: self.last_kind == "stop",
@@ -192,7 +192,7 @@ impl<'a> Verifier<'a> {
             self.report.notes.push(ended);
         }
         if seq > 0 {
-            self.report.notes.push(VerifyNote::StartsAfterFirst { place: place.clone(), records: seq });
+            self.report.notes.push(VerifyNote::StartsAfterFirst { position: position.clone(), records: seq });
         }
     }
 

@@ -281,14 +281,14 @@ const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn parse_address(text: &str) -> Result<ServerAddress, String> {
-    let wrong = || "write unix:///PATH, /PATH or http://127.0.0.1:PORT".to_owned();
+    let advice = || "write unix:///PATH, /PATH or http://127.0.0.1:PORT".to_owned();
     let path = text.strip_prefix("unix://").unwrap_or(text);
     if path.starts_with('/') {
         return Ok(ServerAddress::Unix(PathBuf::from(path)));
     }
-    let url = Url::parse(text).map_err(|_| wrong())?;
+    let url = Url::parse(text).map_err(|_| advice())?;
     let fits = url.scheme() == "http" && url.path() == "/" && client::is_loopback(&url);
-    if fits { Ok(ServerAddress::Url(url)) } else { Err(wrong()) }
+    if fits { Ok(ServerAddress::Url(url)) } else { Err(advice()) }
 }
 
 /// The key that a listener asks for, if it does.
@@ -297,8 +297,8 @@ fn key(listener: &Listener, outcome: &LoadOutcome) -> Result<Option<SecretString
     if key.expose_secret() != SECRET_PLACEHOLDER {
         return Ok(Some(key.clone()));
     }
-    let place = format!("listener.{}.key_file", listener.name);
-    for note in outcome.notes.iter().filter(|note| note.key == place) {
+    let key_name = format!("listener.{}.key_file", listener.name);
+    for note in outcome.notes.iter().filter(|note| note.key == key_name) {
         print_error(&note.to_string());
     }
     Err(Exit::Failed)

@@ -199,8 +199,8 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let file = entry.with_context(failed)?.path();
         // The other agents ignore files that editors leave behind.
         let hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let taken = file.extension().is_some_and(|end| end == "hcl" || end == "json");
-        if taken && !hidden && file.is_file() {
+        let is_configuration = file.extension().is_some_and(|end| end == "hcl" || end == "json");
+        if is_configuration && !hidden && file.is_file() {
             files.push(file);
         }
     }

@@ -139,12 +139,12 @@ pub(super) fn write(
 /// Some file exists; it is printed with the advice.
 pub(super) fn require_free(files: &[SetupFile], destination: &Destination, advice: &str) -> Result<(), Exit> {
     let texts = files.iter().filter(|file| matches!(file.content, Content::Text(_)));
-    let taken: BTreeSet<PathBuf> =
+    let existing: BTreeSet<PathBuf> =
         texts.map(|file| destination.resolve(&file.path)).filter(|path| path.symlink_metadata().is_ok()).collect();
-    for path in &taken {
+    for path in &existing {
         print_error(&format!("{} exists already; move it away, or {advice}", path.display()));
     }
-    if taken.is_empty() { Ok(()) } else { Err(Exit::AlreadyExists) }
+    if existing.is_empty() { Ok(()) } else { Err(Exit::AlreadyExists) }
 }
 
 fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()> {

@@ -130,10 +130,10 @@ async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<Re
 /// Says why something was not rendered.
 pub(super) fn print_render_error(what: &str, error: &RenderError) -> Exit {
     match error {
-        RenderError::Template(wrong) => {
-            for wrong in wrong {
-                let place = if wrong.line == 0 { String::new() } else { format!(":{}:{}", wrong.line, wrong.column) };
-                print_error_with_code(ErrorCode::TemplateFailed, &format!("{what}{place}: {}", wrong.message));
+        RenderError::Template(errors) => {
+            for error in errors {
+                let place = if error.line == 0 { String::new() } else { format!(":{}:{}", error.line, error.column) };
+                print_error_with_code(ErrorCode::TemplateFailed, &format!("{what}{place}: {}", error.message));
             }
             Exit::Failed
         }

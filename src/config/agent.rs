@@ -119,7 +119,7 @@ mod tests {
     fn a_log_level_may_name_targets() {
         let check = |text: &str, wanted: Result<&str, &str>| {
             let found =
-                levels(text).map(|(level, targets)| format!("{level} {targets:?}")).map_err(|wrong| wrong.found);
+                levels(text).map(|(level, targets)| format!("{level} {targets:?}")).map_err(|error| error.found);
             assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
         };
         check("debug", Ok("debug {}"));

@@ -38,7 +38,7 @@ const KINDS: [(&str, Kind); 3] = [("file", Kind::File), ("socket", Kind::Socket)
 
 /// Reads all devices. Two may not share a file or a socket.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>) -> Vec<AuditOptions> {
-    let mut taken: BTreeMap<PathBuf, (Location, String)> = BTreeMap::new();
+    let mut used: BTreeMap<PathBuf, (Location, String)> = BTreeMap::new();
     let mut devices = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("path").unwrap_or(reader.at);
@@ -49,7 +49,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>) -> Vec<AuditOptions> {
             AuditTarget::Socket(path) | AuditTarget::Journald(path) => path.clone(),
         };
         if !target.as_os_str().is_empty()
-            && let Some((first, other)) = taken.insert(target, (at, name))
+            && let Some((first, other)) = used.insert(target, (at, name))
         {
             let found = (ErrorCode::DuplicateSetting, format!("also of audit {other}, at {}", diagnostics.name(first)));
             diagnostics.error(at, &format!("{path}.path"), found, "give each audit a file or a socket of its own");

@@ -18,7 +18,7 @@ fn read(
     name: String,
     mut reader: Reader<'_>,
     sessions: &Sessions,
-    taken: &mut BTreeMap<String, (Location, String)>,
+    used: &mut BTreeMap<String, (Location, String)>,
 ) -> Credential {
     let session = sessions.one_of(&mut reader).unwrap_or_default();
     if sessions.is_wrapped(&session) {
@@ -30,7 +30,7 @@ fn read(
     let mut hosts = Vec::new();
     for text in reader.list("hosts").unwrap_or_default() {
         let Some(host) = reader.parse(&text, host) else { continue };
-        if let Some((first, other)) = taken.insert(host.clone(), (text.at, name.clone())) {
+        if let Some((first, other)) = used.insert(host.clone(), (text.at, name.clone())) {
             let diagnostics = reader.scope.diagnostics;
             let found = format!("also a host of credential {other}, at {}", diagnostics.name(first));
             diagnostics.error(text.at, &text.key, found, "a host has one credential");

@@ -375,7 +375,7 @@ mod tests {
     fn a_platform_is_an_origin_that_is_spoken_to_in_secret() {
         let check = |text: &str, wanted: Result<&str, &str>| {
             let found = upstream(text).map(String::from);
-            assert_eq!(found.as_deref().map_err(|wrong| wrong.found.as_str()), wanted, "{text}");
+            assert_eq!(found.as_deref().map_err(|error| error.found.as_str()), wanted, "{text}");
         };
         check("https://app.terraform.io", Ok("https://app.terraform.io/"));
         check("https://TFE.example.com:8443/", Ok("https://tfe.example.com:8443/"));

@@ -48,14 +48,14 @@ pub(super) fn read_all(
     context: TemplateContext<'_>,
     has_callers: bool,
 ) -> Vec<Listener> {
-    let mut taken: BTreeMap<String, (Location, String)> = BTreeMap::new();
+    let mut used: BTreeMap<String, (Location, String)> = BTreeMap::new();
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("address").unwrap_or(reader.at);
         let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
         let Some(listener) = read(name.clone(), reader, context, has_callers) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
-        if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
+        if !free && let Some((first, other)) = used.insert(listener.endpoint.to_string(), (at, name)) {
             let found = (
                 ErrorCode::DuplicateSetting,
                 format!("also the address of listener {other}, at {}", diagnostics.name(first)),

@@ -245,11 +245,11 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
     }
     for (name, at) in sessions {
         let serves = |listener: &Listener| listener.serves.uses_tokens() && listener.sessions.contains(name);
-        let taken = config.sinks.iter().any(|sink| sink.session == *name) || config.listeners.iter().any(serves);
+        let is_used = config.sinks.iter().any(|sink| sink.session == *name) || config.listeners.iter().any(serves);
         #[cfg(feature = "gateway")]
-        let taken = taken || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
+        let is_used = is_used || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
         let mut templates = config.templates.iter().chain(&config.env_templates);
-        if !taken && !templates.any(|template| template.session == *name) {
+        if !is_used && !templates.any(|template| template.session == *name) {
             let found = (ErrorCode::UnusedSection, "no sink, listener or template uses this session");
             diagnostics.warning(*at, &join("session", name), found, "add a [sink.NAME] or a [listener.NAME]");
         }

@@ -95,7 +95,7 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 /// It is not such an address; the text says how to write one.
 pub(crate) fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
-    server_address(&format!("{scheme}{text}")).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))
+    server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.found, error.advice))
 }
 
 /// A server's address: `https://`, `http://` on loopback, or `unix:///path`.
@@ -154,7 +154,7 @@ mod tests {
                 ServerAddress::Url(url) => url.to_string(),
                 ServerAddress::Unix(path) => path.display().to_string(),
             });
-            let found = found.as_ref().map(String::as_str).map_err(|wrong| wrong.found.as_str());
+            let found = found.as_ref().map(String::as_str).map_err(|error| error.found.as_str());
             assert_eq!(found, wanted, "{text}");
         };
         check("https://secrets.example.com:8200", Ok("https://secrets.example.com:8200/"));
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn a_name_with_letters_beyond_ascii_is_asked_for_as_dns_has_it() {
-        let wrong =
+        let results =
             [server_address("https://caf\u{e9}.example.com").map(|_| ()), server_name("caf\u{e9}.fr").map(|_| ())];
-        for wrong in wrong {
-            assert!(wrong.unwrap_err().advice.contains("xn--"));
+        for result in results {
+            assert!(result.unwrap_err().advice.contains("xn--"));
         }
     }
 }

@@ -66,9 +66,9 @@ pub(super) fn read(
             "write [listener.NAME.credential.NAME] for each credential, with the units that load it",
         );
     }
-    let mut taken = BTreeMap::new();
+    let mut granted = BTreeMap::new();
     let grants: Vec<_> =
-        tables.into_iter().filter_map(|(name, table)| grant(listener, name, table, context, &mut taken)).collect();
+        tables.into_iter().filter_map(|(name, table)| grant(listener, name, table, context, &mut granted)).collect();
     let derived_token = derived_token::read(reader, false);
     let tokens: Vec<_> = grants.iter().filter(|its| its.content == CredentialContent::Token).collect();
     if derived_token.is_some() {
@@ -97,7 +97,7 @@ fn grant(
     name: String,
     mut reader: Reader<'_>,
     context: TemplateContext<'_>,
-    taken: &mut GrantedNames,
+    granted: &mut GrantedNames,
 ) -> Option<CredentialGrant> {
     let id = reader.parse_text("id", credential_id);
     if id.is_none() && name.len() > PeerName::MAX_BOTH {
@@ -119,7 +119,7 @@ fn grant(
             );
             diagnostics.error(text.at, &text.key, found, "write a shorter id, here and in the unit's LoadCredential=");
         }
-        if let Some((first, other)) = taken.insert((unit.clone(), id.clone()), (text.at, name.clone())) {
+        if let Some((first, other)) = granted.insert((unit.clone(), id.clone()), (text.at, name.clone())) {
             let found = format!(
                 "{} of {unit} is also granted by credential {other}, at {}",
                 quote(&id),

@@ -54,14 +54,14 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
     let lines = Lines::new(text);
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
-        let place = lines.position(error.span().map_or(0, |span| span.start));
-        let at = Location { position: Some(place), ..file };
+        let position = lines.position(error.span().map_or(0, |span| span.start));
+        let at = Location { position: Some(position), ..file };
         // Keys below a broken header were put into another table, where one of the same name may stand.
         if error.message() != "duplicate key" || !diagnostics.is_broken(at) {
             diagnostics.unreadable(at, "", (ErrorCode::ConfigSyntax, error.message()), "");
         }
-        if lines.is_header(place.line) {
-            let below = (place.line + 1..=lines.starts.len()).take_while(|line| !lines.is_header(*line));
+        if lines.is_header(position.line) {
+            let below = (position.line + 1..=lines.starts.len()).take_while(|line| !lines.is_header(*line));
             diagnostics.mark_broken(file, below);
         }
     }
@@ -120,15 +120,15 @@ pub(super) fn merge(into: &mut Table, from: Table, path: &str, diagnostics: &Dia
     for (name, entry) in from {
         let key = join(path, &name);
         match into.entry(name) {
-            btree_map::Entry::Vacant(place) => {
-                place.insert(entry);
+            btree_map::Entry::Vacant(slot) => {
+                slot.insert(entry);
             }
-            btree_map::Entry::Occupied(mut place) => match (&mut place.get_mut().value, entry.value) {
+            btree_map::Entry::Occupied(mut slot) => match (&mut slot.get_mut().value, entry.value) {
                 (Value::Table(into), Value::Table(from)) => merge(into, from, &key, diagnostics),
                 _ => diagnostics.error(
                     entry.key,
                     &key,
-                    (ErrorCode::DuplicateSetting, format!("set here and at {}", diagnostics.name(place.get().key))),
+                    (ErrorCode::DuplicateSetting, format!("set here and at {}", diagnostics.name(slot.get().key))),
                     "keep one of the two",
                 ),
             },

@@ -119,7 +119,7 @@ mod tests {
         let range = Duration::from_millis(100)..=Duration::from_hours(1);
         let check = |text: &str, wanted: Result<u64, &str>| {
             let found = duration(text, &range).map(|duration| duration.as_millis());
-            let found = found.as_ref().map_err(|wrong| wrong.found.as_str());
+            let found = found.as_ref().map_err(|error| error.found.as_str());
             assert_eq!(found.copied(), wanted.map(u128::from), "{text}");
         };
         check("30s", Ok(30_000));
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn modes_are_octal_digits() {
         let check = |text: &str, wanted: Result<u32, &str>| {
-            assert_eq!(mode(text).as_ref().map_err(|wrong| wrong.found.as_str()).copied(), wanted, "{text}");
+            assert_eq!(mode(text).as_ref().map_err(|error| error.found.as_str()).copied(), wanted, "{text}");
         };
         check("0640", Ok(0o640));
         check("600", Ok(0o600));

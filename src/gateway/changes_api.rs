@@ -83,10 +83,10 @@ impl ChangesQuery {
     }
 
     fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), (StatusCode, String)> {
-        let wrong = |detail: String| (StatusCode::UNPROCESSABLE_ENTITY, detail);
+        let unprocessable = |detail: String| (StatusCode::UNPROCESSABLE_ENTITY, detail);
         match name {
-            NUMBER => self.number = parse_number(value, 1..=1_000_000).map_err(wrong)?,
-            SIZE => self.size = parse_number(value, 1..=MAX_SIZE).map_err(wrong)?,
+            NUMBER => self.number = parse_number(value, 1..=1_000_000).map_err(unprocessable)?,
+            SIZE => self.size = parse_number(value, 1..=MAX_SIZE).map_err(unprocessable)?,
             _ => {
                 self.filter.set(name, value, changelog).map_err(|error| match error {
                     FilterError::Name(_) => {
@@ -94,7 +94,7 @@ impl ChangesQuery {
                         let detail = format!("unknown parameter; expected one of {known}, {NUMBER} and {SIZE}");
                         (StatusCode::BAD_REQUEST, detail)
                     }
-                    FilterError::Value(detail) => wrong(detail),
+                    FilterError::Value(detail) => unprocessable(detail),
                 })?;
                 self.filters.push((name.to_owned(), value.to_owned()));
             }

@@ -185,7 +185,7 @@ const UNTERMINATED_STRING: &str = "unterminated string; end it with `\"`";
 
 /// Parses an escape after its backslash.
 fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
-    let wrong = |message: &str| HclError::new(start, message);
+    let error = |message: &str| HclError::new(start, message);
     let (count, radix) = match lexer.peek() {
         Some('0'..='7') => (3, 8),
         Some('x') => (2, 16),
@@ -202,10 +202,10 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
                 't' => Ok('\t'),
                 'v' => Ok('\u{b}'),
                 '\\' | '"' => Ok(letter),
-                _ => Err(wrong("unknown escape; known: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U")),
+                _ => Err(error("unknown escape; known: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U")),
             };
         }
-        None => return Err(wrong(UNTERMINATED_STRING)),
+        None => return Err(error(UNTERMINATED_STRING)),
     };
     if radix == 16 {
         lexer.next();
@@ -213,7 +213,7 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
     let number = lexer.digits(count, radix)?;
     // Three octal or two hexadecimal digits are a byte, and a byte above 127 alone is not a character.
     if count < 4 && number > 127 {
-        return Err(wrong("this escape is half a character; write \\u and four digits"));
+        return Err(error("this escape is half a character; write \\u and four digits"));
     }
-    char::from_u32(number).ok_or_else(|| wrong("this escape is a surrogate, which is not a character"))
+    char::from_u32(number).ok_or_else(|| error("this escape is a surrogate, which is not a character"))
 }

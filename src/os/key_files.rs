@@ -48,8 +48,8 @@ pub(crate) fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFil
         aws_lc_sys::ERR_clear_error();
         // The library in the highest byte, the reason in the lowest twelve bits (`ERR_GET_LIB`, `ERR_GET_REASON`).
         let (library, reason) = (i64::from(error >> 24), i64::from(error & 0xfff));
-        let wrong = (i64::from(aws_lc_sys::ERR_LIB_PKCS12), i64::from(aws_lc_sys::PKCS12_R_MAC_VERIFY_FAILURE));
-        (outcome, (library, reason) == wrong)
+        let mac_failure = (i64::from(aws_lc_sys::ERR_LIB_PKCS12), i64::from(aws_lc_sys::PKCS12_R_MAC_VERIFY_FAILURE));
+        (outcome, (library, reason) == mac_failure)
     };
     if outcome != 1 {
         return Err(if wrong_password { KeyFileError::WrongPassword } else { KeyFileError::Unreadable });

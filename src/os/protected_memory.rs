@@ -163,12 +163,12 @@ impl Region {
         Self { start, length, protection, used: vec![false; length / BLOCK] }
     }
 
-    fn contains(&self, place: NonNull<u8>) -> bool {
-        self.offset(place).is_some_and(|offset| offset < self.length)
+    fn contains(&self, pointer: NonNull<u8>) -> bool {
+        self.offset(pointer).is_some_and(|offset| offset < self.length)
     }
 
-    fn offset(&self, place: NonNull<u8>) -> Option<usize> {
-        place.addr().get().checked_sub(self.start.addr().get())
+    fn offset(&self, pointer: NonNull<u8>) -> Option<usize> {
+        pointer.addr().get().checked_sub(self.start.addr().get())
     }
 
     fn is_empty(&self) -> bool {
@@ -292,8 +292,8 @@ mod tests {
         region.free(places[5], BLOCK * 4);
         assert_eq!(region.allocate(BLOCK * 4 + 1), None);
         assert_eq!(region.allocate(BLOCK * 3), Some(places[5]));
-        for place in places {
-            region.free(place, BLOCK * 4);
+        for pointer in places {
+            region.free(pointer, BLOCK * 4);
         }
         assert!(region.is_empty());
     }

@@ -63,8 +63,8 @@ impl Roles<'_> {
         let target = self.records.writable_namespace(namespace).await?;
         validate_name(draft)?;
         let by_name = keys::role_name(namespace, &draft.name);
-        let taken = || Conflict::RoleName(draft.name.clone());
-        self.records.require_absent(&by_name, taken).await?;
+        let conflict = || Conflict::RoleName(draft.name.clone());
+        self.records.require_absent(&by_name, conflict).await?;
         let role = RoleRecord {
             id: Id::random(),
             name: draft.name.clone(),
@@ -164,8 +164,8 @@ impl Roles<'_> {
         let mut transaction = Transaction::default().require_unchanged(&by_id, before.modified).put(by_id, &role)?;
         if role.name != before.value.name {
             let by_name = keys::role_name(namespace, &role.name);
-            let taken = || Conflict::RoleRenamed(role.name.clone());
-            self.records.require_absent(&by_name, taken).await?;
+            let conflict = || Conflict::RoleRenamed(role.name.clone());
+            self.records.require_absent(&by_name, conflict).await?;
             transaction = transaction.move_name_entry(keys::role_name(namespace, &before.value.name), by_name, &id)?;
         }
         self.records.commit_update(&target, transaction, &before, role).await

@@ -20,8 +20,8 @@ impl Ports {
             return Ok(Self(reserved.context("cannot find free ports on loopback")?));
         };
         check_first_port(first)?;
-        let taken = |port| move || format!("--first-port {first}: cannot bind 127.0.0.1:{port}");
-        let reserve = |port| reserve(port).with_context(taken(port));
+        let describe_failure = |port| move || format!("--first-port {first}: cannot bind 127.0.0.1:{port}");
+        let reserve = |port| reserve(port).with_context(describe_failure(port));
         Ok(Self((first..first + Self::COUNT).map(reserve).collect::<anyhow::Result<_>>()?))
     }
 

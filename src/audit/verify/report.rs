@@ -25,7 +25,7 @@ impl fmt::Display for LinePosition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditFinding {
     /// The line at which it shows.
-    pub place: LinePosition,
+    pub position: LinePosition,
     /// The change.
     pub kind: AuditFindingKind,
 }
@@ -61,7 +61,7 @@ pub enum AuditFindingKind {
 
 impl fmt::Display for AuditFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", self.position)?;
         match self.kind {
             AuditFindingKind::Unreadable(error) => write!(f, "{error}"),
             AuditFindingKind::Altered { seq } => {
@@ -87,22 +87,22 @@ pub enum VerifyNote {
     /// A process was killed before this line.
     Killed {
         /// The first record of the next process.
-        place: LinePosition,
+        position: LinePosition,
     },
     /// The writer could not verify the record before this line, and began a new chain.
     Unverified {
         /// The first record of the new chain.
-        place: LinePosition,
+        position: LinePosition,
     },
     /// A connection broke within a record, which was written again or counted as lost.
     IncompleteLine {
         /// The incomplete line.
-        place: LinePosition,
+        position: LinePosition,
     },
     /// A new chain begins.
     NewChain {
         /// Its first record.
-        place: LinePosition,
+        position: LinePosition,
         /// Name of the chain before it.
         chain: Arc<str>,
         /// Number of that chain's last record.
@@ -113,7 +113,7 @@ pub enum VerifyNote {
     /// The lines do not begin with the first record of their chain.
     StartsAfterFirst {
         /// The first record.
-        place: LinePosition,
+        position: LinePosition,
         /// Number of records before it.
         records: u64,
     },
@@ -127,17 +127,19 @@ pub enum VerifyNote {
 impl fmt::Display for VerifyNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Killed { place } => write!(f, "{place}: the process before this line ended without a stop record"),
-            Self::Unverified { place } => {
-                write!(f, "{place}: the writer could not verify the lines before it, and began a new chain")
+            Self::Killed { position } => {
+                write!(f, "{position}: the process before this line ended without a stop record")
             }
-            Self::IncompleteLine { place } => write!(f, "{place}: a connection broke within this line"),
-            Self::NewChain { place, chain, last, stopped } => {
+            Self::Unverified { position } => {
+                write!(f, "{position}: the writer could not verify the lines before it, and began a new chain")
+            }
+            Self::IncompleteLine { position } => write!(f, "{position}: a connection broke within this line"),
+            Self::NewChain { position, chain, last, stopped } => {
                 let end = if *stopped { "an orderly stop" } else { "no stop record" };
-                write!(f, "{place}: a new chain begins; chain {chain} ends at record {last} with {end}")
+                write!(f, "{position}: a new chain begins; chain {chain} ends at record {last} with {end}")
             }
-            Self::StartsAfterFirst { place, records } => {
-                write!(f, "{place}: {records} earlier records are not in these files (rotated away, or removed)")
+            Self::StartsAfterFirst { position, records } => {
+                write!(f, "{position}: {records} earlier records are not in these files (rotated away, or removed)")
             }
             Self::OlderCheckpoint { seq } => write!(f, "the checkpoint of record {seq} is older than these files"),
         }

@@ -36,7 +36,7 @@ fn verify(lines: &[Vec<u8>], checkpoints: Vec<Checkpoint>) -> VerifyReport {
 }
 
 fn places(report: &VerifyReport) -> Vec<u64> {
-    report.findings.iter().map(|finding| finding.place.line).collect()
+    report.findings.iter().map(|finding| finding.position.line).collect()
 }
 
 #[test]
@@ -45,20 +45,20 @@ fn an_unchanged_chain_of_ten_thousand_records_is_intact_and_every_change_is_foun
     let report = verify(&lines, Vec::new());
     assert!(report.is_intact() && report.verified == 10_001 && report.notes.is_empty(), "{report:?}");
     for at in [1_usize, 2, 3, 77, 5000, 9_998, 9_999] {
-        let place = at as u64 + 1;
+        let position = at as u64 + 1;
         let mut edited = lines.clone();
         let digit = edited[at].iter().rposition(|byte| *byte == b'2').unwrap();
         edited[at][digit] = b'4';
-        assert!(places(&verify(&edited, Vec::new())).contains(&place), "edit {at}");
+        assert!(places(&verify(&edited, Vec::new())).contains(&position), "edit {at}");
         let mut deleted = lines.clone();
         deleted.remove(at);
-        assert_eq!(places(&verify(&deleted, Vec::new())), [place], "delete {at}");
+        assert_eq!(places(&verify(&deleted, Vec::new())), [position], "delete {at}");
         let mut swapped = lines.clone();
         swapped.swap(at, at + 1);
-        assert_eq!(places(&verify(&swapped, Vec::new()))[0], place, "swap {at}");
+        assert_eq!(places(&verify(&swapped, Vec::new()))[0], position, "swap {at}");
         let mut doubled = lines.clone();
         doubled.insert(at, lines[at - 1].clone());
-        assert_eq!(places(&verify(&doubled, Vec::new())), [place], "insert {at}");
+        assert_eq!(places(&verify(&doubled, Vec::new())), [position], "insert {at}");
     }
 }
 

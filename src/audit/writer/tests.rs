@@ -63,11 +63,11 @@ fn verify(path: &Path) -> VerifyReport {
     let key = AuditKey::new(&SecretString::from(KEY));
     let mut verifier = Verifier::new(&key, Vec::new());
     for file in list_files(path) {
-        let mut place = LinePosition { file: file.display().to_string().into(), line: 0 };
+        let mut position = LinePosition { file: file.display().to_string().into(), line: 0 };
         let bytes = std::fs::read(&file).unwrap();
         read_lines(&mut &*bytes, |line| {
-            place.line += 1;
-            verifier.verify_line(&place, line);
+            position.line += 1;
+            verifier.verify_line(&position, line);
         })
         .unwrap();
     }

@@ -68,15 +68,15 @@ impl Connection {
     pub(super) fn open(self, token_use: TokenInput) -> Result<AclConnection, CommandFailure> {
         let environment = Environment::current();
         let variable = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty());
-        let wrong = |name: &str, why: String| CommandFailure::new(Exit::Failed, format!("{name}: {why}"));
+        let failure = |name: &str, why: String| CommandFailure::new(Exit::Failed, format!("{name}: {why}"));
         let given = match (self.address, variable("KEYWARD_ACL_ADDR")) {
             (Some(address), _) => Some(address),
-            (None, Some(text)) => Some(address(text).map_err(|why| wrong("KEYWARD_ACL_ADDR", why))?),
+            (None, Some(text)) => Some(address(text).map_err(|why| failure("KEYWARD_ACL_ADDR", why))?),
             (None, None) => None,
         };
         let at = match given {
             Some(address) => address,
-            None => address(DEFAULT).map_err(|why| wrong("the default address", why))?,
+            None => address(DEFAULT).map_err(|why| failure("the default address", why))?,
         };
         let token_variable = |name: &str| variable(name).filter(|_| token_use == TokenInput::FlagOrEnv);
         let file = match (self.token_file, token_variable("KEYWARD_ACL_TOKEN_FILE")) {

@@ -158,8 +158,8 @@ impl RotationTokens<'_> {
             });
         }
         let undo = async || secret_output::delete(self.service, &self.new).await;
-        let taken = to.take(&self.new, undo).await;
-        taken.map_err(|failure| failure.and("the old token works as before"))
+        let delivered = to.take(&self.new, undo).await;
+        delivered.map_err(|failure| failure.and("the old token works as before"))
     }
 
     /// Waits for the grace period of the old token.

@@ -94,7 +94,7 @@ async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), C
             }
         })
     });
-    let taken = async {
+    let copying = async {
         while let Some(bytes) = snapshot.chunk().await? {
             if give.send(Some(bytes)).await.is_err() {
                 break;
@@ -104,10 +104,10 @@ async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), C
         let _ = give.send(None).await;
         Ok::<_, client::AclClientError>(())
     };
-    let taken = taken.await;
+    let copying = copying.await;
     drop(give);
     let written = writing.await;
-    taken?;
+    copying?;
     written.map_err(|error| CommandFailure::local(&error))?.map_err(|error| CommandFailure::local(&error))
 }
 

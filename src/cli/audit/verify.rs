@@ -37,10 +37,10 @@ impl Verify {
         }
         let mut verifier = Verifier::new(&key, checkpoints);
         for path in files(&self.file) {
-            let mut place = LinePosition { file: path.display().to_string().into(), line: 0 };
+            let mut position = LinePosition { file: path.display().to_string().into(), line: 0 };
             read(&path, |line| {
-                place.line += 1;
-                verifier.verify_line(&place, line);
+                position.line += 1;
+                verifier.verify_line(&position, line);
             })?;
         }
         let report = verifier.finish();
@@ -88,7 +88,7 @@ fn print(report: &VerifyReport, key_file: &Path) {
 }
 
 fn to_json(report: &VerifyReport) -> serde_json::Value {
-    let finding = |finding: &crate::audit::AuditFinding| json!({"file": &*finding.place.file, "line": finding.place.line, "finding": finding.to_string()});
+    let finding = |finding: &crate::audit::AuditFinding| json!({"file": &*finding.position.file, "line": finding.position.line, "finding": finding.to_string()});
     json!({
         "intact": report.is_intact() && report.verified > 0,
         "lines": report.lines,

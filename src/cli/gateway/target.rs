@@ -177,10 +177,10 @@ impl GatewayTarget {
 }
 
 fn parse_address(text: &str) -> Result<Url, String> {
-    let wrong = || "write http://127.0.0.1:PORT".to_owned();
-    let url = Url::parse(text).map_err(|_| wrong())?;
+    let advice = || "write http://127.0.0.1:PORT".to_owned();
+    let url = Url::parse(text).map_err(|_| advice())?;
     let fits = url.scheme() == "http" && url.path() == "/" && is_loopback(&url);
-    if fits { Ok(url) } else { Err(wrong()) }
+    if fits { Ok(url) } else { Err(advice()) }
 }
 
 fn host(text: &str) -> Result<ServiceHost, String> {

@@ -139,7 +139,7 @@ const PROVIDER: &str = "does not reach the tfe provider by that file, which read
 
 /// Describes the host as it was written, or the upstream's address that it came from.
 fn describe_host(host: &ServiceHost, upstream: &Url, references: &BTreeMap<String, String>) -> String {
-    let taken = ServiceHost::parse(upstream.authority()).is_ok_and(|its| its == *host);
-    let of_upstream = || references.get("gateway.upstream").filter(|_| taken);
+    let is_upstream = ServiceHost::parse(upstream.authority()).is_ok_and(|its| its == *host);
+    let of_upstream = || references.get("gateway.upstream").filter(|_| is_upstream);
     references.get("gateway.host").or_else(of_upstream).map_or_else(|| host.to_string(), Clone::clone)
 }

@@ -66,17 +66,17 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
     let has_proxy = top.has("api_proxy");
     for name in ["cache", "api_proxy"] {
         let Some(mut block) = top.block(name) else { continue };
-        if let Some(taken) = block.take("use_auto_auth_token") {
+        if let Some(value) = block.take("use_auto_auth_token") {
             if name == "cache" && has_proxy {
-                taken.not_supported("has no effect beside api_proxy {}, whose own use_auto_auth_token counts");
+                value.not_supported("has no effect beside api_proxy {}, whose own use_auto_auth_token counts");
             } else {
-                token_use = read_token_use(&taken).unwrap_or(token_use);
+                token_use = read_token_use(&value).unwrap_or(token_use);
             }
         }
         let why = "the proxy adds no consistency: send X-Vault-Index yourself";
         block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
-        if let Some(taken) = block.take("prepend_configured_namespace") {
-            taken.record_changed("requests with the session's token get its namespace, unless the caller sets one");
+        if let Some(value) = block.take("prepend_configured_namespace") {
+            value.record_changed("requests with the session's token get its namespace, unless the caller sets one");
         }
         if name == "cache" {
             kept = cache(&mut block);
@@ -87,17 +87,17 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
 }
 
 /// Reads `use_auto_auth_token`; `None` for a value that it cannot have.
-fn read_token_use(taken: &InputValue<'_>) -> Option<TokenUse> {
-    let (token_use, detail) = match (taken.flag(), taken.text()) {
+fn read_token_use(value: &InputValue<'_>) -> Option<TokenUse> {
+    let (token_use, detail) = match (value.flag(), value.text()) {
         (_, Some("force")) => (TokenUse::Always, "token = \"always\" on each listener"),
         (Some(true), _) => (TokenUse::WhenMissing, "token = \"when_missing\" on each listener"),
         (Some(false), _) => (TokenUse::Never, "see the listeners"),
         (None, _) => {
-            taken.not_supported(format!("{NO_FLAG}, nor \"force\""));
+            value.not_supported(format!("{NO_FLAG}, nor \"force\""));
             return None;
         }
     };
-    taken.record_kept(detail);
+    value.record_kept(detail);
     Some(token_use)
 }
 
@@ -173,28 +173,28 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
 }
 
 fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
-    let Some(taken) = listener.take("address") else {
+    let Some(value) = listener.take("address") else {
         section.text("address", "tcp://127.0.0.1:8200");
         listener.record(Outcome::Changed, "no address: the default there, 127.0.0.1:8200, is written");
         return;
     };
-    let Some(text) = taken.required_text() else { return };
+    let Some(text) = value.required_text() else { return };
     let text = text.replace("localhost:", "127.0.0.1:");
     // An address without a host is on all interfaces.
     let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text };
     let Ok(parsed) = whole.parse::<SocketAddr>() else {
-        return taken.not_supported("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
+        return value.not_supported("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
     };
     if parsed.ip().is_loopback() || metrics {
         section.text("address", &format!("tcp://{parsed}"));
-        taken.record_kept(format!("address = \"tcp://{parsed}\""));
+        value.record_kept(format!("address = \"tcp://{parsed}\""));
     } else {
         let here = match parsed.ip() {
             IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, parsed.port())),
             IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, parsed.port())),
         };
         section.text("address", &format!("tcp://{here}"));
-        taken.record_changed(format!(
+        value.record_changed(format!(
             "{} is open to other machines, which is not allowed: written as tcp://{here}",
             parsed.ip()
         ));
@@ -202,41 +202,41 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
 }
 
 fn socket(listener: &mut Block<'_>, section: &mut Section) {
-    if let Some(taken) = listener.take("address")
-        && let Some(text) = taken.required_text()
+    if let Some(value) = listener.take("address")
+        && let Some(text) = value.required_text()
     {
         section.text("address", &format!("unix://{text}"));
-        taken.record_kept(format!("address = \"unix://{text}\""));
+        value.record_kept(format!("address = \"unix://{text}\""));
     }
     let mut all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
-        let taken = listener.take(key)?;
-        let empty = matches!(taken.value, crate::hcl::Value::Text(text) if text.is_empty());
+        let value = listener.take(key)?;
+        let empty = matches!(value.value, crate::hcl::Value::Text(text) if text.is_empty());
         if empty {
-            taken.record_kept("empty: no effect");
+            value.record_kept("empty: no effect");
         }
-        (!empty).then_some(taken)
+        (!empty).then_some(value)
     });
     if all.iter().any(Option::is_none) {
         // Their socket is then 0755 less the umask: only its owner may connect.
         section.text("mode", "0600");
         let detail = "has no effect there unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
-        for taken in all.iter_mut().filter_map(Option::take) {
-            taken.record_changed(detail);
+        for value in all.iter_mut().filter_map(Option::take) {
+            value.record_changed(detail);
         }
         listener.record(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
     }
-    for (taken, ours) in all.iter().zip(["mode", "owner", "group"]) {
-        let Some(taken) = taken else { continue };
-        match (ours, taken.value) {
+    for (value, ours) in all.iter().zip(["mode", "owner", "group"]) {
+        let Some(value) = value else { continue };
+        match (ours, value.value) {
             ("mode", crate::hcl::Value::Text(text)) => {
                 let mode = format!("{:0>4}", text.trim_start_matches("0o"));
                 section.text("mode", &mode);
             }
-            ("mode", _) => sink::mode(taken, section),
+            ("mode", _) => sink::mode(value, section),
             (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(ours, text)),
-            _ => taken.not_supported("not a name or a number"),
+            _ => value.not_supported("not a name or a number"),
         }
-        taken.record_kept(ours);
+        value.record_kept(ours);
     }
 }
 
@@ -258,13 +258,13 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
 }
 
 fn header(listener: &mut Block<'_>, section: &mut Section) {
-    let taken = listener.take("require_request_header");
-    let wanted = taken.as_ref().map(InputValue::flag);
+    let value = listener.take("require_request_header");
+    let wanted = value.as_ref().map(InputValue::flag);
     // For any other value, the stricter setting applies.
     section.flag("require_request_header", wanted.is_some_and(|wanted| wanted.unwrap_or(true)));
-    match &taken {
-        Some(taken) if taken.flag().is_none() => taken.not_supported(format!("{NO_FLAG}: written as true")),
-        Some(taken) => taken.record_kept("require_request_header"),
+    match &value {
+        Some(value) if value.flag().is_none() => value.not_supported(format!("{NO_FLAG}: written as true")),
+        Some(value) => value.record_kept("require_request_header"),
         None => {
             listener.record(
                 Outcome::Kept,
@@ -278,13 +278,13 @@ fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Sec
     let disable = listener.take("tls_disable");
     let plain = disable.as_ref().is_some_and(|disable| disable.flag() == Some(true));
     for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
-        let Some(taken) = listener.take(key) else { continue };
-        if plain || metrics || taken.flag() == Some(false) {
-            taken.not_supported("local listeners have no TLS");
+        let Some(value) = listener.take(key) else { continue };
+        if plain || metrics || value.flag() == Some(false) {
+            value.not_supported("local listeners have no TLS");
             continue;
         }
         section.disable();
-        taken.action("client certificates are not supported: the listener is written commented out; use a unix socket, or key_file");
+        value.action("client certificates are not supported: the listener is written commented out; use a unix socket, or key_file");
     }
     if let Some(disable) = &disable {
         disable.record_kept("plain HTTP on this machine");

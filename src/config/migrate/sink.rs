@@ -125,35 +125,35 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
         section.text("path", text);
         path.record_kept("path");
     }
-    if let Some(taken) = config.take("mode") {
-        mode(&taken, section);
+    if let Some(value) = config.take("mode") {
+        mode(&value, section);
     }
     for (theirs, ours) in [("owner", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
-        let Some(taken) = config.take(theirs) else { continue };
-        match taken.value {
-            Value::Number(text) | Value::Text(text) if text == "-1" => taken.record_kept("-1: the agent's own"),
+        let Some(value) = config.take(theirs) else { continue };
+        match value.value {
+            Value::Number(text) | Value::Text(text) if text == "-1" => value.record_kept("-1: the agent's own"),
             Value::Number(text) | Value::Text(text) if !text.is_empty() => {
                 section.text(ours, text);
-                taken.record_kept(ours);
+                value.record_kept(ours);
             }
-            _ => taken.not_supported("not an id"),
+            _ => value.not_supported("not an id"),
         }
     }
 }
 
 /// A mode, which they take as a number: `0640` in HCL is octal, and 416 is the same in JSON.
-pub(super) fn mode(taken: &InputValue<'_>, section: &mut Section) {
-    let (Value::Number(text) | Value::Text(text)) = taken.value else {
-        return taken.not_supported(format!("expected a file mode, found {}", taken.value.kind()));
+pub(super) fn mode(value: &InputValue<'_>, section: &mut Section) {
+    let (Value::Number(text) | Value::Text(text)) = value.value else {
+        return value.not_supported(format!("expected a file mode, found {}", value.value.kind()));
     };
     let Some((mode, is_octal)) = octal(text) else {
-        return taken.not_supported("not a file mode");
+        return value.not_supported("not a file mode");
     };
     section.text("mode", &format!("{mode:04o}"));
     if is_octal {
-        taken.record_changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
+        value.record_changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
     } else {
-        taken.record_kept(format!("mode = \"{mode:04o}\""));
+        value.record_kept(format!("mode = \"{mode:04o}\""));
     }
 }
 

@@ -117,8 +117,8 @@ fn complete(socket: &UnixSocket, file: &OwnedFd, stat: &Stat) -> io::Result<Stat
     }
     if stat.st_mode & 0o7777 != mode(socket).as_raw_mode() {
         // A descriptor of O_PATH has no other way to `chmod`.
-        let place = format!("/proc/self/fd/{}", file.as_raw_fd());
-        rustix::fs::chmodat(CWD, place, mode(socket), AtFlags::empty())?;
+        let descriptor_path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::chmodat(CWD, descriptor_path, mode(socket), AtFlags::empty())?;
     }
     Ok(rustix::fs::fstat(file)?)
 }

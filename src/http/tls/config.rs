@@ -46,12 +46,12 @@ pub(crate) fn plain_client_config(tls: &TlsOptions) -> Result<rustls::ClientConf
     client_config_with(tls, authorities(tls)?.unwrap_or_else(RootCertStore::empty))
 }
 
-/// As [`client_config`], with the authorities of a PEM text alone; `place` names it in errors.
+/// As [`client_config`], with the authorities of a PEM text alone; `origin` names it in errors.
 ///
 /// # Errors
 /// The text holds no certificate, or one of its blocks is damaged.
-pub(crate) fn client_config_of(pem: &[u8], place: &str) -> Result<rustls::ClientConfig, CertificateError> {
-    client_config_with(&TlsOptions::default(), root_store(parse_certificates(pem, place)?))
+pub(crate) fn client_config_of(pem: &[u8], origin: &str) -> Result<rustls::ClientConfig, CertificateError> {
+    client_config_with(&TlsOptions::default(), root_store(parse_certificates(pem, origin)?))
 }
 
 fn client_config_with(tls: &TlsOptions, roots: RootCertStore) -> Result<rustls::ClientConfig, CertificateError> {
@@ -96,7 +96,7 @@ fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateErr
         let files = certificate_files(folder);
         let files = files.map_err(|source| CertificateError::Read { path: folder.clone(), source })?;
         if files.is_empty() {
-            return Err(CertificateError::NoCertificate { place: folder.display().to_string() });
+            return Err(CertificateError::NoCertificate { origin: folder.display().to_string() });
         }
         for path in files {
             found.extend(certificates(&path)?);

@@ -15,17 +15,17 @@ pub enum CertificateError {
         source: std::io::Error,
     },
     /// No certificate stands where one is needed.
-    #[error("{place} holds no PEM certificate")]
+    #[error("{origin} holds no PEM certificate")]
     NoCertificate {
         /// The file, folder or setting.
-        place: String,
+        origin: String,
     },
     /// One PEM block cannot be used. All blocks of a file must be good: a dropped authority would show only when a
     /// server that it signed is refused.
-    #[error("PEM block {number} of {place} {problem}; replace or remove that block")]
+    #[error("PEM block {number} of {origin} {problem}; replace or remove that block")]
     Block {
         /// The file or setting.
-        place: String,
+        origin: String,
         /// The block's number in it, from 1.
         number: usize,
         /// The problem, as a predicate.

@@ -43,9 +43,9 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
     std::fs::read(path).map(Zeroizing::new).map_err(fail)
 }
 
-/// Parses all certificates of a text. Blocks of other kinds, such as keys, are skipped; `place` names the text in errors.
-pub(super) fn parse_certificates(text: &[u8], place: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let refuse = |number, problem| CertificateError::Block { place: place.to_owned(), number, problem };
+/// Parses all certificates of a text. Blocks of other kinds, such as keys, are skipped; `origin` names the text in errors.
+pub(super) fn parse_certificates(text: &[u8], origin: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let refuse = |number, problem| CertificateError::Block { origin: origin.to_owned(), number, problem };
     let mut found = Vec::new();
     for (index, block) in blocks(text).into_iter().enumerate() {
         let number = index + 1;
@@ -66,7 +66,7 @@ pub(super) fn parse_certificates(text: &[u8], place: &str) -> Result<Vec<Certifi
             _ => {}
         }
     }
-    if found.is_empty() { Err(CertificateError::NoCertificate { place: place.to_owned() }) } else { Ok(found) }
+    if found.is_empty() { Err(CertificateError::NoCertificate { origin: origin.to_owned() }) } else { Ok(found) }
 }
 
 /// A PEM block with its first and last line.

@@ -231,15 +231,15 @@ fn a_namespace_is_visible_to_callers_with_access_inside_it() {
     check("default", &[("default", twice)], &[("team", "---")]);
     check("default", &[("default", "partition \"default\" { policy = \"write\" }")], &[("default", "---")]);
     // A deny rule of one policy overrides another's grant.
-    let taken = "namespace \"team\" { key \"a\" { policy = \"deny\" } }";
+    let denied = "namespace \"team\" { key \"a\" { policy = \"deny\" } }";
     check(
         "default",
-        &[("default", "namespace \"team\" { key \"a\" { policy = \"read\" } }"), ("default", taken)],
+        &[("default", "namespace \"team\" { key \"a\" { policy = \"read\" } }"), ("default", denied)],
         &[("team", "---")],
     );
     check(
         "default",
-        &[("default", "namespace_prefix \"\" { key_prefix \"a\" { policy = \"read\" } }"), ("default", taken)],
+        &[("default", "namespace_prefix \"\" { key_prefix \"a\" { policy = \"read\" } }"), ("default", denied)],
         &[("team", "rl-")],
     );
 }

@@ -19,14 +19,14 @@ pub enum RulesError {
     #[error("Failed to parse ACL rules: {0}")]
     Form(#[from] HclError),
     /// A rule has an invalid policy for its resource.
-    #[error("Invalid {resource} policy: {found} at {place}, expected {advice}")]
+    #[error("Invalid {resource} policy: {found} at {position}, expected {advice}")]
     Policy {
         /// Resource as written.
         resource: String,
         /// Value that was found.
         found: String,
         /// Position in the text.
-        place: Position,
+        position: Position,
         /// Accepted values.
         advice: &'static str,
     },
@@ -162,7 +162,12 @@ fn rule(
     }
     let Some(policy) = policy else {
         let advice = levels(kind == ResourceKind::Key);
-        return Err(RulesError::Policy { resource: item.key.clone(), found: "\"\"".into(), place: label.at, advice });
+        return Err(RulesError::Policy {
+            resource: item.key.clone(),
+            found: "\"\"".into(),
+            position: label.at,
+            advice,
+        });
     };
     let mut add = |kind, level| scope.kinds.entry(kind).or_default().add_stronger(exact, &label.key, level);
     add(kind, policy);
@@ -215,7 +220,7 @@ fn level(resource: &str, node: &Node, list: bool) -> Result<Option<Level>, Rules
         },
         other => other.kind().to_owned(),
     };
-    Err(RulesError::Policy { resource: resource.to_owned(), found, place: node.at, advice: levels(list) })
+    Err(RulesError::Policy { resource: resource.to_owned(), found, position: node.at, advice: levels(list) })
 }
 
 fn levels(list: bool) -> &'static str {

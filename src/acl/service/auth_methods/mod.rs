@@ -78,8 +78,8 @@ impl AuthMethods<'_> {
         let target = self.service.records.writable_namespace(namespace).await?;
         let method = validate_draft(draft, Id::random(), target.name.clone(), None)?;
         let key = keys::auth_method(namespace, &method.name);
-        let taken = || Conflict::MethodName(method.name.clone());
-        self.service.records.require_absent(&key, taken).await?;
+        let conflict = || Conflict::MethodName(method.name.clone());
+        self.service.records.require_absent(&key, conflict).await?;
         let transaction = Transaction::default().require_absent(&key).put(key, &method)?;
         self.service.records.commit_new(&target, transaction, method).await
     }

@@ -178,10 +178,10 @@ impl Overlay {
 fn page_ranges(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let place = offset + at as u64;
-        let from = usize::try_from(place % PAGE as u64).ok()?;
+        let position = offset + at as u64;
+        let from = usize::try_from(position % PAGE as u64).ok()?;
         let part = (PAGE - from).min(length - at);
-        let found = (place / PAGE as u64, from, at, part);
+        let found = (position / PAGE as u64, from, at, part);
         at += part;
         (part > 0).then_some(found)
     })

@@ -128,11 +128,11 @@ mod tests {
 
     #[test]
     fn every_invalid_option_is_reported() {
-        let wrong =
+        let invalid_names =
             |options: &EtcdOptions| options.validation_errors().iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let local = options(&["http://127.0.0.1:2379", "http://localhost:2380"]);
         let far = EtcdOptions { ca_file: Some("/ca.pem".into()), ..options(&["https://a:2379", "https://b:2379"]) };
-        assert_eq!((wrong(&local), wrong(&far)), (vec![], vec![]));
+        assert_eq!((invalid_names(&local), invalid_names(&far)), (vec![], vec![]));
         assert_eq!(far.to_string(), "etcd at https://a:2379, https://b:2379 under keyward/");
         for (mistaken, names) in [
             (options(&[]), vec!["endpoints"]),
@@ -149,7 +149,7 @@ mod tests {
             (EtcdOptions { prefix: "a b/".into(), ..local.clone() }, vec!["prefix"]),
             (EtcdOptions { prefix: "a".repeat(128) + "/", ..local.clone() }, vec!["prefix"]),
         ] {
-            assert_eq!(wrong(&mistaken), names, "{mistaken}");
+            assert_eq!(invalid_names(&mistaken), names, "{mistaken}");
         }
     }
 }
