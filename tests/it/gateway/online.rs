@@ -47,8 +47,10 @@ async fn wait_and_healthcheck_report_a_gateway_without_any_listener() {
     let account = format!("{}/api/v2/account/details", gateway.url);
     let mut state = String::new();
     for _ in 0..1000 {
-        // The gateway learns from a call that the platform refuses the new token.
-        let _ = reqwest::Client::new().get(&account).bearer_auth(gateway.local()).send().await;
+        // The gateway learns from a call that the platform refuses the new token. It would keep the caller for a minute, in case
+        // that another one is put there.
+        let request = reqwest::Client::new().get(&account).timeout(Duration::from_millis(500));
+        let _ = request.bearer_auth(gateway.local()).send().await;
         let (code, _, error) = run(&["healthcheck", "--config", &config], &[]);
         state = format!("{code} {error}");
         if code == 4 {
