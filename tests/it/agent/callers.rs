@@ -7,6 +7,7 @@ mod policy_explain;
 mod process;
 
 use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -81,7 +82,10 @@ impl Cgroup {
     fn new(path: &str) -> Self {
         let path = path.replace("NAME", &Self::unique());
         let folder = Self::root().unwrap().join(path.trim_start_matches('/'));
-        std::fs::create_dir_all(&folder).unwrap();
+        // Another run of the tests may remove a folder above it that was empty.
+        let mut tries = (0..100).map(|_| std::fs::create_dir_all(&folder));
+        let made = tries.find(|made| !made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound));
+        made.unwrap_or_else(|| panic!("{} is removed again and again", folder.display())).unwrap();
         Self { path, folder }
     }
 

@@ -52,7 +52,8 @@ pub(crate) fn in_the_network_of(name: &str, test: impl FnOnce()) {
         .output()
         .expect("unshare, of util-linux");
     let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+    // Indented, as tests/run counts results at the beginning of a line.
+    assert!(output.status.success() && told.contains("1 passed"), "    {}", told.replace('\n', "\n    "));
     not_run::repeat(&told);
 }
 

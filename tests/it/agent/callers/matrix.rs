@@ -19,7 +19,8 @@ fn five_users_in_four_cgroups_get_exactly_the_six_routes_that_they_are_granted()
         return;
     }
     in_a_network_of_its_own(|| {
-        let (uid, id) = ("0d5ea1a2-7c39-4d3f-9b7e-1f2e3d4c5b6a", "ab".repeat(32));
+        // The machine's cgroups are those of every run of the tests on it.
+        let (uid, id) = (format!("0d5ea1a2-7c39-4d3f-9b7e-{:012x}", std::process::id()), "ab".repeat(32));
         let web = Cgroup::new("/keyward-test-NAME.service");
         let cron = Cgroup::new("/keyward-test-NAME.service");
         let pod_path = format!("/kubepods.slice/kubepods-pod{}.slice/cri-containerd-{id}.scope", uid.replace('-', "_"));
