@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::axum_service;
+use super::{ReservedPort, axum_service};
 use crate::http::server::{Endpoint, Listener, ListenerLimits};
 use crate::secret;
 use crate::secret_string::SecretString;
@@ -69,10 +69,22 @@ pub(super) fn bind(address: SocketAddr) -> std::io::Result<(Listener, SocketAddr
 
 /// Binds a listener on a loopback address.
 pub(super) fn bind_loopback(address: SocketAddr) -> Result<(Listener, SocketAddr), BindError> {
-    if !address.ip().is_loopback() {
-        return Err(BindError::NotLoopback(address));
-    }
+    require_loopback(address)?;
     bind(address).map_err(|cause| BindError::Bind { address, cause })
+}
+
+/// Binds a listener on a loopback address, and keeps the port when that listener closes.
+pub(super) fn bind_loopback_for_good(address: SocketAddr) -> Result<(Listener, ReservedPort), BindError> {
+    require_loopback(address)?;
+    let bind = || {
+        let port = ReservedPort::bind(address)?;
+        Ok((port.listen()?, port))
+    };
+    bind().map_err(|cause| BindError::Bind { address, cause })
+}
+
+fn require_loopback(address: SocketAddr) -> Result<(), BindError> {
+    if address.ip().is_loopback() { Ok(()) } else { Err(BindError::NotLoopback(address)) }
 }
 
 /// Error of binding an emulated server.

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpSocket;
 
+use crate::http::server::{Endpoint, Listener};
+
 /// An address that stays bound until this is dropped.
 ///
 /// It is bound by a socket that does not listen. The system gives a bound port to no other socket, and lets a server
@@ -29,6 +31,14 @@ impl ReservedPort {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Binds a listener at the address.
+    ///
+    /// # Errors
+    /// Another socket listens there.
+    pub(super) fn listen(&self) -> io::Result<Listener> {
+        Listener::bind(&Endpoint::Tcp(self.address))
     }
 }
 

@@ -14,7 +14,7 @@ use url::Url;
 use super::faults::{CloudFaultInjector, Failure, FaultTarget};
 use super::{CloudStartError, State};
 use crate::emulators::{ReservedPort, axum_service};
-use crate::http::server::{Endpoint, Listener, ListenerLimits};
+use crate::http::server::{Listener, ListenerLimits};
 
 /// One listener of the emulated cloud.
 pub(super) struct EmulatedListener {
@@ -36,7 +36,7 @@ impl EmulatedListener {
             let listening = if let Some(listener) = listener.take() {
                 listener
             } else {
-                let bound = Listener::bind(&Endpoint::Tcp(self.port.address()))?;
+                let bound = self.port.listen()?;
                 faults.set_closed(false);
                 bound
             };
@@ -71,7 +71,7 @@ impl EmulatedListener {
 pub(super) fn bind(address: SocketAddr) -> Result<(Listener, ReservedPort), CloudStartError> {
     let bind = || {
         let port = ReservedPort::bind(address)?;
-        Ok((Listener::bind(&Endpoint::Tcp(port.address()))?, port))
+        Ok((port.listen()?, port))
     };
     bind().map_err(|cause| CloudStartError::Bind { address, cause })
 }

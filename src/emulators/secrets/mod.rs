@@ -162,8 +162,8 @@ impl Secrets {
     /// # Errors
     /// An address cannot be bound or is reachable from other machines, or the CA file cannot be used.
     pub fn start(options: SecretsOptions, tasks: &mut TaskGroup) -> Result<Self, SecretsStartError> {
-        let (listener, address) = control_listener::bind_loopback(options.address)?;
-        let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
+        let (listener, port) = control_listener::bind_loopback_for_good(options.address)?;
+        let url = format!("{}://{}", if options.tls.is_some() { "https" } else { "http" }, port.address());
         let stop = tasks.stop_token();
         let faults = SecretsFaultInjector::default();
         let mut faults_url = None;
@@ -178,7 +178,7 @@ impl Secrets {
         }
         let (tls, clock) = (options.tls.clone(), options.clock.clone());
         let handler = Arc::new(handler::RequestHandler::new(options, faults.clone())?);
-        tasks.start("emulated Vault", serve::serve(listener, address, tls, handler, stop));
+        tasks.start("emulated Vault", serve::serve((listener, port), tls, handler, stop));
         Ok(Self { url, faults_url, faults, clock })
     }
 

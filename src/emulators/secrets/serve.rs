@@ -1,18 +1,17 @@
 //! Listener that can go away and come back.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::handler::RequestHandler;
-use crate::http::server::{Endpoint, Listener, ListenerLimits};
+use crate::emulators::ReservedPort;
+use crate::http::server::{Listener, ListenerLimits};
 
 /// Serves until `stop`; closes and reopens the listener as injected.
 pub(super) async fn serve(
-    first: Listener,
-    address: SocketAddr,
+    (first, port): (Listener, ReservedPort),
     tls: Option<Arc<rustls::ServerConfig>>,
     handler: Arc<RequestHandler>,
     stop: CancellationToken,
@@ -49,10 +48,6 @@ pub(super) async fn serve(
             () = stop.cancelled() => return Ok(()),
             _ = away.wait_for(|away| !*away) => {}
         }
-        match Listener::bind(&Endpoint::Tcp(address)) {
-            Ok(bound) => listener = Some(bound),
-            // Another process may have the port for a moment.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
+        listener = Some(port.listen()?);
     }
 }

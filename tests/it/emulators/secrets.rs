@@ -42,6 +42,17 @@ async fn tokens_are_issued_looked_up_renewed_to_their_maximum_and_revoked() {
     assert_eq!((counts.get(Operation::Login), counts.get(Operation::Lookup), counts.total()), (1, 2, 5));
 }
 
+#[tokio::test]
+async fn no_other_program_gets_the_port_while_the_server_is_away() {
+    let bench = Bench::new(Role::default());
+    bench.secrets.faults().go_away().await;
+    let address = bench.secrets.url().strip_prefix("http://").unwrap().parse().unwrap();
+    let error = tokio::net::TcpSocket::new_v4().unwrap().bind(address).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    bench.secrets.faults().come_back().await;
+    bench.login().login(&proof("a.b.c"), &bench.clock).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_ends_when_its_lease_does() {
     let bench = Bench::new(Role { ttl: Duration::from_mins(10), ..Role::default() });
