@@ -81,6 +81,7 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     assert_eq!(made(&secrets), (1, 2));
 
     // Only the derived token is revoked: the next caller gets a new one, and the session does not log in.
+    tokio::task::block_in_place(|| agent.logs("output=\"listener proxy\" accessor=\""));
     let output = agent.output();
     let told = output.split("output=\"listener proxy\" accessor=\"").nth(1).and_then(|rest| rest.split('"').next());
     let accessor = json!({ "accessor": told.unwrap() });

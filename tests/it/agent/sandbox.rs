@@ -132,6 +132,7 @@ fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_e
         let world = World::start();
         let old = without(&[(CREATE_RULESET, -1, 0, ENOSYS)]);
         let agent = Agent::ready_after(&world, &old, |text| text);
+        agent.logs("event=\"sandbox.incomplete\"");
         let output = agent.binary.output();
         assert_eq!(output.matches("event=\"sandbox.incomplete\"").count(), 1, "{output}");
         assert!(output.contains("the kernel has no Landlock"), "{output}");

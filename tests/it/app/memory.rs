@@ -210,6 +210,9 @@ fn t25_on_older_kernels_tokens_stand_in_locked_memory_and_a_limit_that_forbids_i
             let agent = Agent::ready_after(&world, &without(&refused), |text| text);
             let token = agent.sink("token");
             assert!(size(&agent, protection) > 0 && size(&agent, "secret_memory") == 0, "{}", agent.binary.output());
+            if protection == "unlocked" {
+                agent.logs("event=\"memory.unlocked\"");
+            }
             let output = agent.binary.output();
             let is_reported = output.matches("event=\"memory.unlocked\"").count() == 1;
             assert_eq!(is_reported, protection == "unlocked", "{output}");

@@ -53,8 +53,10 @@ fn it_prints_one_screen_and_its_log_is_in_a_file() {
     for text in ["dev.log", "/env ", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway", "pages"] {
         assert!(screen.contains(text), "{text}: {screen}");
     }
-    let log = std::fs::read_to_string(show.dir.join("dev.log")).unwrap();
-    assert!(log.contains("event=\"agent.ready\"") || log.contains("agent.ready"), "{log}");
+    eventually(Duration::from_secs(30), || match std::fs::read_to_string(show.dir.join("dev.log")) {
+        Ok(log) if log.contains("agent.ready") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
     assert_eq!(show.dev.output(), screen);
 }
 

@@ -184,6 +184,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let world = World::start();
     let gateway = world.serve("127.0.0.1:0");
     let address = world.address(&gateway).await;
+    gateway.logs("clients send the local token in ");
     let output = gateway.output();
     assert_no_rights(gateway.id());
     let file = world.local_file().display().to_string();

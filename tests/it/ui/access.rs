@@ -82,6 +82,7 @@ async fn attempts_to_guess_the_key_are_limited() {
     }
     assert_eq!(statuses.iter().filter(|status| **status == 403).count(), 10, "{statuses:?}");
     assert_eq!(statuses.last(), Some(&429));
+    pages.binary.logs("reason=\"rate\"");
     let output = pages.binary.output();
     for (reason, message) in [("key", "this is not the key of the listener"), ("rate", "too many attempts to sign in")]
     {

@@ -272,6 +272,7 @@ async fn a_refused_creation_is_told_and_not_repeated_for_each_process() {
             assert!(status == 503 && retry > 0 && text.contains("could not be created"), "{status} {retry} {body}");
         }
         assert_eq!(scene.count(Operation::CreateToken), 1, "one attempt for all");
+        scene.agent.logs("event=\"token.derived.failed\"");
         let output = scene.agent.output();
         assert_eq!(output.matches("event=\"token.derived.failed\"").count(), 1, "{output}");
         let status = scene.status().to_string();
@@ -314,6 +315,7 @@ async fn a_dead_token_of_a_process_is_replaced_and_so_is_one_that_ended_with_the
 
 /// The accessor of the only token that was derived.
 fn accessor_in_log(scene: &Scene) -> String {
+    tokio::task::block_in_place(|| scene.agent.logs("event=\"token.derived\" "));
     let output = scene.agent.output();
     let told = output.split("event=\"token.derived\" ").nth(1).and_then(|rest| rest.split("accessor=\"").nth(1));
     told.and_then(|rest| rest.split('"').next()).unwrap_or_else(|| panic!("{output}")).to_owned()
@@ -348,8 +350,7 @@ async fn tokens_that_cannot_be_revoked_and_connections_without_a_process_are_ref
     tokio::task::block_in_place(|| {
         let (status, body) = scene.ask_as(2000, "api", TOKEN);
         assert_eq!(status, 503, "{body}");
-        let output = scene.agent.output();
-        assert!(output.contains("it cannot be revoked: set token_type = service in its role"), "{output}");
+        scene.agent.logs("it cannot be revoked: set token_type = service in its role");
         let config = scene.folder.path().join("keyward.toml");
         let (_, out, error) = run(&["check", "--config", config.to_str().unwrap()], &[]);
         assert!((out.clone() + &error).contains("a token for each of its processes, until that ends"), "{out}{error}");

@@ -44,6 +44,7 @@ fn on_older_kernels_callers_are_told_apart_as_well_and_what_is_missing_is_said_o
             let changed = [connect, ("request", TOKEN), ("become", "2001 2001"), ("request", TOKEN)];
             let changed = client(Some(&web), "", &changed);
             assert_eq!((parse(&changed[0]).0, parse(&changed[1]).0), (200, 403), "without {missing}: {changed:?}");
+            agent.logs("caller.facts.missing");
             let lines = agent.binary.output();
             assert_eq!(lines.matches("event=\"caller.facts.missing\"").count(), 1, "{lines}");
             assert!(lines.contains(&format!("missing=\"{missing}\"")), "{lines}");
