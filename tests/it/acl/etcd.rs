@@ -116,7 +116,7 @@ async fn only_stale_reads_succeed_without_a_quorum() {
         soon(server.ready()).await;
     }
     let endpoints = options(servers.each_ref().map(|server| server.endpoint("http")));
-    let (one, _other, _folder) = two(EtcdOptions { request_timeout: Duration::from_secs(1), ..endpoints }).await;
+    let (one, _other, _folder) = two(EtcdOptions { request_timeout: Duration::from_secs(3), ..endpoints }).await;
     let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
     // All three members have it before two of them stop.
     for server in &servers {

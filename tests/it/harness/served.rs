@@ -100,7 +100,9 @@ impl Served {
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
         let answering = service.handler(listener.tcp_address());
-        serving.spawn(listener.serve(answering, ListenerLimits::default(), stop.clone()));
+        // A busy machine may keep a client from its first byte for seconds.
+        let limits = ListenerLimits { first_byte_timeout: Duration::from_mins(1), ..ListenerLimits::default() };
+        serving.spawn(listener.serve(answering, limits, stop.clone()));
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { url, metrics, clock, http, stop, serving }
     }
