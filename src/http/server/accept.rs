@@ -39,11 +39,11 @@ impl Listener {
                 biased;
                 () = stop.cancelled() => break,
                 () = sleep_until(connections.sweep) => {
-                    connections.sweep = connections.table.sweep();
+                    connections.close_expired();
                     continue;
                 }
                 () = connections.table.sweep_requested.notified() => {
-                    connections.sweep = connections.table.sweep();
+                    connections.close_expired();
                     continue;
                 }
                 Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => continue,
@@ -78,6 +78,12 @@ pub(super) async fn accept_queued(listener: &Listener, mut take: impl FnMut(Stre
     }
 }
 
+/// Lateness of a sweep beyond which the process did not run.
+const MAX_LATENESS: Duration = Duration::from_millis(250);
+
+/// Time for connections to read what arrived while the process did not run.
+const READ_FIRST: Duration = Duration::from_millis(100);
+
 /// Time to accept clients from the kernel's queue when a listener stops.
 const QUEUED: Duration = Duration::from_millis(5);
 
@@ -98,6 +104,8 @@ struct ConnectionSet<S> {
     next_id: u64,
     /// Time of the next sweep for expired connections.
     sweep: Option<Instant>,
+    /// The last sweep came late, and this one stands in its place.
+    is_postponed: bool,
 }
 
 impl<S> ConnectionSet<S> {
@@ -119,7 +127,23 @@ impl<S> ConnectionSet<S> {
             loopback: listener.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback()),
             next_id: 0,
             sweep: None,
+            is_postponed: false,
         }
+    }
+
+    /// Closes connections whose time is over. After a pause of the whole process (SIGSTOP, a paused machine, a lack of
+    /// processor time), what clients have sent meanwhile is read first.
+    fn close_expired(&mut self) {
+        let now = Instant::now();
+        match self.sweep {
+            Some(at) if self.is_postponed && now < at => return,
+            Some(at) if !self.is_postponed && now > at + MAX_LATENESS => {
+                (self.sweep, self.is_postponed) = (Some(now + READ_FIRST), true);
+                return;
+            }
+            _ => {}
+        }
+        (self.sweep, self.is_postponed) = (self.table.sweep(), false);
     }
 
     fn serve_connection<F, B>(&mut self, stream: Stream, peer: Peer)

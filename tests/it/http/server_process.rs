@@ -58,8 +58,12 @@ impl Agent {
         });
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+
     fn stop(&mut self) -> Option<i32> {
-        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         self.child.wait().unwrap().code()
     }
 }
@@ -69,6 +73,35 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+#[test]
+fn requests_that_arrived_while_the_process_did_not_run_are_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    let mut agent = Agent::start(folder.path(), &format!("unix://{}", socket.display()), "exec \"$@\"", Stdio::null());
+    agent.answers(&socket);
+    let request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n";
+    // Nothing of the request, or a part of it, was read before: these have limits of two and five seconds.
+    for (read_before, stopped) in [(0, 3), (9, 6)] {
+        let mut streams: Vec<_> = (0..8).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+        for stream in &mut streams {
+            stream.write_all(&request[..read_before]).unwrap();
+        }
+        agent.answers(&socket);
+        agent.signal(Signal::STOP);
+        for stream in &mut streams {
+            stream.write_all(&request[read_before..]).unwrap();
+        }
+        std::thread::sleep(Duration::from_secs(stopped));
+        agent.signal(Signal::CONT);
+        for stream in &mut streams {
+            let mut response = [0; 15];
+            stream.read_exact(&mut response).unwrap_or_else(|error| panic!("after {read_before} bytes: {error}"));
+            assert_eq!(&response, b"HTTP/1.1 200 OK");
+        }
+    }
+    assert_eq!(agent.stop(), Some(0), "{}", agent.log());
 }
 
 #[test]
