@@ -170,7 +170,7 @@ fn an_agent_without_a_token_is_live_and_not_ready() {
         check(&["healthcheck"], 4, "session/web: ");
         check(&["token"], 4, refused);
         check(&["token", "--wait", "200ms"], 4, refused);
-        check(&["wait", "--timeout", "200ms"], 5, "session/web: ");
+        check(&["wait", "--timeout", "2s"], 5, "session/web: ");
         check(&["status"], 0, refused);
         check(&["status"], 0, "[KW-1101]");
         check(&["status", "-o", "json"], 0, "\"last_error_code\": \"KW-1101\"");

@@ -59,7 +59,7 @@ async fn wait_and_healthcheck_report_a_gateway_without_any_listener() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(state.starts_with("4 error: gateway/") && state.contains("[KW-1701]"), "{state}");
-    check(&["wait", "--timeout", "200ms"], 5, "the platform rejects the token");
+    check(&["wait", "--timeout", "2s"], 5, "the platform rejects the token");
     check(&["healthcheck", "--live"], 0, "");
 }
 
