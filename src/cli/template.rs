@@ -132,8 +132,9 @@ pub(super) fn print_render_error(what: &str, error: &RenderError) -> Exit {
     match error {
         RenderError::Template(errors) => {
             for error in errors {
-                let place = if error.line == 0 { String::new() } else { format!(":{}:{}", error.line, error.column) };
-                print_error_with_code(ErrorCode::TemplateFailed, &format!("{what}{place}: {}", error.message));
+                let position =
+                    if error.line == 0 { String::new() } else { format!(":{}:{}", error.line, error.column) };
+                print_error_with_code(ErrorCode::TemplateFailed, &format!("{what}{position}: {}", error.message));
             }
             Exit::Failed
         }

@@ -73,14 +73,10 @@ pub(super) fn bind_loopback(address: SocketAddr) -> Result<(Listener, SocketAddr
     bind(address).map_err(|cause| BindError::Bind { address, cause })
 }
 
-/// Binds a listener on a loopback address, and keeps the port when that listener closes.
-pub(super) fn bind_loopback_for_good(address: SocketAddr) -> Result<(Listener, ReservedPort), BindError> {
+/// As [`bind_loopback`], and reserves the port for when that listener closes.
+pub(super) fn bind_reserved_loopback(address: SocketAddr) -> Result<(Listener, ReservedPort), BindError> {
     require_loopback(address)?;
-    let bind = || {
-        let port = ReservedPort::bind(address)?;
-        Ok((port.listen()?, port))
-    };
-    bind().map_err(|cause| BindError::Bind { address, cause })
+    ReservedPort::bind_listening(address).map_err(|cause| BindError::Bind { address, cause })
 }
 
 fn require_loopback(address: SocketAddr) -> Result<(), BindError> {

@@ -29,6 +29,15 @@ impl ReservedPort {
         Ok(Self { address: socket.local_addr()?, _socket: socket })
     }
 
+    /// Reserves the address, and binds a first listener there.
+    ///
+    /// # Errors
+    /// As [`ReservedPort::bind`].
+    pub(super) fn bind_listening(address: SocketAddr) -> io::Result<(Listener, Self)> {
+        let port = Self::bind(address)?;
+        Ok((port.listen()?, port))
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

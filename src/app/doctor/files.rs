@@ -139,9 +139,9 @@ impl FileChecker<'_> {
         };
         let owner = os::user_entry(&node.uid.to_string()).ok().flatten().map_or(node.uid.to_string(), |user| user.0);
         let group = os::group_name(node.gid).unwrap_or_else(|| node.gid.to_string());
-        let position = node.path.display();
+        let denied_by = node.path.display();
         let found = format!(
-            "{key}: user {user} may not {verb} {shown}: {position} has mode {:04o}, {owner}:{group}",
+            "{key}: user {user} may not {verb} {shown}: {denied_by} has mode {:04o}, {owner}:{group}",
             node.mode
         );
         Problem::new(ErrorCode::FileAccess, found).with_remedy(denied.remedy(user))

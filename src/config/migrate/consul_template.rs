@@ -39,16 +39,16 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
         ("default_left_delimiter", &mut defaults.left_delimiter),
         ("default_right_delimiter", &mut defaults.right_delimiter),
     ] {
-        if let Some(value) = top.take(key)
-            && let Some(text) = value.required_text()
+        if let Some(input) = top.take(key)
+            && let Some(text) = input.required_text()
         {
             *ours = Some(text.to_owned());
-            value.record_kept("left_delimiter, right_delimiter of each template");
+            input.record_kept("left_delimiter, right_delimiter of each template");
         }
     }
-    if let Some(value) = top.take_if("wait", |value| matches!(value, Value::Text(_))) {
-        let least = value.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
-        defaults.debounce = debounce(&value, least);
+    if let Some(input) = top.take_if("wait", |value| matches!(value, Value::Text(_))) {
+        let least = input.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
+        defaults.debounce = debounce(&input, least);
     } else if let Some(mut wait) = top.block("wait") {
         if let Some(least) = wait.take("min") {
             defaults.debounce = debounce(&least, least.span());
@@ -61,16 +61,16 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
 }
 
 /// A wait before a rendering, as debounce has it; 5 min at most.
-pub(super) fn debounce(value: &InputValue<'_>, least: Option<Duration>) -> Option<String> {
+pub(super) fn debounce(input: &InputValue<'_>, least: Option<Duration>) -> Option<String> {
     let Some(least) = least else {
-        value.not_supported("not a duration");
+        input.not_supported("not a duration");
         return None;
     };
     let ours = least.min(Duration::from_mins(5));
     if ours == least {
-        value.record_kept("debounce");
+        input.record_kept("debounce");
     } else {
-        value.record_changed("debounce, which is 5m at most");
+        input.record_changed("debounce, which is 5m at most");
     }
     Some(format_span(ours))
 }
@@ -119,8 +119,8 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
         renew.record_changed("a renewable token is always renewed");
     }
     for key in LOGIN_KEYS.iter().filter(|key| key.starts_with("k8s_")) {
-        if let Some(value) = vault.take(key) {
-            value.action("write [session.main.kubernetes] with the role and the file of the service account's token");
+        if let Some(input) = vault.take(key) {
+            input.action("write [session.main.kubernetes] with the role and the file of the service account's token");
         }
     }
 }
@@ -149,13 +149,13 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
         ("server_name", "server_name"),
     ] {
         match ssl.take(theirs) {
-            Some(value) if matches!(value.value, Value::Text(text) if text.is_empty()) => {
-                value.record_kept("empty: no effect");
+            Some(input) if matches!(input.value, Value::Text(text) if text.is_empty()) => {
+                input.record_kept("empty: no effect");
             }
-            Some(value) => {
-                if let Some(text) = value.required_text() {
+            Some(input) => {
+                if let Some(text) = input.required_text() {
                     section.text(ours, text);
-                    value.record_kept(ours);
+                    input.record_kept(ours);
                 }
             }
             None => {}

@@ -52,33 +52,33 @@ fn reload_signal(exec: &mut Block<'_>, section: &mut Section) {
 /// Variables of keyward's own environment that the program gets too.
 fn passed_variables(env: &mut Block<'_>, section: &mut Section) {
     for key in ["allowlist", "whitelist"] {
-        let Some(taken) = env.take(key) else { continue };
-        match taken.texts() {
+        let Some(input) = env.take(key) else { continue };
+        match input.texts() {
             Some(names) => {
                 section.texts("pass_env", &names);
-                taken.record_kept("process.pass_env");
+                input.record_kept("process.pass_env");
             }
-            None => taken.not_supported("not a list of names"),
+            None => input.not_supported("not a list of names"),
         }
     }
 }
 
 fn custom_variables(env: &mut Block<'_>) -> Vec<(String, String)> {
-    let Some(taken) = env.take("custom") else { return Vec::new() };
-    let texts = taken.texts().unwrap_or_default();
+    let Some(input) = env.take("custom") else { return Vec::new() };
+    let texts = input.texts().unwrap_or_default();
     let pairs = texts.iter().filter_map(|text| text.split_once('='));
     let variables: Vec<_> = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let secrets: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).filter(|name| is_secret(name)).collect();
     if !secrets.is_empty() {
         let names = secrets.join(", ");
-        taken.action(format!(
+        input.action(format!(
             "everyone who may read the configuration sees the value of {names}: read it from the server, in its [env_template.NAME]"
         ));
     }
     if variables.len() == texts.len() {
-        taken.record_changed("[env_template.NAME] for each");
+        input.record_changed("[env_template.NAME] for each");
     } else {
-        taken.action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
+        input.action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
     }
     variables
 }

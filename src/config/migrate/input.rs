@@ -109,9 +109,9 @@ impl<'a> Block<'a> {
         last
     }
 
-    fn new(taken: &InputValue<'a>, object: &'a Object, at: Position) -> Self {
+    fn new(input: &InputValue<'a>, object: &'a Object, at: Position) -> Self {
         let items = object.attributes.iter().collect();
-        Self { report: taken.report, path: taken.key.clone(), at, items, taken: BTreeSet::new() }
+        Self { report: input.report, path: input.key.clone(), at, items, taken: BTreeSet::new() }
     }
 
     /// The blocks of that name with their labels: `sink "file" {}`, which is also written `sink { type = "file" }`.

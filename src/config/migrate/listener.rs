@@ -66,17 +66,17 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
     let has_proxy = top.has("api_proxy");
     for name in ["cache", "api_proxy"] {
         let Some(mut block) = top.block(name) else { continue };
-        if let Some(value) = block.take("use_auto_auth_token") {
+        if let Some(input) = block.take("use_auto_auth_token") {
             if name == "cache" && has_proxy {
-                value.not_supported("has no effect beside api_proxy {}, whose own use_auto_auth_token counts");
+                input.not_supported("has no effect beside api_proxy {}, whose own use_auto_auth_token counts");
             } else {
-                token_use = read_token_use(&value).unwrap_or(token_use);
+                token_use = read_token_use(&input).unwrap_or(token_use);
             }
         }
         let why = "the proxy adds no consistency: send X-Vault-Index yourself";
         block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
-        if let Some(value) = block.take("prepend_configured_namespace") {
-            value.record_changed("requests with the session's token get its namespace, unless the caller sets one");
+        if let Some(input) = block.take("prepend_configured_namespace") {
+            input.record_changed("requests with the session's token get its namespace, unless the caller sets one");
         }
         if name == "cache" {
             kept = cache(&mut block);
@@ -87,17 +87,17 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
 }
 
 /// Reads `use_auto_auth_token`; `None` for a value that it cannot have.
-fn read_token_use(value: &InputValue<'_>) -> Option<TokenUse> {
-    let (token_use, detail) = match (value.flag(), value.text()) {
+fn read_token_use(input: &InputValue<'_>) -> Option<TokenUse> {
+    let (token_use, detail) = match (input.flag(), input.text()) {
         (_, Some("force")) => (TokenUse::Always, "token = \"always\" on each listener"),
         (Some(true), _) => (TokenUse::WhenMissing, "token = \"when_missing\" on each listener"),
         (Some(false), _) => (TokenUse::Never, "see the listeners"),
         (None, _) => {
-            value.not_supported(format!("{NO_FLAG}, nor \"force\""));
+            input.not_supported(format!("{NO_FLAG}, nor \"force\""));
             return None;
         }
     };
-    value.record_kept(detail);
+    input.record_kept(detail);
     Some(token_use)
 }
 
@@ -173,28 +173,28 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
 }
 
 fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
-    let Some(value) = listener.take("address") else {
+    let Some(input) = listener.take("address") else {
         section.text("address", "tcp://127.0.0.1:8200");
         listener.record(Outcome::Changed, "no address: the default there, 127.0.0.1:8200, is written");
         return;
     };
-    let Some(text) = value.required_text() else { return };
+    let Some(text) = input.required_text() else { return };
     let text = text.replace("localhost:", "127.0.0.1:");
     // An address without a host is on all interfaces.
     let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text };
     let Ok(parsed) = whole.parse::<SocketAddr>() else {
-        return value.not_supported("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
+        return input.not_supported("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
     };
     if parsed.ip().is_loopback() || metrics {
         section.text("address", &format!("tcp://{parsed}"));
-        value.record_kept(format!("address = \"tcp://{parsed}\""));
+        input.record_kept(format!("address = \"tcp://{parsed}\""));
     } else {
         let here = match parsed.ip() {
             IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, parsed.port())),
             IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, parsed.port())),
         };
         section.text("address", &format!("tcp://{here}"));
-        value.record_changed(format!(
+        input.record_changed(format!(
             "{} is open to other machines, which is not allowed: written as tcp://{here}",
             parsed.ip()
         ));
@@ -202,41 +202,41 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
 }
 
 fn socket(listener: &mut Block<'_>, section: &mut Section) {
-    if let Some(value) = listener.take("address")
-        && let Some(text) = value.required_text()
+    if let Some(input) = listener.take("address")
+        && let Some(text) = input.required_text()
     {
         section.text("address", &format!("unix://{text}"));
-        value.record_kept(format!("address = \"unix://{text}\""));
+        input.record_kept(format!("address = \"unix://{text}\""));
     }
     let mut all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
-        let value = listener.take(key)?;
-        let empty = matches!(value.value, crate::hcl::Value::Text(text) if text.is_empty());
+        let input = listener.take(key)?;
+        let empty = matches!(input.value, crate::hcl::Value::Text(text) if text.is_empty());
         if empty {
-            value.record_kept("empty: no effect");
+            input.record_kept("empty: no effect");
         }
-        (!empty).then_some(value)
+        (!empty).then_some(input)
     });
     if all.iter().any(Option::is_none) {
         // Their socket is then 0755 less the umask: only its owner may connect.
         section.text("mode", "0600");
         let detail = "has no effect there unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
-        for value in all.iter_mut().filter_map(Option::take) {
-            value.record_changed(detail);
+        for input in all.iter_mut().filter_map(Option::take) {
+            input.record_changed(detail);
         }
         listener.record(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
     }
-    for (value, ours) in all.iter().zip(["mode", "owner", "group"]) {
-        let Some(value) = value else { continue };
-        match (ours, value.value) {
+    for (input, ours) in all.iter().zip(["mode", "owner", "group"]) {
+        let Some(input) = input else { continue };
+        match (ours, input.value) {
             ("mode", crate::hcl::Value::Text(text)) => {
                 let mode = format!("{:0>4}", text.trim_start_matches("0o"));
                 section.text("mode", &mode);
             }
-            ("mode", _) => sink::mode(value, section),
+            ("mode", _) => sink::mode(input, section),
             (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(ours, text)),
-            _ => value.not_supported("not a name or a number"),
+            _ => input.not_supported("not a name or a number"),
         }
-        value.record_kept(ours);
+        input.record_kept(ours);
     }
 }
 
@@ -258,13 +258,13 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
 }
 
 fn header(listener: &mut Block<'_>, section: &mut Section) {
-    let value = listener.take("require_request_header");
-    let wanted = value.as_ref().map(InputValue::flag);
+    let input = listener.take("require_request_header");
+    let wanted = input.as_ref().map(InputValue::flag);
     // For any other value, the stricter setting applies.
     section.flag("require_request_header", wanted.is_some_and(|wanted| wanted.unwrap_or(true)));
-    match &value {
-        Some(value) if value.flag().is_none() => value.not_supported(format!("{NO_FLAG}: written as true")),
-        Some(value) => value.record_kept("require_request_header"),
+    match &input {
+        Some(input) if input.flag().is_none() => input.not_supported(format!("{NO_FLAG}: written as true")),
+        Some(input) => input.record_kept("require_request_header"),
         None => {
             listener.record(
                 Outcome::Kept,
@@ -278,13 +278,13 @@ fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Sec
     let disable = listener.take("tls_disable");
     let plain = disable.as_ref().is_some_and(|disable| disable.flag() == Some(true));
     for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
-        let Some(value) = listener.take(key) else { continue };
-        if plain || metrics || value.flag() == Some(false) {
-            value.not_supported("local listeners have no TLS");
+        let Some(input) = listener.take(key) else { continue };
+        if plain || metrics || input.flag() == Some(false) {
+            input.not_supported("local listeners have no TLS");
             continue;
         }
         section.disable();
-        value.action("client certificates are not supported: the listener is written commented out; use a unix socket, or key_file");
+        input.action("client certificates are not supported: the listener is written commented out; use a unix socket, or key_file");
     }
     if let Some(disable) = &disable {
         disable.record_kept("plain HTTP on this machine");

@@ -122,8 +122,8 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
 
 fn retries(method: &mut Block<'_>) {
     for key in ["min_backoff", "max_backoff"] {
-        if let Some(value) = method.take(key) {
-            value.record_changed("not configurable: exponential backoff from 1 s to 5 min with full jitter");
+        if let Some(input) = method.take(key) {
+            input.record_changed("not configurable: exponential backoff from 1 s to 5 min with full jitter");
         }
     }
     if let Some(exit) = method.take("exit_on_err") {
@@ -202,13 +202,13 @@ fn supported(kind: &str) -> Option<&'static str> {
 fn azure(config: &mut Block<'_>, section: &mut Section) {
     let keys = ["role", "resource", "object_id", "client_id", "scope"];
     copy_keys(config, section, &keys.map(|key| (key, key)));
-    if let Some(value) = config.take("authenticate_from_environment") {
-        match value.flag() {
+    if let Some(input) = config.take("authenticate_from_environment") {
+        match input.flag() {
             Some(flag) => {
                 section.flag("authenticate_from_environment", flag);
-                value.record_kept("authenticate_from_environment; the metadata service is not used then");
+                input.record_kept("authenticate_from_environment; the metadata service is not used then");
             }
-            None => value.not_supported(NO_FLAG),
+            None => input.not_supported(NO_FLAG),
         }
     }
 }
@@ -216,33 +216,33 @@ fn azure(config: &mut Block<'_>, section: &mut Section) {
 /// Keys whose value is a text and means the same.
 fn copy_keys(config: &mut Block<'_>, section: &mut Section, keys: &[(&'static str, &'static str)]) {
     for (theirs, ours) in keys {
-        if let Some(value) = config.take(theirs) {
-            put(&value, section, ours);
+        if let Some(input) = config.take(theirs) {
+            put(&input, section, ours);
         }
     }
 }
 
-fn put(value: &InputValue<'_>, section: &mut Section, ours: &'static str) {
+fn put(input: &InputValue<'_>, section: &mut Section, ours: &'static str) {
     // An empty text is as good as none there.
-    match value.text() {
+    match input.text() {
         Some(text) => {
             section.text(ours, text);
-            value.record_kept(ours);
+            input.record_kept(ours);
         }
-        None => drop(value.required_text()),
+        None => drop(input.required_text()),
     }
 }
 
 /// A file that the other agent removes by default, and keyward only if configured.
 fn migrate_removal(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'static str) {
-    let value = config.take(theirs);
-    let remove = value.as_ref().and_then(InputValue::flag).unwrap_or(true);
+    let input = config.take(theirs);
+    let remove = input.as_ref().and_then(InputValue::flag).unwrap_or(true);
     if remove {
         section.flag(ours, true);
     }
-    match &value {
-        Some(value) if value.flag().is_none() => value.not_supported(format!("{NO_FLAG}: the file is removed")),
-        Some(value) => value.record_kept(if remove { ours } else { "false is the default" }),
+    match &input {
+        Some(input) if input.flag().is_none() => input.not_supported(format!("{NO_FLAG}: the file is removed")),
+        Some(input) => input.record_kept(if remove { ours } else { "false is the default" }),
         None => {
             config.record(Outcome::Changed, format!("{ours} = true, since Vault Agent removes the file by default"));
         }

@@ -125,35 +125,35 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
         section.text("path", text);
         path.record_kept("path");
     }
-    if let Some(value) = config.take("mode") {
-        mode(&value, section);
+    if let Some(input) = config.take("mode") {
+        mode(&input, section);
     }
     for (theirs, ours) in [("owner", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
-        let Some(value) = config.take(theirs) else { continue };
-        match value.value {
-            Value::Number(text) | Value::Text(text) if text == "-1" => value.record_kept("-1: the agent's own"),
+        let Some(input) = config.take(theirs) else { continue };
+        match input.value {
+            Value::Number(text) | Value::Text(text) if text == "-1" => input.record_kept("-1: the agent's own"),
             Value::Number(text) | Value::Text(text) if !text.is_empty() => {
                 section.text(ours, text);
-                value.record_kept(ours);
+                input.record_kept(ours);
             }
-            _ => value.not_supported("not an id"),
+            _ => input.not_supported("not an id"),
         }
     }
 }
 
 /// A mode, which they take as a number: `0640` in HCL is octal, and 416 is the same in JSON.
-pub(super) fn mode(value: &InputValue<'_>, section: &mut Section) {
-    let (Value::Number(text) | Value::Text(text)) = value.value else {
-        return value.not_supported(format!("expected a file mode, found {}", value.value.kind()));
+pub(super) fn mode(input: &InputValue<'_>, section: &mut Section) {
+    let (Value::Number(text) | Value::Text(text)) = input.value else {
+        return input.not_supported(format!("expected a file mode, found {}", input.value.kind()));
     };
     let Some((mode, is_octal)) = octal(text) else {
-        return value.not_supported("not a file mode");
+        return input.not_supported("not a file mode");
     };
     section.text("mode", &format!("{mode:04o}"));
     if is_octal {
-        value.record_changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
+        input.record_changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
     } else {
-        value.record_kept(format!("mode = \"{mode:04o}\""));
+        input.record_kept(format!("mode = \"{mode:04o}\""));
     }
 }
 

@@ -68,11 +68,11 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     for (theirs, ours) in
         [("source", "source"), ("left_delimiter", "left_delimiter"), ("right_delimiter", "right_delimiter")]
     {
-        if let Some(value) = template.take(theirs)
-            && let Some(text) = value.required_text()
+        if let Some(input) = template.take(theirs)
+            && let Some(text) = input.required_text()
         {
             section.text(ours, text);
-            value.record_kept(ours);
+            input.record_kept(ours);
         }
     }
     let contents = template.take("contents");
@@ -135,14 +135,14 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         }
     }
     for (theirs, ours) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
-        let Some(value) = template.take(theirs) else { continue };
-        match value.value {
-            Value::Text(text) if text.is_empty() => value.record_kept("empty: no effect"),
+        let Some(input) = template.take(theirs) else { continue };
+        match input.value {
+            Value::Text(text) if text.is_empty() => input.record_kept("empty: no effect"),
             Value::Text(text) | Value::Number(text) if !text.starts_with('-') => {
                 section.text(ours, text);
-                value.record_kept(ours);
+                input.record_kept(ours);
             }
-            _ => value.not_supported("not a name or an id"),
+            _ => input.not_supported("not a name or an id"),
         }
     }
     if let Some(backup) = template.take("backup") {
@@ -163,7 +163,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
 /// Reads `exec`, and the older `command`.
 fn commands(template: &mut Block<'_>, section: &mut Section) {
     let exec = template.block("exec").map(|mut exec| {
-        let value = (exec.take("command"), exec.take("timeout"));
+        let inputs = (exec.take("command"), exec.take("timeout"));
         exec.drop_keys(
             &["enabled", "splay", "kill_signal", "kill_timeout", "reload_signal"],
             "a command runs once per change",
@@ -172,7 +172,7 @@ fn commands(template: &mut Block<'_>, section: &mut Section) {
             env.drop_all("list the variables that the command needs: pass_env = [\"NAME\"]");
         }
         exec.finish();
-        value
+        inputs
     });
     let (mut line, mut timeout) = (template.take("command"), template.take("command_timeout"));
     if let Some((words, time)) = exec {
@@ -189,9 +189,9 @@ fn commands(template: &mut Block<'_>, section: &mut Section) {
 
 /// `wait { min = "2s" max = "10s" }`, also written `wait = "2s:10s"`.
 fn wait(template: &mut Block<'_>, section: &mut Section) {
-    if let Some(value) = template.take_if("wait", |value| matches!(value, Value::Text(_))) {
-        let least = value.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
-        return put_debounce(section, debounce(&value, least));
+    if let Some(input) = template.take_if("wait", |value| matches!(value, Value::Text(_))) {
+        let least = input.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
+        return put_debounce(section, debounce(&input, least));
     }
     let Some(mut wait) = template.block("wait") else { return };
     if let Some(least) = wait.take("min") {
@@ -208,22 +208,22 @@ fn put_debounce(section: &mut Section, debounce: Option<String>) {
 }
 
 fn command(words: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, section: &mut Section) {
-    let Some(value) = words else {
+    let Some(input) = words else {
         if let Some(timeout) = timeout {
             timeout.not_supported("has no effect without command");
         }
         return;
     };
-    match value.texts().as_deref() {
+    match input.texts().as_deref() {
         Some([line]) if line.contains(' ') => {
             section.texts("command", std::slice::from_ref(line)).flag("shell", true);
-            value.record_kept("command, with shell = true");
+            input.record_kept("command, with shell = true");
         }
         Some(words) if !words.is_empty() && !words[0].is_empty() => {
             section.texts("command", words);
-            value.record_kept("command");
+            input.record_kept("command");
         }
-        _ => value.not_supported("not a command"),
+        _ => input.not_supported("not a command"),
     }
     if let Some(timeout) = timeout {
         match timeout.span() {

@@ -69,11 +69,7 @@ impl EmulatedListener {
 }
 
 pub(super) fn bind(address: SocketAddr) -> Result<(Listener, ReservedPort), CloudStartError> {
-    let bind = || {
-        let port = ReservedPort::bind(address)?;
-        Ok((port.listen()?, port))
-    };
-    bind().map_err(|cause| CloudStartError::Bind { address, cause })
+    ReservedPort::bind_listening(address).map_err(|cause| CloudStartError::Bind { address, cause })
 }
 
 #[expect(clippy::expect_used, reason = "a scheme and a socket address make a URL")]

@@ -162,7 +162,7 @@ impl Secrets {
     /// # Errors
     /// An address cannot be bound or is reachable from other machines, or the CA file cannot be used.
     pub fn start(options: SecretsOptions, tasks: &mut TaskGroup) -> Result<Self, SecretsStartError> {
-        let (listener, port) = control_listener::bind_loopback_for_good(options.address)?;
+        let (listener, port) = control_listener::bind_reserved_loopback(options.address)?;
         let url = format!("{}://{}", if options.tls.is_some() { "https" } else { "http" }, port.address());
         let stop = tasks.stop_token();
         let faults = SecretsFaultInjector::default();

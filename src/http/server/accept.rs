@@ -104,7 +104,7 @@ struct ConnectionSet<S> {
     next_id: u64,
     /// Time of the next sweep for expired connections.
     sweep: Option<Instant>,
-    /// The last sweep came late, and this one stands in its place.
+    /// The next sweep replaces one that came late.
     is_postponed: bool,
 }
 
