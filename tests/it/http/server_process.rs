@@ -58,12 +58,8 @@ impl Agent {
         });
     }
 
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
-    }
-
     fn stop(&mut self) -> Option<i32> {
-        self.signal(Signal::TERM);
+        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
         self.child.wait().unwrap().code()
     }
 }
@@ -75,33 +71,41 @@ impl Drop for Agent {
     }
 }
 
+#[cfg(feature = "acl")]
 #[test]
 fn requests_that_arrived_while_the_process_did_not_run_are_served() {
+    use std::net::TcpStream;
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("api.sock");
-    let mut agent = Agent::start(folder.path(), &format!("unix://{}", socket.display()), "exec \"$@\"", Stdio::null());
-    agent.answers(&socket);
-    let request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n";
+    let (service, url) = crate::acl::server_process::serve(folder.path(), "127.0.0.1:0", &[]);
+    let address = url.trim_start_matches("http://");
+    let request = b"GET /v1/acl/token/self HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let responds = |stream: &mut TcpStream, case: &str| {
+        let mut response = [0; 9];
+        stream.read_exact(&mut response).unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert_eq!(&response, b"HTTP/1.1 ", "{case}");
+    };
     // Nothing of the request, or a part of it, was read before: these have limits of two and five seconds.
     for (read_before, stopped) in [(0, 3), (9, 6)] {
-        let mut streams: Vec<_> = (0..8).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+        let mut streams: Vec<_> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
         for stream in &mut streams {
             stream.write_all(&request[..read_before]).unwrap();
         }
-        agent.answers(&socket);
-        agent.signal(Signal::STOP);
+        // Connections are accepted in their order: those before this one are.
+        let mut last = TcpStream::connect(address).unwrap();
+        last.write_all(request).unwrap();
+        responds(&mut last, "before the pause");
+        service.signal(Signal::STOP);
         for stream in &mut streams {
             stream.write_all(&request[read_before..]).unwrap();
         }
         std::thread::sleep(Duration::from_secs(stopped));
-        agent.signal(Signal::CONT);
+        service.signal(Signal::CONT);
         for stream in &mut streams {
-            let mut response = [0; 15];
-            stream.read_exact(&mut response).unwrap_or_else(|error| panic!("after {read_before} bytes: {error}"));
-            assert_eq!(&response, b"HTTP/1.1 200 OK");
+            responds(stream, &format!("{read_before} bytes were read before"));
         }
     }
-    assert_eq!(agent.stop(), Some(0), "{}", agent.log());
+    let (status, output) = service.stop();
+    assert_eq!(status.code(), Some(0), "{output}");
 }
 
 #[test]
