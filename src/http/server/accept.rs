@@ -104,7 +104,7 @@ struct ConnectionSet<S> {
     next_id: u64,
     /// Time of the next sweep for expired connections.
     sweep: Option<Instant>,
-    /// The next sweep replaces one that came late.
+    /// The next sweep replaces one that was late.
     is_postponed: bool,
 }
 
@@ -135,13 +135,14 @@ impl<S> ConnectionSet<S> {
     /// processor time), what clients have sent meanwhile is read first.
     fn close_expired(&mut self) {
         let now = Instant::now();
-        match self.sweep {
-            Some(at) if self.is_postponed && now < at => return,
-            Some(at) if !self.is_postponed && now > at + MAX_LATENESS => {
+        if let Some(at) = self.sweep {
+            if now > at + MAX_LATENESS {
                 (self.sweep, self.is_postponed) = (Some(now + READ_FIRST), true);
                 return;
             }
-            _ => {}
+            if self.is_postponed && now < at {
+                return;
+            }
         }
         (self.sweep, self.is_postponed) = (self.table.sweep(), false);
     }
