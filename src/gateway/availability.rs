@@ -89,7 +89,7 @@ impl ServerInfo {
             let released = current.is_some() || version.is_some();
             product_now = match (app.and_then(product), released) {
                 (Some(Product::Hosted), true) => None,
-                (named, false) => named,
+                (product, false) => product,
                 (_, true) => Some(Product::SelfManaged),
             };
             release = [current, version].into_iter().flatten().find_map(|release| release.parse().ok());

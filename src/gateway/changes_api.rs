@@ -90,8 +90,8 @@ impl ChangesQuery {
             _ => {
                 self.filter.set(name, value, changelog).map_err(|error| match error {
                     FilterError::Name(_) => {
-                        let known = ChangeFilter::NAMES.join(", ");
-                        let detail = format!("unknown parameter; expected one of {known}, {NUMBER} and {SIZE}");
+                        let names = ChangeFilter::NAMES.join(", ");
+                        let detail = format!("unknown parameter; expected one of {names}, {NUMBER} and {SIZE}");
                         (StatusCode::BAD_REQUEST, detail)
                     }
                     FilterError::Value(detail) => unprocessable(detail),
@@ -107,7 +107,7 @@ impl ChangesQuery {
         let pages = rows.len().div_ceil(self.size).max(1);
         let previous = (self.number > 1).then(|| pages.min(self.number - 1));
         let next = (self.number < pages).then(|| self.number + 1);
-        let shown = rows.iter().skip((self.number - 1) * self.size).take(self.size);
+        let page_rows = rows.iter().skip((self.number - 1) * self.size).take(self.size);
         let link = |number: usize| self.link(origin, number);
         let mut meta = json!({"pagination": {
             "current-page": self.number,
@@ -120,7 +120,7 @@ impl ChangesQuery {
             meta["remark"] = remark.into();
         }
         json!({
-            "data": shown.map(|row| to_resource(row)).collect::<Vec<_>>(),
+            "data": page_rows.map(|row| to_resource(row)).collect::<Vec<_>>(),
             "links": {
                 "self": link(self.number),
                 "first": link(1),

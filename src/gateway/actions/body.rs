@@ -138,11 +138,11 @@ fn normalize(name: &str) -> String {
 
 fn names_match(change: &Change, name: &str) -> bool {
     let name = normalize(name);
-    change.spellings().any(|known| normalize(&known) == name)
+    change.spellings().any(|spelling| normalize(&spelling) == name)
 }
 
 fn documented_name(change: &Change, name: &str) -> String {
-    change.spellings().find(|known| normalize(known) == normalize(name)).unwrap_or_default()
+    change.spellings().find(|spelling| normalize(spelling) == normalize(name)).unwrap_or_default()
 }
 
 /// Returns the JSON pointer of an attribute; its name is one of the history.

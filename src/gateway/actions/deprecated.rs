@@ -73,11 +73,11 @@ static ENDPOINTS: LazyLock<Vec<DeprecatedEndpoint>> = LazyLock::new(|| {
         let acts = |change: &&Change| matches!(change.gateway.action, GatewayAction::Warn | GatewayAction::Rewrite);
         for change in row.changes.iter().filter(deprecated).filter(acts) {
             let exact = change.changelog.replacement.as_ref().and_then(|new| new.route());
-            let named = change.documentation.successor.as_ref().and_then(|new| new.route());
+            let documented = change.documentation.successor.as_ref().and_then(|new| new.route());
             for old in change.endpoints().filter_map(|endpoint| endpoint.route()) {
                 let new = exact
                     .map(SuccessorRoute::Exact)
-                    .or(named.map(SuccessorRoute::Named))
+                    .or(documented.map(SuccessorRoute::Named))
                     .unwrap_or(SuccessorRoute::None);
                 entries.push(DeprecatedEndpoint { change, since: row.date, old, new });
             }
@@ -97,7 +97,7 @@ pub(super) fn find(
 ) -> Option<DeprecatedCall> {
     let entry = ENDPOINTS.iter().find(|entry| entry.old.matches(call.method, path, call.query))?;
     let names = entry.old.path.names(path)?;
-    let segment = |name: &str| names.iter().find(|(known, _)| *known == name).map(|(_, segment)| *segment);
+    let segment = |name: &str| names.iter().find(|(parameter, _)| *parameter == name).map(|(_, segment)| *segment);
     let fill = |name: &str| match name {
         "registry_name" => registry_name.map(Segment::as_str),
         "namespace" => namespace.map(Segment::as_str).or_else(|| segment("organization_name")),

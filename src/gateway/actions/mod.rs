@@ -153,8 +153,8 @@ impl CallAssessor {
     /// Returns true if this status of a deprecated call means that the server no longer has it, so that its replacement
     /// is tried once. Such a response changed nothing, so this is safe for writes.
     pub(crate) fn is_fallback_status(&self, status: StatusCode) -> bool {
-        let gone = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE);
-        self.options.deprecated == DeprecatedCallMode::Fallback && gone
+        let is_missing = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE);
+        self.options.deprecated == DeprecatedCallMode::Fallback && is_missing
     }
 }
 

@@ -76,9 +76,8 @@ impl Route {
 
     fn matches_query(&self, query: &str) -> bool {
         let Some((name, values)) = &self.query else { return true };
-        url::form_urlencoded::parse(query.as_bytes()).any(|(given, value)| {
-            given == name.as_str()
-                && (values.is_empty() || value.split(',').any(|one| values.iter().any(|it| it == one)))
+        url::form_urlencoded::parse(query.as_bytes()).any(|(key, value)| {
+            key == name.as_str() && (values.is_empty() || value.split(',').any(|one| values.iter().any(|it| it == one)))
         })
     }
 }
@@ -91,19 +90,19 @@ impl PathTemplate {
             return false;
         }
         let Some(path) = path.strip_prefix('/') else { return false };
-        let mut given = path.split('/');
-        self.segments.iter().all(|wanted| given.next().is_some_and(|given| wanted.matches(given)))
-            && given.next().is_none()
+        let mut segments = path.split('/');
+        self.segments.iter().all(|part| segments.next().is_some_and(|segment| part.matches(segment)))
+            && segments.next().is_none()
     }
 
     /// Returns the raw segments at the parameters, in order, if the path matches.
     pub(crate) fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
-        let given = self.matches(path).then(|| path.split('/').skip(1))?;
-        let named = self.segments.iter().zip(given).filter_map(|(wanted, given)| match wanted {
-            Segment::Parameter(name) => Some((name.as_str(), given)),
+        let segments = self.matches(path).then(|| path.split('/').skip(1))?;
+        let parameters = self.segments.iter().zip(segments).filter_map(|(part, segment)| match part {
+            Segment::Parameter(name) => Some((name.as_str(), segment)),
             Segment::Literal(_) => None,
         });
-        Some(named.collect())
+        Some(parameters.collect())
     }
 
     /// Builds the path with raw segments for the parameters; `None` if one is missing.
@@ -121,13 +120,13 @@ impl PathTemplate {
 
     /// Returns the raw segment of a path at the parameter `name`, or at any parameter after the literal `collection`.
     pub(crate) fn segment<'a>(&self, path: &'a str, name: &str, collection: &str) -> Option<&'a str> {
-        let mut given = path.split('/').skip(1);
+        let mut segments = path.split('/').skip(1);
         let mut behind = false;
         for part in &self.segments {
-            let given = given.next()?;
+            let segment = segments.next()?;
             match part {
                 Segment::Literal(text) => behind = text == collection,
-                Segment::Parameter(its) if behind || its == name => return Some(given),
+                Segment::Parameter(its) if behind || its == name => return Some(segment),
                 Segment::Parameter(_) => behind = false,
             }
         }
@@ -151,12 +150,12 @@ impl fmt::Display for PathTemplate {
 }
 
 impl Segment {
-    fn matches(&self, given: &str) -> bool {
+    fn matches(&self, raw: &str) -> bool {
         match self {
-            Self::Literal(text) => text == given,
+            Self::Literal(text) => text == raw,
             Self::Parameter(_) => {
-                let decoded = percent_encoding::percent_decode_str(given);
-                !given.is_empty() && !decoded.clone().eq(b".".iter().copied()) && !decoded.eq(b"..".iter().copied())
+                let decoded = percent_encoding::percent_decode_str(raw);
+                !raw.is_empty() && !decoded.clone().eq(b".".iter().copied()) && !decoded.eq(b"..".iter().copied())
             }
         }
     }

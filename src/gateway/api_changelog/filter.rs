@@ -113,7 +113,7 @@ impl ChangeFilter {
     }
 
     fn contains_text(row: &ChangelogRow, text: &str) -> bool {
-        let has = |place: &str| place.to_lowercase().contains(text);
+        let has = |field: &str| field.to_lowercase().contains(text);
         let matches_change_text = |change: &Change| {
             let successor = change.changelog.replacement.as_ref().or(change.documentation.successor.as_ref());
             change.spellings().any(|name| has(&name))
@@ -127,9 +127,9 @@ impl ChangeFilter {
 
 /// Parses a method, ignoring case.
 fn method(text: &str) -> Result<Method, String> {
-    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-    let found = known.into_iter().find(|method| text.trim().eq_ignore_ascii_case(method.as_str()));
-    found.ok_or_else(|| {
+    let methods = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    let parsed = methods.into_iter().find(|method| text.trim().eq_ignore_ascii_case(method.as_str()));
+    parsed.ok_or_else(|| {
         let text: String = text.chars().take(64).collect();
         format!("{text:?} is not a method of the API; write GET, HEAD, POST, PUT, PATCH or DELETE")
     })

@@ -89,18 +89,18 @@ pub(crate) enum GatewayAction {
 
 /// Unknown value of a classification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown value {found:?}; {hint}")]
+#[error("unknown value {value:?}; {hint}")]
 pub(crate) struct UnknownValue {
-    found: String,
+    value: String,
     hint: String,
 }
 
 impl UnknownValue {
-    /// Creates the error for `found`, which is not in `known`.
-    pub(super) fn new(found: &str, known: &[&str]) -> Self {
-        let found: String = found.chars().take(64).collect();
-        let hint = did_you_mean(&found, known).unwrap_or_else(|| format!("known are {}", known.join(", ")));
-        Self { found, hint }
+    /// Creates the error for a value that is not in `allowed`.
+    pub(super) fn new(value: &str, allowed: &[&str]) -> Self {
+        let value: String = value.chars().take(64).collect();
+        let hint = did_you_mean(&value, allowed).unwrap_or_else(|| format!("known are {}", allowed.join(", ")));
+        Self { value, hint }
     }
 }
 
@@ -181,12 +181,14 @@ impl fmt::Display for Edition {
     }
 }
 
-fn parse_value<T: Copy>(found: &str, words: &[(T, &str)]) -> Result<T, UnknownValue> {
-    let plain = found.trim().to_ascii_lowercase();
-    let known = words.iter().find(|(_, word)| *word == plain).map(|(value, _)| *value);
-    known.ok_or_else(|| UnknownValue::new(found, &words.iter().map(|(_, word)| *word).collect::<Vec<_>>()))
+fn parse_value<T: Copy>(value: &str, words: &[(T, &str)]) -> Result<T, UnknownValue> {
+    let plain = value.trim().to_ascii_lowercase();
+    match words.iter().find(|(_, word)| *word == plain) {
+        Some((parsed, _)) => Ok(*parsed),
+        None => Err(UnknownValue::new(value, &words.iter().map(|(_, word)| *word).collect::<Vec<_>>())),
+    }
 }
 
 fn to_name<T: Copy + PartialEq>(value: T, words: &[(T, &'static str)]) -> &'static str {
-    words.iter().find(|(known, _)| *known == value).map_or("", |(_, word)| word)
+    words.iter().find(|(candidate, _)| *candidate == value).map_or("", |(_, word)| word)
 }

@@ -145,9 +145,9 @@ impl Change {
 
     /// Returns the names and their other spellings: with hyphens for underscores, and those of the documentation.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = String> {
-        let others = self.documentation.aliases.values().flatten().cloned();
+        let aliases = self.documentation.aliases.values().flatten().cloned();
         let hyphens = self.names.iter().filter(|name| name.contains('_')).map(|name| name.replace('_', "-"));
-        self.names.iter().cloned().chain(hyphens).chain(others)
+        self.names.iter().cloned().chain(hyphens).chain(aliases)
     }
 }
 

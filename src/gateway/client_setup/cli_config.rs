@@ -116,8 +116,8 @@ impl CliConfig {
         // the service's program could not read a file that root's had replaced.
         let main = self.user_files.main().unwrap_or_default();
         let user = rustix::process::geteuid().as_raw().to_string();
-        let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes(), user.as_bytes()].join(&0);
-        let tag = encode_hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
+        let owner_key = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes(), user.as_bytes()].join(&0);
+        let tag = encode_hex(digest(&SHA256, &owner_key).as_ref().get(..4).unwrap_or_default());
         let file = self.folder.join(format!("terraform-{tag}.tfrc"));
         atomic_file::sweep_at_start(&file);
         atomic_file::replace(&file, text.as_bytes(), &Attributes { mode: 0o600, owner: None, group: None })?;

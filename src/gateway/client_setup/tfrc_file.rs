@@ -218,8 +218,10 @@ fn remove(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
 /// It is someone else's file, which stays.
 fn check_ownership(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
     let Some(text) = read_existing(&options.file)? else { return Ok(()) };
-    let ours = serde_json::from_str(&text).is_ok_and(|document: Value| is_managed(&document));
-    if ours { Ok(()) } else { Err(TfrcFileError::NotManaged { file: options.file.clone() }) }
+    match serde_json::from_str(&text) {
+        Ok(document) if is_managed(&document) => Ok(()),
+        _ => Err(TfrcFileError::NotManaged { file: options.file.clone() }),
+    }
 }
 
 /// Reads the token for a host from a file.
@@ -262,9 +264,9 @@ fn is_managed(document: &Value) -> bool {
         |part: &str| document[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
     let has_only =
         |value: &Value, member: &str| value.as_object().is_some_and(|it| it.len() == 1 && it.contains_key(member));
-    let Some((named, credentials)) = only_member("credentials") else { return false };
-    let service_block =
-        only_member("host").is_some_and(|(host, service_block)| host == named && has_only(service_block, "services"));
+    let Some((credentials_host, credentials)) = only_member("credentials") else { return false };
+    let service_block = only_member("host")
+        .is_some_and(|(host, service_block)| host == credentials_host && has_only(service_block, "services"));
     let has_marker = document[MARKER_KEY] == MARKER_TEXT;
     document.as_object().is_some_and(|members| members.len() == 2)
         && has_only(credentials, "token")

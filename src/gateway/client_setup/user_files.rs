@@ -16,7 +16,7 @@ pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 /// Candidate paths of a program's Terraform or OpenTofu configuration; their existence is checked when they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct UserConfigFiles {
-    named: Option<PathBuf>,
+    override_file: Option<PathBuf>,
     home: Option<PathBuf>,
     config_home: Option<PathBuf>,
     reader: Reader,
@@ -42,7 +42,7 @@ impl UserConfigFiles {
         };
         let config_home = path("XDG_CONFIG_HOME").or_else(|| config_home.filter(|path| path.is_absolute()));
         Self {
-            named: path(VARIABLE).or_else(|| path("TERRAFORM_CONFIG")),
+            override_file: path(VARIABLE).or_else(|| path("TERRAFORM_CONFIG")),
             home: path("HOME"),
             config_home,
             reader: Reader::from_command(command),
@@ -51,8 +51,8 @@ impl UserConfigFiles {
 
     /// Returns the main file, which may not exist.
     pub(super) fn main(&self) -> Option<PathBuf> {
-        if self.named.is_some() {
-            return self.named.clone();
+        if self.override_file.is_some() {
+            return self.override_file.clone();
         }
         let home = self.home.as_ref()?;
         let (terraform, tofu) = (home.join(".terraformrc"), home.join(".tofurc"));
@@ -69,7 +69,7 @@ impl UserConfigFiles {
 
     /// Returns the folder whose files are read besides the main one; it may not exist.
     fn folder(&self) -> Option<PathBuf> {
-        if self.named.is_some() {
+        if self.override_file.is_some() {
             return None;
         }
         let terraform = self.home.as_ref()?.join(".terraform.d");

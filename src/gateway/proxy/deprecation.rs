@@ -68,9 +68,9 @@ impl Deprecations {
         client: &str,
     ) -> Result<Assessment, Vec<JsonApiError>> {
         let server = self.upstream.platform.server();
-        let known = self.assessor.assess_call(call.as_api_call(), &server);
-        let mut findings = known.findings;
-        if known.reads_body
+        let assessed = self.assessor.assess_call(call.as_api_call(), &server);
+        let mut findings = assessed.findings;
+        if assessed.reads_body
             && let Some(body) = body.buffered()
         {
             findings.extend(self.assessor.assess_body(call.as_api_call(), body, &server));
@@ -88,7 +88,7 @@ impl Deprecations {
             );
             headers.append(WARNING_HEADER, finding.to_header());
         }
-        if errors.is_empty() { Ok(Assessment { deprecated: known.deprecated, headers }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Assessment { deprecated: assessed.deprecated, headers }) } else { Err(errors) }
     }
 
     fn record_deprecated_call(
@@ -231,11 +231,11 @@ impl Deprecations {
         for name in [CONTENT_TYPE, CONTENT_LENGTH] {
             headers.remove(name);
         }
-        let found = async {
+        let lookup = async {
             let token = self.upstream.fetch_document(path, &headers, MAX_DOCUMENT).await?;
             let client = self.upstream.fetch_document(&oauth_client_path(&token)?, &headers, MAX_DOCUMENT).await?;
             organization_from_client(&client)
         };
-        found.await.or_else(|| self.known_organization(hint))
+        lookup.await.or_else(|| self.known_organization(hint))
     }
 }

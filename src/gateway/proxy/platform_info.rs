@@ -37,8 +37,8 @@ impl PlatformInfo {
 
     /// Learns product and release from response headers; most responses repeat what is known.
     pub(super) fn learn(&self, headers: &HeaderMap) {
-        let mut known = self.lock();
-        if let Some(learned) = known.updated_by(headers) {
+        let mut current = self.lock();
+        if let Some(learned) = current.updated_by(headers) {
             tracing::info!(
                 event = "gateway.platform.detected",
                 upstream = self.origin,
@@ -48,7 +48,7 @@ impl PlatformInfo {
                 "detected product and release of the platform"
             );
             self.status_registry.set_section(PlatformStatus::KEY, &learned.to_status(&self.origin));
-            *known = Arc::new(learned);
+            *current = Arc::new(learned);
         }
     }
 }

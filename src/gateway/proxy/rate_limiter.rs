@@ -79,8 +79,8 @@ impl SlidingWindow {
             self.passed.pop_front();
         }
         // `max` requests later, every slot comes again after one span.
-        let (spans, place) = (ahead / max, ahead % max);
-        let freed_by = (self.passed.len() + place).checked_sub(max).and_then(|index| self.passed.get(index));
+        let (spans, offset) = (ahead / max, ahead % max);
+        let freed_by = (self.passed.len() + offset).checked_sub(max).and_then(|index| self.passed.get(index));
         let free = freed_by.map_or(earliest, |passed| *passed + span);
         free + span.saturating_mul(u32::try_from(spans).unwrap_or(u32::MAX))
     }

@@ -24,7 +24,7 @@ const NAMES: [&str; 5] = [
 impl Exemption {
     /// Finds a kind by its name.
     pub fn parse(name: &str) -> Option<Self> {
-        NAMES.iter().position(|known| *known == name).map(Self)
+        NAMES.iter().position(|candidate| *candidate == name).map(Self)
     }
 
     /// Returns the name, such as `teams/authentication-tokens`.

@@ -98,8 +98,8 @@ pub(super) struct ListedToken {
 }
 
 /// Returns the ids of tokens that this gateway has minted and lost track of.
-pub(super) fn orphaned_tokens(listed: Vec<ListedToken>, prefix: &DescriptionPrefix, known: &[&str]) -> Vec<String> {
-    let is_orphan = |token: &ListedToken| prefix.matches(&token.description) && !known.contains(&token.id.as_str());
+pub(super) fn orphaned_tokens(listed: Vec<ListedToken>, prefix: &DescriptionPrefix, known_ids: &[&str]) -> Vec<String> {
+    let is_orphan = |token: &ListedToken| prefix.matches(&token.description) && !known_ids.contains(&token.id.as_str());
     listed.into_iter().filter(is_orphan).map(|token| token.id).collect()
 }
 

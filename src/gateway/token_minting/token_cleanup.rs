@@ -133,8 +133,8 @@ impl TokenCleanup {
             CleanupOutcome::Listed(Ok(listed)) => listed,
             CleanupOutcome::Listed(Err(error)) => return self.repeat_sweep(&error),
         };
-        let known: Vec<&str> = self.replaced.iter().map(|(id, _)| id.as_str()).chain(current).collect();
-        let orphans = orphaned_tokens(listed, &self.prefix, &known);
+        let known_ids: Vec<&str> = self.replaced.iter().map(|(id, _)| id.as_str()).chain(current).collect();
+        let orphans = orphaned_tokens(listed, &self.prefix, &known_ids);
         if orphans.is_empty() {
             return;
         }
