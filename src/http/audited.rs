@@ -93,13 +93,13 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
             self.auditor.record_refusal(record);
             return ResponseFuture::ready(response);
         }
-        let kept = self.auditor.admit(record);
-        if kept.is_certain() {
+        let pending = self.auditor.admit(record);
+        if pending.is_certain() {
             return ResponseFuture::ready(response);
         }
         let this = Arc::clone(self);
         ResponseFuture::waiting(async move {
-            match kept.wait().await {
+            match pending.wait().await {
                 Ok(()) => response,
                 Err(error) => (this.unavailable)(&error.to_string()),
             }

@@ -43,8 +43,8 @@ impl Reservation {
     /// Grows the reservation to at least this many bytes; returns false if the budget lacks them.
     fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let left = &self.budget.0;
-        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(more));
+        let budget = &self.budget.0;
+        let taken = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(more));
         self.bytes += if taken.is_ok() { more } else { 0 };
         taken.is_ok()
     }

@@ -48,29 +48,29 @@ pub(crate) async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
         return Ok(vec![address]);
     }
     let clock = Clock::System;
-    let known = cached_addresses(host, clock.now());
+    let cached = cached_addresses(host, clock.now());
     let lookup = wait_for_lookup(host);
-    let found = if known.is_some() {
+    let result = if cached.is_some() {
         timeout(LIMIT, lookup).await.unwrap_or_else(|_| Err("timed out".to_owned()))
     } else {
         lookup.await
     };
-    match (found, known) {
+    match (result, cached) {
         (Ok(addresses), _) if !addresses.is_empty() => Ok(addresses),
-        (found, Some(known)) => {
-            let error = found.err().unwrap_or_else(|| "the name has no address".to_owned());
+        (result, Some(cached)) => {
+            let error = result.err().unwrap_or_else(|| "the name has no address".to_owned());
             report(host, &error, clock.now());
-            Ok(known)
+            Ok(cached)
         }
-        (found, None) => found.map_err(io::Error::other),
+        (result, None) => result.map_err(io::Error::other),
     }
 }
 
 /// Waits for the lookup of a name that runs already, or for a new one.
 async fn wait_for_lookup(host: &str) -> Result<Vec<IpAddr>, String> {
     let mut result = join_lookup(host);
-    let found = result.wait_for(Option::is_some).await;
-    found.ok().and_then(|found| found.clone()).unwrap_or_else(|| Err("the lookup was cancelled".to_owned()))
+    let resolved = result.wait_for(Option::is_some).await;
+    resolved.ok().and_then(|resolved| resolved.clone()).unwrap_or_else(|| Err("the lookup was cancelled".to_owned()))
 }
 
 /// Returns the result of the lookup of a name that runs already, or starts one.
@@ -86,13 +86,13 @@ fn join_lookup(host: &str) -> LookupResult {
     // Also if the lookup is never begun, as at the end of the runtime.
     let running = scopeguard::guard(host, |host| drop(self::lookups().remove(&host)));
     tokio::task::spawn_blocking(move || {
-        let found = (running.as_str(), 0).to_socket_addrs().map_err(|error| format_chain(&error));
-        let found = found.map(|addresses| addresses.map(|address| address.ip()).collect::<Vec<_>>());
-        if let Ok(addresses @ [_, ..]) = found.as_deref() {
+        let outcome = (running.as_str(), 0).to_socket_addrs().map_err(|error| format_chain(&error));
+        let outcome = outcome.map(|addresses| addresses.map(|address| address.ip()).collect::<Vec<_>>());
+        if let Ok(addresses @ [_, ..]) = outcome.as_deref() {
             remember(&running, addresses, Clock::System.now());
         }
         drop(running);
-        sender.send_replace(Some(found));
+        sender.send_replace(Some(outcome));
     });
     result
 }

@@ -40,9 +40,9 @@ impl Resolve for Resolver {
             resolver.remember(Vec::new());
             let host = resolver.host.as_deref().unwrap_or(name.as_str());
             // Port 0 is replaced by the URL's.
-            let found = resolve(host).await?;
-            resolver.remember(found.clone());
-            Ok(Box::new(found.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+            let addresses = resolve(host).await?;
+            resolver.remember(addresses.clone());
+            Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }

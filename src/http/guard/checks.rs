@@ -30,8 +30,8 @@ impl Guard {
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return reject(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
         }
-        let found = GuardHeaders::parse(headers)?;
-        if found.length.is_some() && found.encoding.is_some() {
+        let fields = GuardHeaders::parse(headers)?;
+        if fields.length.is_some() && fields.encoding.is_some() {
             return reject(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
         }
         let mut key_as_token = false;
@@ -42,13 +42,13 @@ impl Guard {
                     return reject(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
                 }
                 let plain = request.uri().authority().is_none();
-                if !(plain && found.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
-                    found.check_host(request.uri(), hosts, *port)?;
+                if !(plain && fields.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
+                    fields.check_host(request.uri(), hosts, *port)?;
                 }
-                found.check_caller_is_no_relay(*request_header)?;
-                found.check_framing(*body_bytes, *chunked)?;
-                admit.admit(peer, self.own_uid, &found)?;
-                key_as_token = matches!(admit, AccessMode::Key(key) if found.token_is(key));
+                fields.check_caller_is_no_relay(*request_header)?;
+                fields.check_framing(*body_bytes, *chunked)?;
+                admit.admit(peer, self.own_uid, &fields)?;
+                key_as_token = matches!(admit, AccessMode::Key(key) if fields.token_is(key));
             }
         }
         Ok(LocalCaller { uid: peer.uid(), pid: peer.pid(), key_as_token })
@@ -71,25 +71,25 @@ struct GuardHeaders<'a> {
 
 impl<'a> GuardHeaders<'a> {
     fn parse(headers: &'a HeaderMap) -> Result<Self, GuardRejection> {
-        let mut found = Self::default();
+        let mut fields = Self::default();
         for (name, value) in headers {
             match name.as_str() {
-                "host" => set_once(&mut found.host, value, "host", "there is more than one Host header")?,
+                "host" => set_once(&mut fields.host, value, "host", "there is more than one Host header")?,
                 "x-vault-request" => {
                     set_once(
-                        &mut found.request,
+                        &mut fields.request,
                         value,
                         "request_header",
                         "there is more than one X-Vault-Request header",
                     )?;
                 }
                 "x-keyward-key" => {
-                    set_once(&mut found.key, value.as_bytes(), "key", "there is more than one X-Keyward-Key header")?;
+                    set_once(&mut fields.key, value.as_bytes(), "key", "there is more than one X-Keyward-Key header")?;
                 }
-                "x-vault-token" => set_once(&mut found.token, value.as_bytes(), "key", MANY_KEYS)?,
+                "x-vault-token" => set_once(&mut fields.token, value.as_bytes(), "key", MANY_KEYS)?,
                 "authorization" => {
                     if let Some(token) = bearer(value.as_bytes()) {
-                        set_once(&mut found.token, token, "key", MANY_KEYS)?;
+                        set_once(&mut fields.token, token, "key", MANY_KEYS)?;
                     }
                 }
                 "connection" if names_end_to_end(value.as_bytes()) => {
@@ -97,28 +97,28 @@ impl<'a> GuardHeaders<'a> {
                     return reject(StatusCode::BAD_REQUEST, "connection", message);
                 }
                 "content-length" => {
-                    set_once(&mut found.length, value, "framing", "there is more than one Content-Length")?;
+                    set_once(&mut fields.length, value, "framing", "there is more than one Content-Length")?;
                 }
                 "transfer-encoding" => {
-                    set_once(&mut found.encoding, value, "framing", "there is more than one Transfer-Encoding")?;
+                    set_once(&mut fields.encoding, value, "framing", "there is more than one Transfer-Encoding")?;
                 }
                 // An offer that may be ignored (RFC 9110, 7.8), and that some clients make with every request.
                 "upgrade" if value.as_bytes().eq_ignore_ascii_case(b"h2c") => {}
                 "upgrade" => return reject(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
                 "origin" | "referer" | "cookie" | "cookie2" => return reject_browser(),
                 "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "cf-connecting-ip" | "true-client-ip" => {
-                    found.relayed = true;
+                    fields.relayed = true;
                 }
                 name if name.starts_with("sec-fetch-") || name.starts_with("access-control-request-") => {
                     return reject_browser();
                 }
                 name if ["x-forwarded-", "x-envoy-", "proxy-"].iter().any(|start| name.starts_with(start)) => {
-                    found.relayed = true;
+                    fields.relayed = true;
                 }
                 _ => {}
             }
         }
-        Ok(found)
+        Ok(fields)
     }
 
     fn token_is(&self, key: &SecretString) -> bool {
@@ -184,7 +184,7 @@ impl<'a> GuardHeaders<'a> {
 }
 
 impl AccessMode {
-    fn admit(&self, peer: &Peer, own_uid: u32, found: &GuardHeaders<'_>) -> Result<(), GuardRejection> {
+    fn admit(&self, peer: &Peer, own_uid: u32, fields: &GuardHeaders<'_>) -> Result<(), GuardRejection> {
         if matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {
             return reject(StatusCode::FORBIDDEN, "peer", "only local callers are allowed");
         }
@@ -200,7 +200,7 @@ impl AccessMode {
             (Self::SocketPeers, Peer::Tcp { .. }) => {
                 reject(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
             }
-            (Self::Key(key), _) => check_key(key, found.key.or(found.token)),
+            (Self::Key(key), _) => check_key(key, fields.key.or(fields.token)),
         }
     }
 }
@@ -228,9 +228,9 @@ pub(crate) fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option
     let (name, rest) = host.split_at(name_end);
     let port_fits = match rest.strip_prefix(':') {
         None => rest.is_empty(),
-        Some(found) => {
-            let digits = found.bytes().all(|byte| byte.is_ascii_digit());
-            digits && found.parse::<u16>().is_ok_and(|found| port.is_none_or(|port| port == found))
+        Some(text) => {
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            digits && text.parse::<u16>().is_ok_and(|number| port.is_none_or(|port| port == number))
         }
     };
     port_fits && hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
@@ -242,12 +242,12 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 }
 
 fn set_once<T>(
-    place: &mut Option<T>,
+    slot: &mut Option<T>,
     value: T,
     reason: &'static str,
     message: &'static str,
 ) -> Result<(), GuardRejection> {
-    match place.replace(value) {
+    match slot.replace(value) {
         None => Ok(()),
         Some(_) => reject(StatusCode::BAD_REQUEST, reason, message),
     }

@@ -5,7 +5,7 @@
 pub(crate) fn is_end_to_end(name: &[u8]) -> bool {
     let starts_with =
         |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()));
-    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())) || PREFIXES.iter().any(starts_with)
+    NAMES.iter().any(|candidate| name.eq_ignore_ascii_case(candidate.as_bytes())) || PREFIXES.iter().any(starts_with)
 }
 
 /// Returns true if a value of `Connection` names such a header.

@@ -15,7 +15,7 @@ pub(super) struct CgroupTree {
     /// Mount point; `None` if this process sees no cgroups of version 2.
     mount: Option<PathBuf>,
     /// Paths that were found; `None` for an id that is not in the tree: it lies outside this process's cgroup namespace.
-    known: Mutex<HashMap<u64, Option<Arc<str>>>>,
+    paths: Mutex<HashMap<u64, Option<Arc<str>>>>,
 }
 
 /// Number of ids that are remembered.
@@ -26,34 +26,34 @@ const SEARCHED: usize = 50_000;
 
 impl CgroupTree {
     pub(super) fn new(mount: Option<PathBuf>) -> Self {
-        Self { mount, known: Mutex::default() }
+        Self { mount, paths: Mutex::default() }
     }
 
     /// Returns the path of a cgroup. `pid` is a process in it, if its files in `/proc` may be readable.
     pub(super) fn path(&self, id: u64, pid: Option<u32>) -> Option<Arc<str>> {
         let mount = self.mount.as_deref()?;
-        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
-            return known.clone();
+        if let Some(path) = self.paths.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return path.clone();
         }
         // `/proc` may be hidden, or the process may have moved; the inode proves the path either way.
-        let shown = pid.and_then(|pid| procfs::cgroup(pid).ok().flatten()).filter(|path| has_id(mount, path, id));
-        let found = match shown {
+        let proc_path = pid.and_then(|pid| procfs::cgroup(pid).ok().flatten()).filter(|path| has_id(mount, path, id));
+        let path = match proc_path {
             Some(path) => Some(path),
             None => search(mount, id).ok()?,
         };
-        let found: Option<Arc<str>> = found.map(Into::into);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
-            known.clear();
+        let path: Option<Arc<str>> = path.map(Into::into);
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        if paths.len() >= REMEMBERED {
+            paths.clear();
         }
-        known.insert(id, found.clone());
-        found
+        paths.insert(id, path.clone());
+        path
     }
 }
 
 fn has_id(mount: &Path, path: &str, id: u64) -> bool {
     let folder = mount.join(path.trim_start_matches('/'));
-    std::fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.ino() == id)
+    std::fs::symlink_metadata(folder).is_ok_and(|metadata| metadata.is_dir() && metadata.ino() == id)
 }
 
 /// Searches the tree for the folder with this inode.
@@ -64,9 +64,9 @@ fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
     if std::fs::symlink_metadata(mount)?.ino() == id {
         return Ok(Some("/".to_owned()));
     }
-    let mut left = vec![String::new()];
+    let mut pending = vec![String::new()];
     for _ in 0..SEARCHED {
-        let Some(next) = left.pop() else { return Ok(None) };
+        let Some(next) = pending.pop() else { return Ok(None) };
         let entries = match std::fs::read_dir(mount.join(next.trim_start_matches('/'))) {
             Ok(entries) => entries,
             // Removed since its parent was read.
@@ -82,7 +82,7 @@ fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
             if entry.ino() == id {
                 return Ok(Some(path));
             }
-            left.push(path);
+            pending.push(path);
         }
     }
     Err(io::ErrorKind::FileTooLarge.into())

@@ -88,8 +88,8 @@ impl Executables {
         if before.file != file {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if let Some(known) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&before) {
-            return Ok(*known);
+        if let Some(digest) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&before) {
+            return Ok(*digest);
         }
         let mut content = self.opener.open(pid, ExecutableAccess::Content)?;
         let digest = digest_of(&mut content)?;
@@ -118,12 +118,12 @@ fn version_at(path: &Path) -> io::Result<FileVersion> {
 const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::SIZE).union(StatxFlags::MTIME).union(StatxFlags::CTIME);
 
 impl FileVersion {
-    fn new(found: &Statx) -> Self {
+    fn new(statx: &Statx) -> Self {
         Self {
-            file: FileId { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino },
-            size: found.stx_size,
-            modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
-            changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+            file: FileId { device: (statx.stx_dev_major, statx.stx_dev_minor), inode: statx.stx_ino },
+            size: statx.stx_size,
+            modified: (statx.stx_mtime.tv_sec, statx.stx_mtime.tv_nsec),
+            changed: (statx.stx_ctime.tv_sec, statx.stx_ctime.tv_nsec),
         }
     }
 }

@@ -97,10 +97,10 @@ impl PeerIdentity {
         stream: &TcpStream,
         (peer, local): (SocketAddr, SocketAddr),
     ) -> Self {
-        let found = peer.ip().is_loopback().then(|| sock_diag::owner(peer, local)).flatten();
+        let owner = peer.ip().is_loopback().then(|| sock_diag::owner(peer, local)).flatten();
         // A peer that has reset the connection leaves its address to others, one of whom was found then. While this end is
         // connected, nobody else can have the pair of addresses.
-        let owner = found.filter(|_| stream.peer_addr().is_ok());
+        let owner = owner.filter(|_| stream.peer_addr().is_ok());
         let state = ProcessState {
             uid: owner.and_then(|owner| reader.support().known_user(owner.uid)),
             cgroup: owner.and_then(|owner| owner.cgroup_id).map_or(CgroupRef::Unknown, CgroupRef::Id),

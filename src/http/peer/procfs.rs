@@ -58,8 +58,9 @@ fn parse_owner(status: &str) -> Option<ProcessOwner> {
 fn parse_cgroup(text: &str) -> Option<String> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     // A cgroup that was removed under its processes, and one outside this process's cgroup namespace.
-    let known = path.starts_with('/') && !path.ends_with(" (deleted)") && !path.split('/').any(|part| part == "..");
-    known.then(|| path.to_owned())
+    let is_resolvable =
+        path.starts_with('/') && !path.ends_with(" (deleted)") && !path.split('/').any(|part| part == "..");
+    is_resolvable.then(|| path.to_owned())
 }
 
 /// Parses the start time from `/proc/PID/stat`. The name in parentheses may contain anything; state is the first field

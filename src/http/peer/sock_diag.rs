@@ -142,15 +142,15 @@ fn read(answer: &[u8]) -> io::Result<Option<SocketOwner>> {
 
 /// Finds the cgroup among the attributes behind an `inet_diag_msg`, each of a length, a type and a padded value.
 fn cgroup_id(attributes: Option<&[u8]>) -> Option<u64> {
-    let mut left = attributes?;
+    let mut attributes = attributes?;
     loop {
-        let field = |at: usize| left.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
+        let field = |at: usize| attributes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
         let (length, kind) = (usize::from(field(0)?), field(2)?);
         if kind == INET_DIAG_CGROUP_ID {
-            return left.get(4..12)?.try_into().ok().map(u64::from_ne_bytes);
+            return attributes.get(4..12)?.try_into().ok().map(u64::from_ne_bytes);
         }
         // A length includes its own four bytes.
-        left = left.get(Some(length).filter(|length| *length >= 4)?.next_multiple_of(4)..)?;
+        attributes = attributes.get(Some(length).filter(|length| *length >= 4)?.next_multiple_of(4)..)?;
     }
 }
 

@@ -30,7 +30,7 @@ struct State {
     slot_owners: Vec<Option<SlotOwner>>,
     free: Vec<usize>,
     /// Slots held by each group that was looked up.
-    known: HashMap<CallerGroup, usize>,
+    by_group: HashMap<CallerGroup, usize>,
     /// Slots whose holders were not looked up yet.
     unknown: usize,
     /// Waiting callers, the longest first.
@@ -89,14 +89,14 @@ impl ConnectionSlots {
             let mut state = self.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
             let all = state.in_use() >= self.most
-                || state.known.get(&group).is_none_or(|slot_owners| *slot_owners < self.share);
+                || state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share);
             if all { ForwardError::Busy(self.most) } else { ForwardError::ShareBusy(self.share) }
         })
     }
 
     fn admits(&self, state: &State, group: CallerGroup) -> bool {
         let most = if group.is_trusted() { self.most } else { self.most - self.reserve };
-        state.in_use() < most && state.known.get(&group).is_none_or(|slot_owners| *slot_owners < self.share)
+        state.in_use() < most && state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share)
     }
 
     /// Releases a slot and hands it to the longest waiting caller that may have it.
@@ -133,7 +133,7 @@ impl State {
     ) -> ConnectionSlot {
         match group {
             None => self.unknown += 1,
-            Some(group) => *self.known.entry(group).or_default() += 1,
+            Some(group) => *self.by_group.entry(group).or_default() += 1,
         }
         let holder = Some(SlotOwner { caller, group });
         let index = if let Some(index) = self.free.pop() {
@@ -159,10 +159,10 @@ impl State {
         match holder.group {
             None => self.unknown -= 1,
             Some(group) => {
-                if let Some(slot_owners) = self.known.get_mut(&group) {
+                if let Some(slot_owners) = self.by_group.get_mut(&group) {
                     *slot_owners -= 1;
                     if *slot_owners == 0 {
-                        self.known.remove(&group);
+                        self.by_group.remove(&group);
                     }
                 }
             }
@@ -177,7 +177,7 @@ impl State {
         for holder in self.slot_owners.iter_mut().flatten().filter(|holder| holder.group.is_none()) {
             let group = holder.caller.group();
             holder.group = Some(group);
-            *self.known.entry(group).or_default() += 1;
+            *self.by_group.entry(group).or_default() += 1;
         }
         self.unknown = 0;
     }
@@ -226,7 +226,7 @@ mod tests {
         slot_owners.clear();
         let state = slots.lock();
         assert!(
-            state.in_use() == 0 && state.unknown == 0 && state.known.is_empty() && state.waiting.is_empty(),
+            state.in_use() == 0 && state.unknown == 0 && state.by_group.is_empty() && state.waiting.is_empty(),
             "{state:?}"
         );
     }

@@ -32,8 +32,8 @@ pub(crate) fn is_direct(name: &str) -> bool {
 /// Removes the headers for which `unwanted` returns true; it is called with names in lower case. Few messages have any,
 /// so one pass over the headers is cheaper than a lookup of each name.
 pub(crate) fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
-    let found: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
-    for name in found {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
+    for name in names {
         headers.remove(name);
     }
 }

@@ -37,14 +37,14 @@ impl UpstreamTarget {
             }
             ServerAddress::Url(url) => url,
         };
-        let named = options.tls.server_name.clone();
+        let server_name = options.tls.server_name.clone();
         let (host, port) = host_and_port(url)?;
         let config = if url.scheme() == "https" { Some(ClientTls::new(&options.tls)?) } else { None };
         let tls = match &config {
             None => None,
-            Some(config) => Some((config.clone(), name(named.as_deref().unwrap_or(&host))?)),
+            Some(config) => Some((config.clone(), name(server_name.as_deref().unwrap_or(&host))?)),
         };
-        let authority = match (&named, url.port()) {
+        let authority = match (&server_name, url.port()) {
             (Some(name), Some(port)) => format!("{name}:{port}"),
             (Some(name), None) => name.clone(),
             (None, _) => url.authority().to_owned(),

@@ -78,7 +78,7 @@ where
     // Hand-written future: `async` would keep the arguments alive beside the future made from them, for up to 10,000
     // connections.
     poll_fn(move |cx| {
-        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+        if !waker.as_ref().is_some_and(|current| current.will_wake(cx.waker())) {
             connection.set_waker(cx.waker());
             waker = Some(cx.waker().clone());
         }

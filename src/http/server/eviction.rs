@@ -78,8 +78,8 @@ pub(super) fn pick_victim(open: &[Candidate]) -> Option<(u64, usize)> {
     }
     let count = |counts: &HashMap<CallerGroup, usize>, group| counts.get(&group).copied().unwrap_or(0);
     let rank = |it: &&Candidate| {
-        let held = (count(&networks, it.group.network()), count(&groups, it.group));
-        (held, std::cmp::Reverse((it.last_use, it.id)))
+        let connection_counts = (count(&networks, it.group.network()), count(&groups, it.group));
+        (connection_counts, std::cmp::Reverse((it.last_use, it.id)))
     };
     let it = open.iter().filter(|it| it.evictable).max_by_key(rank)?;
     Some((it.id, count(&networks, it.group.network())))

@@ -15,7 +15,7 @@ pub(super) struct FramingScan {
     column: u8,
     /// Bit set of the names that this line may still begin with.
     candidates: u8,
-    found: u8,
+    present: u8,
 }
 
 /// Framing of a request's body by its head.
@@ -52,7 +52,7 @@ impl FramingScan {
                 b'\r' if self.column == 0 => {}
                 b'\n' if self.column == 0 && self.begun => {
                     self.over = true;
-                    return Some((if self.found == 0b11 { Framing::Both } else { Framing::Plain }, bytes));
+                    return Some((if self.present == 0b11 { Framing::Both } else { Framing::Plain }, bytes));
                 }
                 b'\n' => (self.column, self.candidates) = (0, 0b11),
                 _ if !self.begun => (self.begun, self.skips) = (true, true),
@@ -70,7 +70,7 @@ impl FramingScan {
             }
             match name.get(column) {
                 Some(expected) if byte.eq_ignore_ascii_case(expected) => continue,
-                None if byte == b':' => self.found |= bit,
+                None if byte == b':' => self.present |= bit,
                 _ => {}
             }
             self.candidates &= !bit;

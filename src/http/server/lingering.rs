@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 #[derive(Debug)]
 pub(super) struct Lingering {
     /// Bytes left to read.
-    left: usize,
+    remaining: usize,
     quiet: Duration,
     timer: Pin<Box<Sleep>>,
     end: Instant,
@@ -23,24 +23,24 @@ impl Lingering {
     /// Starts now. A listener that stops waits less for a silent client.
     pub(super) fn new(stops: bool) -> Self {
         let (now, quiet) = (Instant::now(), if stops { QUIET_AT_STOP } else { QUIET });
-        Self { left: MAX_DISCARDED, quiet, timer: Box::pin(sleep_until(now + quiet)), end: now + MAX_LINGER }
+        Self { remaining: MAX_DISCARDED, quiet, timer: Box::pin(sleep_until(now + quiet)), end: now + MAX_LINGER }
     }
 
     /// Ready once the client has closed its side, or a limit is reached.
     pub(super) fn poll<I: AsyncRead + Unpin>(&mut self, stream: &mut I, cx: &mut Context<'_>) -> Poll<()> {
-        let before = self.left;
+        let before = self.remaining;
         loop {
             let read = SCRATCH.with_borrow_mut(|scratch| {
                 let mut scratch = ReadBuf::new(scratch);
                 Pin::new(&mut *stream).poll_read(cx, &mut scratch).map_ok(|()| scratch.filled().len())
             });
             match read {
-                Poll::Ready(Ok(count)) if (1..self.left).contains(&count) => self.left -= count,
+                Poll::Ready(Ok(count)) if (1..self.remaining).contains(&count) => self.remaining -= count,
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => break,
             }
         }
-        if self.left < before {
+        if self.remaining < before {
             self.timer.as_mut().reset((Instant::now() + self.quiet).min(self.end));
         }
         self.timer.as_mut().poll(cx)

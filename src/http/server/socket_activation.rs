@@ -27,8 +27,8 @@ impl ActivatedSockets {
 
     /// Duplicates the descriptor of the socket of this name.
     pub(super) fn socket(&self, name: &str) -> io::Result<OwnedFd> {
-        let mut found = self.0.iter().filter(|(known, _)| known == name);
-        match (found.next(), found.next()) {
+        let mut sockets = self.0.iter().filter(|(socket_name, _)| socket_name == name);
+        match (sockets.next(), sockets.next()) {
             (Some((_, socket)), None) => socket.try_clone(),
             (Some(_), Some(_)) => Err(io::Error::other(format!("several sockets were passed by the name {name}"))),
             (None, _) if self.0.is_empty() => {

@@ -31,9 +31,9 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         own_sockets().remove(&self.identity);
-        let found = self.folder.stat(Path::new(&self.name));
-        let ours = found.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity));
-        if ours && let Err(error) = remove(&self.folder, &self.name) {
+        let stat = self.folder.stat(Path::new(&self.name));
+        let is_own = stat.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity));
+        if is_own && let Err(error) = remove(&self.folder, &self.name) {
             tracing::warn!(
                 event = "listener.socket.cleanup_failed",
                 path = self.path.display().to_string(),
@@ -85,8 +85,8 @@ fn finish(
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&folder, temporary, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
-    let ours = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 1;
-    if !ours || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+    let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 1;
+    if !is_own || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "another file took the socket's place while it was made; others may write in its folder",

@@ -88,9 +88,9 @@ fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateErr
     if tls.ca_file.is_none() && tls.ca_dir.is_none() && tls.ca_pem.is_none() {
         return Ok(None);
     }
-    let mut found = Vec::new();
+    let mut roots = Vec::new();
     if let Some(path) = &tls.ca_file {
-        found.extend(certificates(path)?);
+        roots.extend(certificates(path)?);
     }
     if let Some(folder) = &tls.ca_dir {
         let files = certificate_files(folder);
@@ -99,13 +99,13 @@ fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateErr
             return Err(CertificateError::NoCertificate { origin: folder.display().to_string() });
         }
         for path in files {
-            found.extend(certificates(&path)?);
+            roots.extend(certificates(&path)?);
         }
     }
     if let Some(text) = &tls.ca_pem {
-        found.extend(parse_certificates(text.as_bytes(), "the setting of the authorities to trust")?);
+        roots.extend(parse_certificates(text.as_bytes(), "the setting of the authorities to trust")?);
     }
-    Ok(Some(root_store(found)))
+    Ok(Some(root_store(roots)))
 }
 
 fn root_store(certificates: Vec<CertificateDer<'static>>) -> RootCertStore {

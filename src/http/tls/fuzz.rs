@@ -7,5 +7,5 @@ use super::pem;
 /// # Errors
 /// The reason, as an operator reads it.
 pub fn count_certificates(text: &[u8]) -> Result<usize, String> {
-    pem::parse_certificates(text, "ca.pem").map(|found| found.len()).map_err(|error| error.to_string())
+    pem::parse_certificates(text, "ca.pem").map(|certificates| certificates.len()).map_err(|error| error.to_string())
 }

@@ -46,7 +46,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
 /// Parses all certificates of a text. Blocks of other kinds, such as keys, are skipped; `origin` names the text in errors.
 pub(super) fn parse_certificates(text: &[u8], origin: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let refuse = |number, problem| CertificateError::Block { origin: origin.to_owned(), number, problem };
-    let mut found = Vec::new();
+    let mut certificates = Vec::new();
     for (index, block) in blocks(text).into_iter().enumerate() {
         let number = index + 1;
         let block = block.map_err(|problem| refuse(number, problem))?;
@@ -57,7 +57,7 @@ pub(super) fn parse_certificates(text: &[u8], origin: &str) -> Result<Vec<Certif
                 RootCertStore::empty()
                     .add(certificate.clone())
                     .map_err(|_| refuse(number, "is no X.509 certificate that can be parsed"))?;
-                found.push(certificate);
+                certificates.push(certificate);
             }
             // `TRUSTED CERTIFICATE` and `X509 CERTIFICATE` are OpenSSL's own forms.
             label if label.ends_with(b" CERTIFICATE") => {
@@ -66,7 +66,11 @@ pub(super) fn parse_certificates(text: &[u8], origin: &str) -> Result<Vec<Certif
             _ => {}
         }
     }
-    if found.is_empty() { Err(CertificateError::NoCertificate { origin: origin.to_owned() }) } else { Ok(found) }
+    if certificates.is_empty() {
+        Err(CertificateError::NoCertificate { origin: origin.to_owned() })
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// A PEM block with its first and last line.
@@ -79,7 +83,7 @@ const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// Splits a text into its blocks. Text between blocks is a comment, in any character set.
 fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
-    let mut found = Vec::new();
+    let mut blocks = Vec::new();
     let mut open: Option<(&[u8], usize)> = None;
     let mut at = 0;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -89,10 +93,10 @@ fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
         let mark = |word: &[u8]| line.strip_prefix(word).and_then(|rest| rest.strip_suffix(b"-----"));
         if let Some(label) = mark(b"-----BEGIN ") {
             if open.replace((label, start)).is_some() {
-                found.push(Err("has no END line"));
+                blocks.push(Err("has no END line"));
             }
         } else if let Some(label) = mark(b"-----END ") {
-            found.push(match open.take() {
+            blocks.push(match open.take() {
                 Some((begun, start)) if begun == label => {
                     Ok(Block { label, text: text.get(start..end).unwrap_or_default() })
                 }
@@ -100,17 +104,17 @@ fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
                 None => Err("has no BEGIN line"),
             });
         } else if line.starts_with(b"-") && line.windows(12).any(|part| part == b" CERTIFICATE") {
-            found.push(Err("has a BEGIN or END line without five dashes at each end"));
+            blocks.push(Err("has a BEGIN or END line without five dashes at each end"));
             open = None;
         } else if line.windows(BEGIN.len()).any(|part| part == BEGIN) {
-            found.push(Err("has a BEGIN line with other text in front of it"));
+            blocks.push(Err("has a BEGIN line with other text in front of it"));
             open = None;
         }
     }
     if open.is_some() {
-        found.push(Err("has no END line"));
+        blocks.push(Err("has no END line"));
     }
-    found
+    blocks
 }
 
 #[cfg(test)]

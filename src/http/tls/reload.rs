@@ -117,14 +117,14 @@ fn join_paths(paths: &[PathBuf]) -> String {
 }
 
 fn stamps(paths: &[PathBuf]) -> Vec<FileStamp> {
-    let mut found = Vec::with_capacity(paths.len());
+    let mut stamps = Vec::with_capacity(paths.len());
     for path in paths {
-        found.push(stamp(path));
+        stamps.push(stamp(path));
         if path.is_dir() {
-            found.extend(certificate_files(path).unwrap_or_default().iter().map(|file| stamp(file)));
+            stamps.extend(certificate_files(path).unwrap_or_default().iter().map(|file| stamp(file)));
         }
     }
-    found
+    stamps
 }
 
 fn stamp(path: &Path) -> FileStamp {

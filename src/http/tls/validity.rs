@@ -23,9 +23,9 @@ pub(crate) fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
         let Some(Validity { subject, begins, ends }) = Validity::parse(certificate) else { continue };
         let life = ends.duration_since(begins).unwrap_or_default();
         let expiry = Expiry { warn_at: ends.checked_sub(NOTICE.min(life / 3)).unwrap_or(ends), ends };
-        let known = latest.entry(subject).or_insert(expiry);
-        if known.ends < expiry.ends {
-            *known = expiry;
+        let entry = latest.entry(subject).or_insert(expiry);
+        if entry.ends < expiry.ends {
+            *entry = expiry;
         }
     }
     latest.into_values().min()
@@ -67,8 +67,8 @@ struct Der<'a>(&'a [u8]);
 impl<'a> Der<'a> {
     /// Takes the next element if it has this tag: its content.
     fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (&found, rest) = self.0.split_first()?;
-        if found != tag {
+        let (&first, rest) = self.0.split_first()?;
+        if first != tag {
             return None;
         }
         let (&first, rest) = rest.split_first()?;

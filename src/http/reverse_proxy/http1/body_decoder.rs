@@ -67,9 +67,9 @@ impl BodyDecoder {
             Self::Nothing => Ok(None),
             Self::All if received.is_empty() => Ok(None),
             Self::All => Ok(Some(BodyFrame::Bytes(std::mem::take(received)))),
-            Self::Length(left) => {
-                let piece = part(left, received);
-                if *left == 0 {
+            Self::Length(remaining) => {
+                let piece = part(remaining, received);
+                if *remaining == 0 {
                     *self = Self::Nothing;
                 }
                 Ok(piece.map(BodyFrame::Bytes))
@@ -97,9 +97,9 @@ impl BodyDecoder {
                     Ok(Status::Partial) => return need_more(received),
                     Err(_) => return Err(ProtocolError::Chunks),
                 },
-                ChunkState::In(left) => {
-                    let piece = part(left, received);
-                    if *left == 0 {
+                ChunkState::In(remaining) => {
+                    let piece = part(remaining, received);
+                    if *remaining == 0 {
                         *chunk = ChunkState::End;
                         // The end mostly arrives with the last chunk; detecting it here saves a read.
                         if let Some(rest) = received.strip_prefix(b"\r\n0\r\n\r\n") {
@@ -119,7 +119,7 @@ impl BodyDecoder {
                 },
                 ChunkState::Trailers => {
                     let mut headers = [httparse::EMPTY_HEADER; 32];
-                    let Status::Complete((length, found)) =
+                    let Status::Complete((length, fields)) =
                         httparse::parse_headers(received, &mut headers).map_err(|_| ProtocolError::Chunks)?
                     else {
                         return need_more(received);
@@ -127,7 +127,7 @@ impl BodyDecoder {
                     if has_bare_line_feed(received, length) {
                         return Err(ProtocolError::Chunks);
                     }
-                    let trailers = trailers(found);
+                    let trailers = trailers(fields);
                     received.advance(length);
                     *self = Self::Nothing;
                     return Ok((!trailers.is_empty()).then_some(BodyFrame::Trailers(trailers)));
@@ -138,9 +138,9 @@ impl BodyDecoder {
 }
 
 /// Takes as much of the remaining length as was received.
-fn part(left: &mut u64, received: &mut Bytes) -> Option<Bytes> {
-    let length = usize::try_from(*left).map_or(received.len(), |left| left.min(received.len()));
-    *left -= length as u64;
+fn part(remaining: &mut u64, received: &mut Bytes) -> Option<Bytes> {
+    let length = usize::try_from(*remaining).map_or(received.len(), |remaining| remaining.min(received.len()));
+    *remaining -= length as u64;
     (length > 0).then(|| received.split_to(length))
 }
 
@@ -155,11 +155,11 @@ fn need_more(received: &Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
     if received.len() > MAX_LINE_LENGTH { Err(ProtocolError::TooLong) } else { Ok(None) }
 }
 
-fn trailers(found: &[httparse::Header<'_>]) -> HeaderMap {
+fn trailers(fields: &[httparse::Header<'_>]) -> HeaderMap {
     let pair = |header: &httparse::Header<'_>| {
         Some((HeaderName::from_bytes(header.name.as_bytes()).ok()?, HeaderValue::from_bytes(header.value).ok()?))
     };
-    found.iter().filter_map(pair).collect()
+    fields.iter().filter_map(pair).collect()
 }
 
 /// Longest size line of a chunk, and longest trailers together, in bytes.

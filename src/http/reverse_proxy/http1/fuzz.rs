@@ -39,7 +39,7 @@ pub fn decode_response(bytes: &[u8], size: usize, bodiless: bool) -> Result<Opti
         while let Some(frame) = decoder.take(&mut received)? {
             match frame {
                 BodyFrame::Bytes(bytes) => body.extend_from_slice(&bytes),
-                BodyFrame::Trailers(found) => trailers = found,
+                BodyFrame::Trailers(headers) => trailers = headers,
             }
         }
         let Some(piece) = pieces.next() else { break };

@@ -82,8 +82,8 @@ impl RequestWriter {
             None => None,
             Some(Ok(bytes)) => {
                 match framing {
-                    BodyFraming::Length(left) => {
-                        *left = left.checked_sub(bytes.len() as u64).ok_or(ConnectionError::Length)?;
+                    BodyFraming::Length(remaining) => {
+                        *remaining = remaining.checked_sub(bytes.len() as u64).ok_or(ConnectionError::Length)?;
                         self.queue.push_back(bytes);
                     }
                     // An empty chunk would end the body.

@@ -27,12 +27,12 @@ pub(super) struct ResponseHead {
 pub(super) fn parse(received: &mut Bytes, bodiless: bool) -> Result<Option<ResponseHead>, ProtocolError> {
     loop {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
-        let mut found = httparse::Response::new(&mut []);
-        let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut found, received, &mut room);
+        let mut response = httparse::Response::new(&mut []);
+        let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, received, &mut room);
         let Status::Complete(length) = parsed.map_err(ProtocolError::Head)? else {
             return if received.len() > MAX_HEAD_SIZE { Err(ProtocolError::TooLong) } else { Ok(None) };
         };
-        let status = found
+        let status = response
             .code
             .and_then(|code| StatusCode::from_u16(code).ok())
             .ok_or(ProtocolError::Head(httparse::Error::Status))?;
@@ -40,7 +40,7 @@ pub(super) fn parse(received: &mut Bytes, bodiless: bool) -> Result<Option<Respo
         let head = match status {
             StatusCode::SWITCHING_PROTOCOLS => return Err(ProtocolError::Protocol),
             _ if interim => None,
-            _ => Some(head(received, &found, status, bodiless)?),
+            _ => Some(head(received, &response, status, bodiless)?),
         };
         let _ = received.split_to(length);
         if !interim {
@@ -51,21 +51,21 @@ pub(super) fn parse(received: &mut Bytes, bodiless: bool) -> Result<Option<Respo
 
 fn head(
     received: &Bytes,
-    found: &httparse::Response<'_, '_>,
+    raw: &httparse::Response<'_, '_>,
     status: StatusCode,
     bodiless: bool,
 ) -> Result<ResponseHead, ProtocolError> {
-    let modern = found.version == Some(1);
-    let mut headers = HeaderMap::with_capacity(found.headers.len());
-    let (mut closes, mut named, mut length, mut codings) = (!modern, Vec::new(), None, 0);
-    for header in &*found.headers {
+    let modern = raw.version == Some(1);
+    let mut headers = HeaderMap::with_capacity(raw.headers.len());
+    let (mut closes, mut connection_headers, mut length, mut codings) = (!modern, Vec::new(), None, 0);
+    for header in &*raw.headers {
         let name = HeaderName::from_bytes(header.name.as_bytes())
             .map_err(|_| ProtocolError::Head(httparse::Error::HeaderName))?;
         // The values share the received bytes; no header is copied.
         let value = HeaderValue::from_maybe_shared(received.slice_ref(header.value))
             .map_err(|_| ProtocolError::Head(httparse::Error::HeaderValue))?;
         if name == CONNECTION {
-            closes = read_connection_options(&value, modern, closes, &mut named);
+            closes = read_connection_options(&value, modern, closes, &mut connection_headers);
         } else if name == TRANSFER_ENCODING {
             // Only chunked was accepted in the request. Another coding would be passed on as the content.
             if !modern || !value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
@@ -86,7 +86,7 @@ fn head(
             headers.append(name, value);
         }
     }
-    for name in named {
+    for name in connection_headers {
         headers.remove(name);
     }
     let chunked = codings == 1;
@@ -99,7 +99,7 @@ fn head(
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = headers;
-    if let Some(reason) = found.reason
+    if let Some(reason) = raw.reason
         && status.canonical_reason() != Some(reason)
         && let Ok(reason) = ReasonPhrase::try_from(reason.as_bytes())
     {
@@ -110,7 +110,12 @@ fn head(
 
 /// Reads a `Connection` header and collects the headers that it names. Returns true if the connection closes; `closes` is
 /// what the headers before it say.
-fn read_connection_options(value: &HeaderValue, modern: bool, mut closes: bool, named: &mut Vec<HeaderName>) -> bool {
+fn read_connection_options(
+    value: &HeaderValue,
+    modern: bool,
+    mut closes: bool,
+    connection_headers: &mut Vec<HeaderName>,
+) -> bool {
     // The most common value.
     if value.as_bytes() == b"keep-alive" {
         return closes && modern;
@@ -121,7 +126,7 @@ fn read_connection_options(value: &HeaderValue, modern: bool, mut closes: bool, 
         } else if token.eq_ignore_ascii_case("keep-alive") {
             closes &= modern;
         } else {
-            named.extend(headers::parse_connection_option(token));
+            connection_headers.extend(headers::parse_connection_option(token));
         }
     }
     closes

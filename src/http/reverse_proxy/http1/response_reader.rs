@@ -108,7 +108,7 @@ impl ResponseReader {
     pub(super) fn remaining(&self) -> Option<u64> {
         match self.expected {
             BodyDecoder::Nothing => Some(0),
-            BodyDecoder::Length(left) => Some(left),
+            BodyDecoder::Length(remaining) => Some(remaining),
             BodyDecoder::Chunks(_) | BodyDecoder::All => None,
         }
     }
