@@ -125,8 +125,8 @@ fn set_cookie(id: &str, lifetime: Duration) -> Option<HeaderValue> {
 fn digest_of(headers: &HeaderMap) -> Option<[u8; 32]> {
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut ours = pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value);
-    match (ours.next(), ours.next()) {
+    let mut ids = pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value);
+    match (ids.next(), ids.next()) {
         (Some(id), None) => Some(sha256(id.as_bytes())),
         _ => None,
     }

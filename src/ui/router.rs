@@ -214,16 +214,16 @@ impl Router {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             return response;
         }
-        let (given, mut rights) = (form.get(SignIn::FIELD), request.rights.clone());
+        let (input, mut rights) = (form.get(SignIn::FIELD), request.rights.clone());
         match wanted {
-            SignIn::Key if secret::ct_eq(&self.options.key, given.as_bytes()) => rights.has_key = true,
+            SignIn::Key if secret::ct_eq(&self.options.key, input.as_bytes()) => rights.has_key = true,
             SignIn::Key => {
                 let error = "this is not the key of the listener";
                 self.record_refusal("key", StatusCode::FORBIDDEN, error);
                 return again(StatusCode::FORBIDDEN, error);
             }
             SignIn::AclToken => {
-                let token = SecretString::from(given);
+                let token = SecretString::from(input);
                 let Some(service) = self.deps.sources.acl() else {
                     return again(StatusCode::NOT_FOUND, "no ACL server runs in this process");
                 };

@@ -148,13 +148,13 @@ fn local_token(token: &LocalToken, now: SystemTime) -> Markup {
 fn deprecated_calls(calls: &[DeprecatedCall], now: SystemTime) -> Markup {
     let row = |call: &DeprecatedCall| {
         let todo = call.advice.as_deref().or(call.replacement.as_deref()).or(call.note.as_deref()).unwrap_or_default();
-        let place = [call.organization.as_deref(), call.workspace.as_deref()].into_iter().flatten();
+        let location = [call.organization.as_deref(), call.workspace.as_deref()].into_iter().flatten();
         // A change's id begins with its date.
         let date = call.change.get(..10).unwrap_or_default();
         vec![
             html! { code { (call.call) } },
             html! { (call.client) },
-            html! { (place.collect::<Vec<_>>().join(" / ")) },
+            html! { (location.collect::<Vec<_>>().join(" / ")) },
             html! { (call.calls) @if call.replaced > 0 { " (" (call.replaced) " replaced)" } },
             time(&call.last, now),
             html! { (todo) " " a href={ "/history?since=" (date) "&until=" (date) } { "why" } },

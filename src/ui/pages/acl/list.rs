@@ -25,7 +25,7 @@ pub(in crate::ui) fn page(
     (namespace, search): (&str, &str),
     now: SystemTime,
 ) -> Markup {
-    let found: Vec<&Value> = records.iter().filter(|record| matches(record, search)).collect();
+    let matching: Vec<&Value> = records.iter().filter(|record| matches(record, search)).collect();
     let content = html! {
         (kinds(kind, namespace))
         form.filters method="get" action=(kind.list_link("")) {
@@ -34,10 +34,10 @@ pub(in crate::ui) fn page(
             button type="submit" { "Search" }
         }
         p {
-            (found.len()) " of " (records.len())
-            @if found.len() > ROWS { "; the first " (ROWS) " are listed: refine the search" }
+            (matching.len()) " of " (records.len())
+            @if matching.len() > ROWS { "; the first " (ROWS) " are listed: refine the search" }
         }
-        (records_table(kind, found.iter().take(ROWS).copied(), now))
+        (records_table(kind, matching.iter().take(ROWS).copied(), now))
     };
     frame.page(kind.title(), "/acl", &content)
 }
