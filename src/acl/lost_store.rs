@@ -71,7 +71,7 @@ pub(super) fn check_file(options: &StoreOptions, key_file: &Path) -> Result<(), 
     let Some(folder) = options.folder() else { return Ok(()) };
     let store = Embedded::file_in(folder);
     let state = match std::fs::metadata(&store) {
-        Ok(found) if found.len() == 0 => "empty",
+        Ok(metadata) if metadata.len() == 0 => "empty",
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder.exists() => "gone",
         // Opening the store reports other errors.
         Ok(_) | Err(_) => return Ok(()),

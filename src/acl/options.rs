@@ -30,10 +30,10 @@ pub struct AclOptions {
 impl AclOptions {
     /// Validates the options; returns each error as the path of the option and a text.
     pub fn validation_errors(&self) -> Vec<(String, String)> {
-        let mut found = Vec::new();
+        let mut errors = Vec::new();
         let mut check = |holds: bool, path: String, text: &str| {
             if !holds {
-                found.push((path, text.to_owned()));
+                errors.push((path, text.to_owned()));
             }
         };
         let limit = self.api.login_limit;
@@ -64,7 +64,7 @@ impl AclOptions {
             }
         }
         check(self.key_file().is_some(), "key_file".into(), "missing; a store on etcd has no folder for a default one");
-        found
+        errors
     }
 
     /// Returns the key file, or its default beside an embedded store.

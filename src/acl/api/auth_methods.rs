@@ -130,9 +130,9 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let watch = keys::within("auth-method", scope.single());
-    let found = state.service.auth_methods().list(&caller, scope.single(), freshness).await?;
-    let methods: Vec<_> = found.entries.iter().map(|method| view(method, false)).collect();
+    let list = state.service.auth_methods().list(&caller, scope.single(), freshness).await?;
+    let methods: Vec<_> = list.entries.iter().map(|method| view(method, false)).collect();
     let mut response = ApiResponse::json(&methods, request.pretty())?;
-    response.omitted = found.omitted;
-    Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
+    response.omitted = list.omitted;
+    Ok(ReadResult { response, index: list.revision, watch: vec![watch], until: None })
 }

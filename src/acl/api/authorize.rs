@@ -75,8 +75,8 @@ impl AuthorizationRequest {
     }
 }
 
-fn unknown(field: &'static str, found: &str) -> ApiError {
-    let value = found.chars().take(128).collect();
+fn unknown(field: &'static str, text: &str) -> ApiError {
+    let value = text.chars().take(128).collect();
     ApiError::UnknownAuthorization { field, value }
 }
 

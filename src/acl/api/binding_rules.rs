@@ -116,9 +116,9 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let watch = keys::within("binding-rule", scope.single());
-    let found = state.service.binding_rules().list(&caller, scope.single(), method, freshness).await?;
-    let rules: Vec<_> = found.entries.iter().map(view).collect();
+    let list = state.service.binding_rules().list(&caller, scope.single(), method, freshness).await?;
+    let rules: Vec<_> = list.entries.iter().map(view).collect();
     let mut response = ApiResponse::json(&rules, request.pretty())?;
-    response.omitted = found.omitted;
-    Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
+    response.omitted = list.omitted;
+    Ok(ReadResult { response, index: list.revision, watch: vec![watch], until: None })
 }

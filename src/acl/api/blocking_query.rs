@@ -34,9 +34,9 @@ pub(super) async fn read(
     let mut key = None;
     loop {
         // The keys and the end of the wait, or the response if there is nothing to wait for.
-        let decide = |found: CachedResponse| match end {
-            Some(end) if !over && found.index.0 <= blocking.index => ControlFlow::Continue((found.watch, end)),
-            _ => ControlFlow::Break(found.response),
+        let decide = |result: CachedResponse| match end {
+            Some(end) if !over && result.index.0 <= blocking.index => ControlFlow::Continue((result.watch, end)),
+            _ => ControlFlow::Break(result.response),
         };
         // Taken before the read: a concurrent write then invalidates too much, not too little.
         let revision = state.service.repository().store().last("");
@@ -52,8 +52,8 @@ pub(super) async fn read(
             wait
         } else {
             // Boxed, so that the read's memory is free during the wait: there may be ten thousand waits.
-            let found = Box::pin(read_once(state, request, blocking.mode, revision.zip(key.as_ref()))).await?;
-            match decide(found) {
+            let result = Box::pin(read_once(state, request, blocking.mode, revision.zip(key.as_ref()))).await?;
+            match decide(result) {
                 ControlFlow::Continue(wait) => wait,
                 ControlFlow::Break(response) => return Ok(response),
             }
@@ -100,9 +100,9 @@ fn from_cache(
     revision: Revision,
 ) -> Option<CachedResponse> {
     let key = key.get_or_insert_with(|| state.response_cache.hash_key(request.cache_key(&state.service, mode)));
-    let found = state.response_cache.get(key, revision, state.service.now())?;
-    request.audit_accessor(found.accessor);
-    Some(found)
+    let result = state.response_cache.get(key, revision, state.service.now())?;
+    request.audit_accessor(result.accessor);
+    Some(result)
 }
 
 /// Reads once, and caches the response.
@@ -117,16 +117,16 @@ async fn read_once(
     let mut response = response.into_http();
     set_index_headers(response.headers_mut(), index, mode);
     set_default_policy_header(response.headers_mut(), state.service.default_policy);
-    let mut found = CachedResponse { response, index, watch: watch.into(), accessor: None };
+    let mut result = CachedResponse { response, index, watch: watch.into(), accessor: None };
     // Not cached if the caller's token no longer resolves.
     if let Some((revision, key)) = key
         && let Ok(caller) = request.authenticate(state, freshness).await
     {
-        found.accessor = caller.accessor();
+        result.accessor = caller.accessor();
         let until = caller.live.token.value.immutable().expiration_time.into_iter().chain(until).min();
-        state.response_cache.insert(key, revision, &found, until);
+        state.response_cache.insert(key, revision, &result, until);
     }
-    Ok(found)
+    Ok(result)
 }
 
 /// Returns up to a sixteenth of the wait, as Consul does, so that waits that began together do not end together.

@@ -73,8 +73,8 @@ fn is_from_a_page(headers: &HeaderMap) -> bool {
 
 /// True if `Host`, and the authority of the request target if there is one, are among the hosts.
 fn names_one_of<B>(request: &Request<B>, hosts: &BTreeSet<String>) -> bool {
-    let mut given = request.headers().get_all(header::HOST).iter();
-    let (Some(host), None) = (given.next(), given.next()) else { return false };
+    let mut values = request.headers().get_all(header::HOST).iter();
+    let (Some(host), None) = (values.next(), values.next()) else { return false };
     let target = request.uri().authority().map(http::uri::Authority::as_str);
     host.to_str().is_ok_and(|host| is_allowed_host(host, hosts, None))
         && target.is_none_or(|target| is_allowed_host(target, hosts, None))

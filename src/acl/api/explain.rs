@@ -68,8 +68,8 @@ pub(super) async fn explain(state: &ApiState, request: &mut ApiRequest) -> Resul
 }
 
 /// Returns the namespace of a request: the one that it names, or the token's.
-fn namespace(token: &TokenRecord, named: Option<&str>) -> Result<NamespaceName, ApiError> {
-    match named {
+fn namespace(token: &TokenRecord, name: Option<&str>) -> Result<NamespaceName, ApiError> {
+    match name {
         Some("*") => Err(ApiError::WildcardNamespace),
         Some(name) => ApiRequest::parse_namespace(name),
         None => Ok(token.immutable().namespace.clone()),

@@ -89,8 +89,8 @@ impl JsonFields {
         self.fields.remove(&name.to_ascii_lowercase()).map(|(_, value)| value).filter(|value| !value.is_null())
     }
 
-    fn wrong_type<T>(&self, name: &str, found: &Value, wanted: &str) -> Result<T, DecodeError> {
-        self.fail(format!("json: cannot unmarshal {} into field {name} of type {wanted}", type_name(found)))
+    fn wrong_type<T>(&self, name: &str, value: &Value, wanted: &str) -> Result<T, DecodeError> {
+        self.fail(format!("json: cannot unmarshal {} into field {name} of type {wanted}", type_name(value)))
     }
 
     /// Builds the error of a field with an invalid value, which `reason` must not repeat.

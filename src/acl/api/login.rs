@@ -49,8 +49,8 @@ fn parse_login(body: &[u8]) -> Result<(StoredLoginRequest, Option<String>), ApiE
 /// Deletes the token of the request, which a login must have created.
 pub(super) async fn log_out(state: &ApiState, request: &ApiRequest) -> Result<Change, ApiError> {
     let secret = request.secret.as_ref().ok_or(ApiError::LogoutWithoutToken)?;
-    let found = state.service.authenticator().live_token_by_secret(secret, Freshness::Linearizable).await?;
-    let live = found.ok_or(ServiceError::UnknownSecret)?;
+    let live = state.service.authenticator().live_token_by_secret(secret, Freshness::Linearizable).await?;
+    let live = live.ok_or(ServiceError::UnknownSecret)?;
     request.audit_accessor(live.accessor());
     state.methods.log_out(&live).await?;
     let immutable = live.token.value.immutable();

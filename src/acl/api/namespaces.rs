@@ -148,9 +148,9 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let kinds = default_link_kinds().into_iter().chain([keys::namespace(&name).as_str().to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let found = state.service.namespaces().get_visible(&caller, &name, freshness).await?;
-    let (index, watch) = retain_linked_kinds(watched, found.as_slice()).into_parts();
-    let response = match found {
+    let namespace = state.service.namespaces().get_visible(&caller, &name, freshness).await?;
+    let (index, watch) = retain_linked_kinds(watched, namespace.as_slice()).into_parts();
+    let response = match namespace {
         Some(namespace) => ApiResponse::json(&view(state, &namespace, freshness).await?, request.pretty())?,
         None => namespace_not_found(&name),
     };
@@ -174,13 +174,13 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let kinds = default_link_kinds().into_iter().chain(["namespace/".to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let found = state.service.namespaces().list(&caller, freshness).await?;
-    let (index, watch) = retain_linked_kinds(watched, &found.entries).into_parts();
-    let mut namespaces = Vec::with_capacity(found.entries.len());
-    for namespace in &found.entries {
+    let list = state.service.namespaces().list(&caller, freshness).await?;
+    let (index, watch) = retain_linked_kinds(watched, &list.entries).into_parts();
+    let mut namespaces = Vec::with_capacity(list.entries.len());
+    for namespace in &list.entries {
         namespaces.push(view(state, namespace, freshness).await?);
     }
     let mut response = ApiResponse::json(&namespaces, request.pretty())?;
-    response.omitted = found.omitted;
+    response.omitted = list.omitted;
     Ok(ReadResult { response, index, watch, until: None })
 }

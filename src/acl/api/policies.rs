@@ -174,9 +174,9 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let watch = keys::within("policy", scope.single());
-    let found = state.service.policies().list(&caller, scope.single(), freshness).await?;
-    let policies: Vec<PolicyView<'_>> = found.entries.iter().map(|policy| view(policy, true)).collect();
+    let list = state.service.policies().list(&caller, scope.single(), freshness).await?;
+    let policies: Vec<PolicyView<'_>> = list.entries.iter().map(|policy| view(policy, true)).collect();
     let mut response = ApiResponse::json(&policies, request.pretty())?;
-    response.omitted = found.omitted;
-    Ok(ReadResult { response, index: found.revision, watch: vec![watch], until: None })
+    response.omitted = list.omitted;
+    Ok(ReadResult { response, index: list.revision, watch: vec![watch], until: None })
 }

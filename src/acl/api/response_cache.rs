@@ -128,8 +128,14 @@ impl ResponseCache {
 
     /// Inserts a response that was read at `revision` or later, and is valid until `until` at most. Streamed bodies are not
     /// cached.
-    pub(super) fn insert(&self, key: &HashedKey, revision: Revision, found: &CachedResponse, until: Option<Timestamp>) {
-        let Either::Left(body) = found.response.body() else { return };
+    pub(super) fn insert(
+        &self,
+        key: &HashedKey,
+        revision: Revision,
+        result: &CachedResponse,
+        until: Option<Timestamp>,
+    ) {
+        let Either::Left(body) = result.response.body() else { return };
         let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let Some(size) = size.filter(|size| *size <= MAX_BODY) else { return };
         let mut contents = self.lock();
@@ -141,12 +147,12 @@ impl ResponseCache {
         }
         let entry = CacheEntry {
             key: Arc::clone(&key.key),
-            status: found.response.status(),
-            headers: found.response.headers().clone(),
+            status: result.response.status(),
+            headers: result.response.headers().clone(),
             body: body.clone(),
-            index: found.index,
-            watch: Arc::clone(&found.watch),
-            accessor: found.accessor,
+            index: result.index,
+            watch: Arc::clone(&result.watch),
+            accessor: result.accessor,
             until,
             size,
         };

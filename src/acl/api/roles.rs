@@ -155,14 +155,14 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let scope = request.scope(&caller, None)?;
     let kinds = ["policy", "role"].map(|kind| keys::within(kind, scope.single()));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let found = state.service.roles().list(&caller, scope.single(), policy.as_deref(), freshness).await?;
-    let mut roles = Vec::with_capacity(found.entries.len());
-    for role in &found.entries {
+    let list = state.service.roles().list(&caller, scope.single(), policy.as_deref(), freshness).await?;
+    let mut roles = Vec::with_capacity(list.entries.len());
+    for role in &list.entries {
         roles.push(view(state, role, freshness).await?);
     }
     let mut response = ApiResponse::json(&roles, request.pretty())?;
-    response.omitted = found.omitted;
-    let links = found.entries.iter().any(|role| !role.value.links.policies.is_empty());
+    response.omitted = list.omitted;
+    let links = list.entries.iter().any(|role| !role.value.links.policies.is_empty());
     let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
     Ok(ReadResult { response, index, watch, until: None })
 }

@@ -45,15 +45,15 @@ impl Router {
     /// is freed before it starts: ten thousand may wait at once.
     fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
         let state = &self.state;
-        let (dialect, mut found) = find_operation(&state.options.base_path, &request);
+        let (dialect, mut operation) = find_operation(&state.options.base_path, &request);
         if let Err(error) = self.browser_guard.verify(&request) {
-            found = Err(error.to_response(dialect));
+            operation = Err(error.to_response(dialect));
         }
         if request.body().size_hint().exact().is_none() && request.headers().contains_key(header::CONTENT_LENGTH) {
-            found = Err(ApiError::AmbiguousLength.to_response(dialect));
+            operation = Err(ApiError::AmbiguousLength.to_response(dialect));
         }
-        let (operation, subject) = match found {
-            Ok(found) => found,
+        let (operation, subject) = match operation {
+            Ok(operation) => operation,
             Err(mut response) => {
                 set_policy_header(state, dialect, &mut response);
                 return ResponseFuture::ready(response);
@@ -88,7 +88,7 @@ fn find_operation(
     let path = raw.strip_prefix(base).unwrap_or(raw).strip_prefix("/v1/");
     let is_vault = path.is_some_and(|path| path.starts_with("auth/") || path.starts_with("sys/"));
     let dialect = if is_vault { Dialect::Vault } else { Dialect::Consul };
-    let found = match path {
+    let operation = match path {
         _ if !is_well_formed(raw.strip_prefix('/').unwrap_or(raw)) => Err(ApiError::MalformedPath),
         None => Err(ApiError::RouteNotFound { versioned: raw.contains("/v1/") }),
         Some(path) => match route(request.method(), path) {
@@ -100,7 +100,7 @@ fn find_operation(
             Route::NotFound => Err(ApiError::RouteNotFound { versioned: true }),
         },
     };
-    (dialect, found.map_err(|error| error.to_response(dialect)))
+    (dialect, operation.map_err(|error| error.to_response(dialect)))
 }
 
 fn set_policy_header(state: &ApiState, dialect: Dialect, response: &mut Response<ResponseBody>) {

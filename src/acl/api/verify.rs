@@ -22,14 +22,14 @@ struct VerificationView<'a> {
 
 pub(super) async fn verify(state: &ApiState, request: &ApiRequest) -> Result<ApiResponse, ApiError> {
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
-    let found = state.service.verify(&caller).await?;
+    let verification = state.service.verify(&caller).await?;
     let view = VerificationView {
-        clean: found.is_clean(),
-        records: found.records,
-        without_checksum: found.unchecked,
-        damaged: found.damaged,
-        damaged_keys: &found.damaged_keys,
-        damaged_kinds: &found.damaged_kinds,
+        clean: verification.is_clean(),
+        records: verification.records,
+        without_checksum: verification.unchecked,
+        damaged: verification.damaged,
+        damaged_keys: &verification.damaged_keys,
+        damaged_kinds: &verification.damaged_kinds,
     };
     Ok(ApiResponse::json(&view, request.pretty())?)
 }

@@ -212,7 +212,7 @@ fn not_supported(status: StatusCode, text: &str, call: &str, since: Option<&'sta
         400 => {
             let (_, rest) = text.split_once("unknown field \"")?;
             let field = rest.split('"').next()?;
-            let (_, needs) = VERSIONED_FIELDS.iter().find(|(known, _)| *known == field)?;
+            let (_, needs) = VERSIONED_FIELDS.iter().find(|(name, _)| *name == field)?;
             lacks(&format!("the field {field}"), *needs)
         }
         _ => None,

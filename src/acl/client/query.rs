@@ -82,8 +82,8 @@ pub struct ReadResponse<T> {
 impl ReadResponse<()> {
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         // keyward's server sends each header under both names.
-        let named = |prefix: &str, name: &str| headers.get(format!("{prefix}{name}"));
-        let text = |name| named("x-service-", name).or_else(|| named("x-consul-", name))?.to_str().ok();
+        let header = |prefix: &str, name: &str| headers.get(format!("{prefix}{name}"));
+        let text = |name| header("x-service-", name).or_else(|| header("x-consul-", name))?.to_str().ok();
         let number = |name| text(name).and_then(|text| text.parse::<u64>().ok());
         let is_true = |name| text(name).is_some_and(|text| text.eq_ignore_ascii_case("true"));
         Self {

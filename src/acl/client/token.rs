@@ -245,7 +245,8 @@ impl AclClient {
             ("authmethod", &filter.auth_method),
             ("authmethod-ns", &filter.auth_method_namespace),
         ];
-        let given = parameters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?)));
-        self.get(&endpoint(&["acl", "tokens"]), &given.collect::<Vec<_>>(), query).await
+        let parameters: Vec<_> =
+            parameters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+        self.get(&endpoint(&["acl", "tokens"]), &parameters, query).await
     }
 }

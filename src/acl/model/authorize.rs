@@ -245,11 +245,11 @@ impl Grants {
         if self.decide_global(GlobalResource::Operator, Access::Read).is_allowed() {
             return Decision::Allow;
         }
-        let given = match self.level(Query::Namespace, namespace) {
+        let is_allowed = match self.level(Query::Namespace, namespace) {
             Some(level) => level.allows(Access::Read),
             None => self.allows_anything_in(namespace),
         };
-        if given { Decision::Allow } else { Decision::Deny }
+        if is_allowed { Decision::Allow } else { Decision::Deny }
     }
 
     /// Returns whether any rule grants access inside a namespace that no other rule revokes.

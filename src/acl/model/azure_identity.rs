@@ -200,9 +200,9 @@ pub(crate) fn verify_login(
     let AzureIdentity { principal, machine, .. } = &identity;
     machine.check_claimed_fields(claimed)?;
 
-    let bound = |list: &[String], found: Option<&str>, refusal: fn() -> ClaimsError| {
-        let fits = |found: &str| list.iter().any(|entry| entry.eq_ignore_ascii_case(found));
-        if list.is_empty() || found.is_some_and(fits) { Ok(()) } else { Err(refusal()) }
+    let bound = |list: &[String], value: Option<&str>, refusal: fn() -> ClaimsError| {
+        let fits = |value: &str| list.iter().any(|entry| entry.eq_ignore_ascii_case(value));
+        if list.is_empty() || value.is_some_and(fits) { Ok(()) } else { Err(refusal()) }
     };
     if !bounds.subscriptions.is_empty() && machine.id.is_none() {
         return Err(ClaimsError::NoMachine);

@@ -180,15 +180,15 @@ fn interpolate(text: &str, claims: &VerifiedClaims) -> Result<String, BindError>
     let mut filled = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
-        let (before, place) = (&rest[..at], &rest[at + 2..]);
+        let (before, tail) = (&rest[..at], &rest[at + 2..]);
         if let Some(before) = before.strip_suffix('$') {
             filled.push_str(before);
             filled.push_str("${");
-            rest = place;
+            rest = tail;
             continue;
         }
         filled.push_str(before);
-        let (name, after) = place.split_once('}').ok_or_else(broken)?;
+        let (name, after) = tail.split_once('}').ok_or_else(broken)?;
         let name = name.trim();
         let value = name.strip_prefix("value.").and_then(|name| claims.values.get(name));
         let unknown =

@@ -87,10 +87,10 @@ impl JwtRules {
     }
 
     fn map_claims(&self, claims: &Claims) -> Result<VerifiedClaims, ClaimsError> {
-        let mut known = self.claim_names();
+        let mut verified = self.claim_names();
         for (claim, name) in &self.values {
             if let Some(value) = find(claims, claim) {
-                known.values.insert(name.clone(), text(value).ok_or_else(|| invalid_claim(claim))?);
+                verified.values.insert(name.clone(), text(value).ok_or_else(|| invalid_claim(claim))?);
             }
         }
         for (claim, name) in &self.lists {
@@ -99,9 +99,9 @@ impl JwtRules {
                 Value::Array(list) => list.iter().map(text).collect(),
                 single => text(single).map(|single| vec![single]),
             };
-            known.lists.insert(name.clone(), list.ok_or_else(|| invalid_claim(claim))?);
+            verified.lists.insert(name.clone(), list.ok_or_else(|| invalid_claim(claim))?);
         }
-        Ok(known)
+        Ok(verified)
     }
 }
 
@@ -111,7 +111,7 @@ fn invalid_claim(name: &str) -> ClaimsError {
 
 /// Returns the claim by name or JSON pointer; `None` if missing or `null`.
 fn find<'a>(claims: &'a Claims, name: &str) -> Option<&'a Value> {
-    let found = match name.strip_prefix('/') {
+    let claim = match name.strip_prefix('/') {
         None => claims.get(name),
         Some(path) => {
             let (first, rest) =
@@ -120,7 +120,7 @@ fn find<'a>(claims: &'a Claims, name: &str) -> Option<&'a Value> {
             claims.get(&first).and_then(|value| value.pointer(&rest))
         }
     };
-    found.filter(|value| !value.is_null())
+    claim.filter(|value| !value.is_null())
 }
 
 fn text(value: &Value) -> Option<String> {

@@ -114,11 +114,11 @@ const MAX_QUOTED_CHARS: usize = 300;
 /// # Errors
 /// The first invalid identity.
 pub(crate) fn service_identities(
-    given: Vec<ServiceIdentity>,
+    identities: Vec<ServiceIdentity>,
     owner: LinkOwner,
 ) -> Result<Vec<ServiceIdentity>, IdentityError> {
     let mut merged: Vec<ServiceIdentity> = Vec::new();
-    for mut identity in given {
+    for mut identity in identities {
         let name = &identity.service_name;
         if name.is_empty() {
             return Err(IdentityError::NoServiceName(owner));
@@ -149,9 +149,12 @@ pub(crate) fn service_identities(
 ///
 /// # Errors
 /// The first invalid identity.
-pub(crate) fn node_identities(given: Vec<NodeIdentity>, owner: LinkOwner) -> Result<Vec<NodeIdentity>, IdentityError> {
+pub(crate) fn node_identities(
+    identities: Vec<NodeIdentity>,
+    owner: LinkOwner,
+) -> Result<Vec<NodeIdentity>, IdentityError> {
     let mut merged: Vec<NodeIdentity> = Vec::new();
-    for identity in given {
+    for identity in identities {
         if identity.node_name.is_empty() {
             return Err(IdentityError::NoNodeName(owner));
         }
@@ -172,9 +175,9 @@ pub(crate) fn node_identities(given: Vec<NodeIdentity>, owner: LinkOwner) -> Res
 ///
 /// # Errors
 /// The template does not exist, or a variable is missing or invalid.
-pub(crate) fn templated_policies(given: Vec<TemplatedPolicy>) -> Result<Vec<TemplatedPolicy>, TemplateError> {
+pub(crate) fn templated_policies(policies: Vec<TemplatedPolicy>) -> Result<Vec<TemplatedPolicy>, TemplateError> {
     let mut merged: Vec<TemplatedPolicy> = Vec::new();
-    for policy in given {
+    for policy in policies {
         policy.validate()?;
         if !merged.contains(&policy) {
             merged.push(policy);

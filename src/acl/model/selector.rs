@@ -107,19 +107,19 @@ impl Expression {
 }
 
 impl Predicate {
-    fn matches_text(&self, found: &str) -> bool {
+    fn matches_text(&self, text: &str) -> bool {
         match self {
-            Self::Equals(wanted) => found == wanted,
-            Self::Contains(part) => found.contains(part.as_str()),
-            Self::Empty => found.is_empty(),
-            Self::Matches(pattern) => pattern.is_match(found),
+            Self::Equals(wanted) => text == wanted,
+            Self::Contains(part) => text.contains(part.as_str()),
+            Self::Empty => text.is_empty(),
+            Self::Matches(pattern) => pattern.is_match(text),
         }
     }
 
-    fn matches_list(&self, found: &[String]) -> bool {
+    fn matches_list(&self, list: &[String]) -> bool {
         match self {
-            Self::Contains(entry) => found.contains(entry),
-            Self::Empty => found.is_empty(),
+            Self::Contains(entry) => list.contains(entry),
+            Self::Empty => list.is_empty(),
             // The parser rejects these for lists.
             Self::Equals(_) | Self::Matches(_) => false,
         }

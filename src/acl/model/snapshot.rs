@@ -165,7 +165,7 @@ impl SnapshotReader {
             self.expected = Expected::Header;
         }
         match self.expected {
-            Expected::End if self.left().is_empty() => Ok(None),
+            Expected::End if self.remaining().is_empty() => Ok(None),
             Expected::End => Err(SnapshotError::TrailingData),
             Expected::Record => self.record(),
             Expected::Magic | Expected::Header => {
@@ -189,13 +189,15 @@ impl SnapshotReader {
     pub fn finish(&self) -> Result<u64, SnapshotError> {
         match self.expected {
             Expected::End => Ok(self.records),
-            Expected::Magic if !is_common_prefix(self.left(), MAGIC.as_bytes()) => Err(SnapshotError::NotASnapshot),
+            Expected::Magic if !is_common_prefix(self.remaining(), MAGIC.as_bytes()) => {
+                Err(SnapshotError::NotASnapshot)
+            }
             _ => Err(SnapshotError::Truncated),
         }
     }
 
     fn record(&mut self) -> Result<Option<SnapshotPiece>, SnapshotError> {
-        let Some((lengths, rest)) = self.left().split_first_chunk::<LENGTHS_SIZE>() else { return Ok(None) };
+        let Some((lengths, rest)) = self.remaining().split_first_chunk::<LENGTHS_SIZE>() else { return Ok(None) };
         let number = self.records + 1;
         let damaged = || SnapshotError::Record { number };
         let [key, value] = [&lengths[..4], &lengths[4..]].map(length);
@@ -237,15 +239,15 @@ impl SnapshotReader {
 
     /// Returns the next line without its end; `refusal` is the error for a line that is too long or not UTF-8.
     fn line(&mut self, refusal: SnapshotError) -> Result<Option<String>, SnapshotError> {
-        let Some(end) = self.left().iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
-            return if self.left().len() < MAX_LINE { Ok(None) } else { Err(refusal) };
+        let Some(end) = self.remaining().iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
+            return if self.remaining().len() < MAX_LINE { Ok(None) } else { Err(refusal) };
         };
-        let Ok(line) = std::str::from_utf8(&self.left()[..end]).map(str::to_owned) else { return Err(refusal) };
+        let Ok(line) = std::str::from_utf8(&self.remaining()[..end]).map(str::to_owned) else { return Err(refusal) };
         self.take(end + 1);
         Ok(Some(line))
     }
 
-    fn left(&self) -> &[u8] {
+    fn remaining(&self) -> &[u8] {
         &self.fed[self.taken..]
     }
 

@@ -184,8 +184,8 @@ pub(crate) fn render(template: &BuiltinTemplate, variables: &Map<String, Value>)
     if !template.takes_name() {
         return Ok(template.text.to_owned());
     }
-    let named = variables.get("name").or_else(|| variables.get("Name"));
-    match named.and_then(Value::as_str) {
+    let name = variables.get("name").or_else(|| variables.get("Name"));
+    match name.and_then(Value::as_str) {
         None | Some("") => Err(TemplateError::NoName { template: template.name }),
         Some(name) => substitute_name(template, name),
     }

@@ -24,8 +24,8 @@ impl AclService {
     /// Reads the record that names the active keys.
     pub(super) async fn key_record(&self) -> Result<Record, ServiceError> {
         let key = seal::key_record();
-        let found = self.repository.store().get(&key, Freshness::Linearizable).await?;
-        Ok(found.ok_or_else(|| StoreError::Unreadable { key: key.as_str().to_owned() })?)
+        let record = self.repository.store().get(&key, Freshness::Linearizable).await?;
+        Ok(record.ok_or_else(|| StoreError::Unreadable { key: key.as_str().to_owned() })?)
     }
 
     /// Returns the key that a token's secret is sealed with.

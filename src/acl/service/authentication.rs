@@ -95,9 +95,9 @@ impl Authenticator<'_> {
         let (mut keys, mut freshness) = (self.service.sealer.keys(), freshness);
         loop {
             for hash in keys.hashes(secret) {
-                let found = self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
-                if let Some(found) = found.filter(|found| found.value.secret) {
-                    return self.live_token(&found.value.namespace, found.value.accessor, freshness).await;
+                let entry = self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
+                if let Some(entry) = entry.filter(|entry| entry.value.secret) {
+                    return self.live_token(&entry.value.namespace, entry.value.accessor, freshness).await;
                 }
             }
             // A miss is conclusive only if the keys did not change during the lookup.
@@ -183,16 +183,16 @@ impl Authenticator<'_> {
         roles: &[Id],
         freshness: Freshness,
     ) -> Result<Vec<PolicyInScope>, ServiceError> {
-        let mut found = Vec::new();
-        self.collect_rules(namespace, links, freshness, &mut found).await?;
+        let mut policies = Vec::new();
+        self.collect_rules(namespace, links, freshness, &mut policies).await?;
         for role in roles {
             if let Some(role) =
                 self.service.repository.get::<RoleRecord>(&keys::role(namespace, *role), freshness).await?
             {
-                self.collect_rules(namespace, &role.value.links, freshness, &mut found).await?;
+                self.collect_rules(namespace, &role.value.links, freshness, &mut policies).await?;
             }
         }
-        Ok(found)
+        Ok(policies)
     }
 
     async fn collect_rules(
@@ -200,18 +200,18 @@ impl Authenticator<'_> {
         namespace: &NamespaceName,
         links: &Links,
         freshness: Freshness,
-        found: &mut Vec<PolicyInScope>,
+        policies: &mut Vec<PolicyInScope>,
     ) -> Result<(), ServiceError> {
         for policy in &links.policies {
             if let Some(rules) = self.load_policy_rules(namespace, *policy, freshness).await? {
-                found.push(PolicyInScope::new(&namespace.key(), PolicyId::Stored(*policy), rules));
+                policies.push(PolicyInScope::new(&namespace.key(), PolicyId::Stored(*policy), rules));
             }
         }
         for policy in links.synthetic_policies().iter().filter(|policy| policy.applies_in(&self.service.datacenter)) {
             // Templates are validated when they are linked.
             if let Ok(rules) = self.service.rules.text(&policy.rules) {
                 let id = PolicyId::Synthetic(policy.id.as_str().into());
-                found.push(PolicyInScope::new(&namespace.key(), id, rules));
+                policies.push(PolicyInScope::new(&namespace.key(), id, rules));
             }
         }
         Ok(())

@@ -91,12 +91,12 @@ impl BindingRules<'_> {
             return Err(InvalidRequest::RuleMethodMissing.into());
         }
         let key = keys::auth_method(namespace, name);
-        let found = if is_name(name) {
+        let method = if is_name(name) {
             self.records.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
-        let method = found.ok_or_else(|| InvalidRequest::RuleMethod(truncate(name)))?;
+        let method = method.ok_or_else(|| InvalidRequest::RuleMethod(truncate(name)))?;
         Ok(((*method.value).clone(), Transaction::default().require_unchanged(&key, method.modified)))
     }
 
@@ -125,12 +125,12 @@ impl BindingRules<'_> {
         method: Option<&str>,
         freshness: Freshness,
     ) -> Result<RecordList<BindingRuleRecord>, ServiceError> {
-        let mut found =
+        let mut list =
             self.records.list_records::<BindingRuleRecord>(caller, "binding-rule", namespace, freshness).await?;
         if let Some(method) = method {
-            found.entries.retain(|rule| rule.value.auth_method == method);
+            list.entries.retain(|rule| rule.value.auth_method == method);
         }
-        Ok(found)
+        Ok(list)
     }
 
     /// Replaces a binding rule except for its method; fields missing in the draft are cleared.

@@ -192,41 +192,41 @@ impl IssuerKeys {
         let fetched = match &self.0 {
             // Fixed keys have no ids, so the token's key id is ignored.
             KeySet::Fixed(keys) => {
-                let found = select(keys, None, algorithm);
-                return if found.is_empty() {
+                let candidates = select(keys, None, algorithm);
+                return if candidates.is_empty() {
                     Err(IssuerKeyError::None { algorithm: algorithm.as_str() })
                 } else {
-                    Ok(found)
+                    Ok(candidates)
                 };
             }
             KeySet::Fetched(fetched) => fetched,
         };
         let mut state_tx = fetched.state_tx.subscribe();
         let before = state_tx.borrow_and_update().clone();
-        let found = select(&before.keys, key_id, algorithm);
+        let candidates = select(&before.keys, key_id, algorithm);
         let has_come = |moment: Option<ClockReading>| moment.is_none_or(|moment| fetched.clock.has_reached(moment));
-        if !found.is_empty() && !has_come(before.old) {
-            return Ok(found);
+        if !candidates.is_empty() && !has_come(before.old) {
+            return Ok(candidates);
         }
         if !has_come(before.next) {
-            return if found.is_empty() { Err(before.key_error(key_id, algorithm)) } else { Ok(found) };
+            return if candidates.is_empty() { Err(before.key_error(key_id, algorithm)) } else { Ok(candidates) };
         }
         Arc::clone(fetched).start_fetch();
         let published = state_tx.wait_for(|state| state.tries > before.tries);
         match tokio::time::timeout(MAX_FETCH_WAIT, published).await {
             Ok(Ok(state)) => {
-                let found = select(&state.keys, key_id, algorithm);
-                if found.is_empty() { Err(state.key_error(key_id, algorithm)) } else { Ok(found) }
+                let candidates = select(&state.keys, key_id, algorithm);
+                if candidates.is_empty() { Err(state.key_error(key_id, algorithm)) } else { Ok(candidates) }
             }
-            _ if !found.is_empty() => Ok(found),
+            _ if !candidates.is_empty() => Ok(candidates),
             _ => Err(IssuerKeyError::Unavailable { cause: "no answer in time".into() }),
         }
     }
 }
 
 fn select(keys: &[IssuerKey], key_id: Option<&str>, algorithm: Algorithm) -> Vec<DecodingKey> {
-    let named = |key: &&IssuerKey| key_id.is_none() || key.id.as_deref() == key_id;
-    let fitting = keys.iter().filter(|key| key.fits(algorithm)).filter(named);
+    let has_id = |key: &&IssuerKey| key_id.is_none() || key.id.as_deref() == key_id;
+    let fitting = keys.iter().filter(|key| key.fits(algorithm)).filter(has_id);
     fitting.take(MAX_CANDIDATES).map(|key| key.key.clone()).collect()
 }
 

@@ -130,13 +130,13 @@ impl LinkResolver<'_> {
         draft: &LinkDraft,
     ) -> Result<Id, ServiceError> {
         let word = kind.as_str();
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        if let Some(id) = given(&draft.id) {
+        let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        if let Some(id) = non_empty(&draft.id) {
             let none = || InvalidRequest::LinkId { kind: word, id: truncate(&id) };
             let parsed: Id = id.parse().map_err(|_| none())?;
             let link = self.get(namespace, kind, parsed, Freshness::Linearizable).await?.ok_or_else(none)?;
             // An unreadable target has no known name.
-            return match given(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) {
+            return match non_empty(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) {
                 None => Ok(parsed),
                 Some(name) => {
                     let (name, actual) = (truncate(&name), link.name);
@@ -144,7 +144,7 @@ impl LinkResolver<'_> {
                 }
             };
         }
-        let Some(name) = given(&draft.name) else {
+        let Some(name) = non_empty(&draft.name) else {
             return Err(InvalidRequest::EmptyLink { kind: word }.into());
         };
         let key = match kind {
@@ -152,12 +152,12 @@ impl LinkResolver<'_> {
             LinkKind::Role => keys::role_name(namespace, &name),
         };
         // A slash would address keys of other names.
-        let found = if name.contains('/') && !name.starts_with(BUILTIN) {
+        let entry = if name.contains('/') && !name.starts_with(BUILTIN) {
             None
         } else {
             self.records.repository.get::<Id>(&key, Freshness::Linearizable).await?
         };
-        match found {
+        match entry {
             Some(id) => Ok(*id.value),
             None => Err(InvalidRequest::LinkName { kind: word, name: truncate(&name) }.into()),
         }
@@ -175,17 +175,17 @@ impl LinkResolver<'_> {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Link>, ServiceError> {
-        let found = match kind {
+        let name = match kind {
             LinkKind::Policy => {
-                let found = self.records.repository.get::<PolicyRecord>(&keys::policy(namespace, id), freshness).await;
-                found.map(|found| found.map(|found| found.value.name.clone()))
+                let record = self.records.repository.get::<PolicyRecord>(&keys::policy(namespace, id), freshness).await;
+                record.map(|record| record.map(|record| record.value.name.clone()))
             }
             LinkKind::Role => {
-                let found = self.records.repository.get::<RoleRecord>(&keys::role(namespace, id), freshness).await;
-                found.map(|found| found.map(|found| found.value.name.clone()))
+                let record = self.records.repository.get::<RoleRecord>(&keys::role(namespace, id), freshness).await;
+                record.map(|record| record.map(|record| record.value.name.clone()))
             }
         };
-        match found {
+        match name {
             Ok(name) => Ok(name.map(|name| Link { id, name })),
             Err(error) if self.records.repository.skip_unreadable(&error) => Ok(Some(Link { id, name: String::new() })),
             Err(error) => Err(error),

@@ -86,8 +86,8 @@ impl Policies<'_> {
         let by_name = keys::policy_name(&namespace, name);
         let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
         for _ in 0..3 {
-            if let Some(found) = self.records.repository.get::<Id>(&by_name, Freshness::Linearizable).await? {
-                return Ok(*found.value);
+            if let Some(entry) = self.records.repository.get::<Id>(&by_name, Freshness::Linearizable).await? {
+                return Ok(*entry.value);
             }
             match retry_on_conflict(|| self.try_create(&namespace, &draft)).await {
                 Ok(made) => return Ok(made.value.id),

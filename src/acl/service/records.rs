@@ -57,8 +57,8 @@ impl Records {
     /// # Errors
     /// It does not exist or is marked for deletion.
     pub(super) async fn writable_namespace(&self, name: &NamespaceName) -> Result<WritableNamespace, ServiceError> {
-        let found = self.active_namespace(name).await?;
-        Ok(WritableNamespace { name: found.value.name.clone(), key: keys::namespace(name), at: found.modified })
+        let namespace = self.active_namespace(name).await?;
+        Ok(WritableNamespace { name: namespace.value.name.clone(), key: keys::namespace(name), at: namespace.modified })
     }
 
     /// Returns the namespace record unless it is marked for deletion.
@@ -66,10 +66,10 @@ impl Records {
     /// # Errors
     /// It does not exist or is marked for deletion.
     pub(super) async fn active_namespace(&self, name: &NamespaceName) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        let Some(found) = self.namespace(name, Freshness::Linearizable).await? else {
+        let Some(namespace) = self.namespace(name, Freshness::Linearizable).await? else {
             return Err(namespace_not_found(name));
         };
-        if found.value.deleted_at.is_some() { Err(namespace_marked(&found.value.name)) } else { Ok(found) }
+        if namespace.value.deleted_at.is_some() { Err(namespace_marked(&namespace.value.name)) } else { Ok(namespace) }
     }
 
     /// Checks that the namespace exists, for reads in it.
@@ -126,8 +126,8 @@ impl Records {
         key: &Key,
         what: impl FnOnce() -> String,
     ) -> Result<Stored<R>, ServiceError> {
-        let found = self.repository.get(key, Freshness::Linearizable).await?;
-        found.ok_or_else(|| NotFound::Record(what()).into())
+        let record = self.repository.get(key, Freshness::Linearizable).await?;
+        record.ok_or_else(|| NotFound::Record(what()).into())
     }
 
     /// Checks that a name is not taken; `taken` builds the error.
@@ -139,8 +139,8 @@ impl Records {
         name: &Key,
         taken: impl FnOnce() -> Conflict,
     ) -> Result<(), ServiceError> {
-        let found = self.repository.store().get(name, Freshness::Linearizable).await?;
-        if found.is_some() { Err(taken().into()) } else { Ok(()) }
+        let existing = self.repository.store().get(name, Freshness::Linearizable).await?;
+        if existing.is_some() { Err(taken().into()) } else { Ok(()) }
     }
 
     /// Commits the transaction that creates a record.

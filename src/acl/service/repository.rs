@@ -103,11 +103,11 @@ impl Repository {
     }
 
     /// Reports damage that a verification of the store found.
-    pub(super) fn record_damage(&self, found: &Verification) {
-        for key in &found.damaged_keys {
+    pub(super) fn record_damage(&self, verification: &Verification) {
+        for key in &verification.damaged_keys {
             self.unreadable.report(&Key::from(key.clone()));
         }
-        for kind in &found.damaged_kinds {
+        for kind in &verification.damaged_kinds {
             self.unreadable.report_kind(kind);
         }
     }

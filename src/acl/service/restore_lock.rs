@@ -83,8 +83,8 @@ impl RestoreLock {
         freshness: Freshness,
     ) -> Result<RestoreState, ServiceError> {
         let last = repository.store().last(keys::RESTORE);
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = known().as_ref().filter(|state| Some(state.at) == last) {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = lock().as_ref().filter(|state| Some(state.at) == last) {
             return Ok(state.clone());
         }
         let page = Page { after: None, limit: 2 };
@@ -100,7 +100,7 @@ impl RestoreLock {
                 state.restored = record.modified;
             }
         }
-        *known() = Some(state.clone());
+        *lock() = Some(state.clone());
         Ok(state)
     }
 

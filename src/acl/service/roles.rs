@@ -121,12 +121,12 @@ impl Roles<'_> {
         policy: Option<&str>,
         freshness: Freshness,
     ) -> Result<RecordList<RoleRecord>, ServiceError> {
-        let mut found = self.records.list_records::<RoleRecord>(caller, "role", namespace, freshness).await?;
+        let mut list = self.records.list_records::<RoleRecord>(caller, "role", namespace, freshness).await?;
         if let Some(policy) = policy {
             let policy: Option<Id> = policy.parse().ok();
-            found.entries.retain(|role| policy.is_some_and(|policy| role.value.links.policies.contains(&policy)));
+            list.entries.retain(|role| policy.is_some_and(|policy| role.value.links.policies.contains(&policy)));
         }
-        Ok(found)
+        Ok(list)
     }
 
     /// Replaces a role; fields missing in the draft are cleared.

@@ -13,13 +13,13 @@ use crate::acl::store::Key;
 #[derive(Debug, Default)]
 pub(super) struct UnreadableRecords {
     reported: Mutex<BTreeSet<Key>>,
-    found: Counter<u64, AtomicU64>,
+    counter: Counter<u64, AtomicU64>,
 }
 
 impl UnreadableRecords {
     /// Counts unreadable records in `counter`.
     pub(super) fn new(counter: Counter<u64, AtomicU64>) -> Self {
-        Self { reported: Mutex::default(), found: counter }
+        Self { reported: Mutex::default(), counter }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Key>> {
@@ -51,7 +51,7 @@ impl UnreadableRecords {
 
     pub(super) fn report_kind(&self, kind: &str) {
         if self.lock().insert(keys::within(kind, None).into()) {
-            self.found.inc();
+            self.counter.inc();
             tracing::error!(
                 event = "acl.store.damaged",
                 kind,
@@ -63,7 +63,7 @@ impl UnreadableRecords {
     pub(super) fn report(&self, key: &Key) {
         let mut reported = self.lock();
         if reported.len() < MAX_REPORTED && reported.insert(key.clone()) {
-            self.found.inc();
+            self.counter.inc();
             let key = key.as_str();
             tracing::error!(
                 event = "acl.record.unreadable",

@@ -20,11 +20,11 @@ impl AclService {
     /// Verifies the store and logs the result. A shutdown waits for its end, as it has the store's file open.
     pub(crate) async fn verify_at_start(&self) {
         match self.verify_store().await {
-            Ok(found) => tracing::info!(
+            Ok(verification) => tracing::info!(
                 event = "acl.store.verified",
-                records = found.records,
-                without_checksum = found.unchecked,
-                damaged = found.damaged,
+                records = verification.records,
+                without_checksum = verification.unchecked,
+                damaged = verification.damaged,
                 "verified all records of the store"
             ),
             Err(error) => {
@@ -39,8 +39,8 @@ impl AclService {
     /// # Errors
     /// The store failed.
     async fn verify_store(&self) -> Result<Verification, ServiceError> {
-        let found = self.repository.store().verify().await?;
-        self.repository.record_damage(&found);
-        Ok(found)
+        let verification = self.repository.store().verify().await?;
+        self.repository.record_damage(&verification);
+        Ok(verification)
     }
 }

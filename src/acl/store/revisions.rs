@@ -20,8 +20,8 @@ impl KindRevisions {
     /// Returns the revision of the last change of a kind, or a later one.
     pub(super) fn last(&self, kind: &str) -> Revision {
         let revisions = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let found = revisions.each.iter().find(|(its, _)| **its == *kind);
-        found.map(|(_, at)| *at).unwrap_or_default().max(revisions.all)
+        let entry = revisions.each.iter().find(|(its, _)| **its == *kind);
+        entry.map(|(_, at)| *at).unwrap_or_default().max(revisions.all)
     }
 
     /// Records changes of several kinds atomically.

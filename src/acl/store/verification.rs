@@ -30,14 +30,14 @@ impl Verification {
 
     /// Counts the records of a store that keeps no checksums.
     pub(super) async fn without_checksums(mut export: Export) -> Result<Self, StoreError> {
-        let mut found = Self::default();
+        let mut verification = Self::default();
         loop {
             let records = export.next(256).await?;
             if records.is_empty() {
-                return Ok(found);
+                return Ok(verification);
             }
             for (key, _) in &records {
-                found.count(key.as_str(), None);
+                verification.count(key.as_str(), None);
             }
         }
     }

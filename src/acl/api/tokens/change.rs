@@ -23,8 +23,8 @@ pub(in crate::acl::api) async fn clone(state: &ApiState, request: &mut ApiReques
     let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
     let source = accessor_from_path(request)?;
     // Source and clone are in one namespace: the body's if neither the query nor a header names one.
-    let named = if request.names_namespace() { None } else { body_namespace.as_deref() };
-    let auth = Authenticated::for_write(state, request, named).await?;
+    let fallback_namespace = if request.names_namespace() { None } else { body_namespace.as_deref() };
+    let auth = Authenticated::for_write(state, request, fallback_namespace).await?;
     if body_namespace.is_some_and(|body_namespace| body_namespace.parse() != Ok(auth.namespace.clone())) {
         return Err(ApiError::CloneNamespace(auth.namespace));
     }

@@ -71,9 +71,9 @@ fn parse_filter(request: &ApiRequest, scope: &NamespaceScope) -> Result<TokenFil
         }
         None => None,
     };
-    let mut given = [policy, role, service, method].into_iter().flatten();
-    let filter = given.next().unwrap_or(TokenFilter::All);
-    if given.next().is_some() {
+    let mut filters = [policy, role, service, method].into_iter().flatten();
+    let filter = filters.next().unwrap_or(TokenFilter::All);
+    if filters.next().is_some() {
         return Err(ApiError::FilterConflict);
     }
     Ok(filter)

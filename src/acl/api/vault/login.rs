@@ -88,7 +88,7 @@ fn login_response(granted: &LoginResult) -> serde_json::Value {
             "policies": policies,
             "token_policies": policies,
             "metadata": metadata,
-            "lease_duration": token.remaining(live.read_at).map_or(0, |left| left.as_secs()),
+            "lease_duration": token.remaining(live.read_at).map_or(0, |remaining| remaining.as_secs()),
             "renewable": false,
             "entity_id": "",
             "token_type": "service",

@@ -87,8 +87,8 @@ fn audit_accessor(head: &Parts, live: &LiveToken) {
 
 /// Refuses a namespace other than `default`: answering from `default` would be wrong silently.
 fn require_default_namespace(headers: &HeaderMap) -> Result<(), ApiError> {
-    let named = NAMESPACE_HEADERS.iter().flat_map(|name| headers.get_all(name));
-    for name in named.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()) {
+    let values = NAMESPACE_HEADERS.iter().flat_map(|name| headers.get_all(name));
+    for name in values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()) {
         if !matches!(name.trim_matches('/'), "" | "default" | "root") {
             return Err(ApiError::NamespaceUnsupported(name.chars().take(64).collect()));
         }

@@ -41,7 +41,7 @@ pub(super) async fn look_up(state: &ApiState, head: &Parts) -> Result<Response<R
         "path": login.map_or("auth/token/create".to_owned(), |login| format!("auth/{}/login", login.auth_method)),
         "policies": policies,
         "renewable": false,
-        "ttl": token.remaining(live.read_at).map_or(0, |left| left.as_secs()),
+        "ttl": token.remaining(live.read_at).map_or(0, |remaining| remaining.as_secs()),
         "type": "service",
     });
     let response = json!({

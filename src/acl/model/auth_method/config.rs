@@ -239,12 +239,12 @@ impl<'a> Fields<'a> {
         if names.is_empty() {
             return Ok(vec![Algorithm::Rs256]);
         }
-        let known = |name: &String| {
+        let parse = |name: &String| {
             let all = Algorithm::ALL.map(Algorithm::as_str).join(", ");
             let text = || format!("Config JWTSupportedAlgs has {}, which is none of {all}", quote(name));
             Algorithm::parse(name).ok_or_else(|| ConfigError(text()))
         };
-        names.iter().map(known).collect()
+        names.iter().map(parse).collect()
     }
 
     /// Reads a map of claim names to value names; each value name must be unique.

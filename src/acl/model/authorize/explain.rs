@@ -55,7 +55,7 @@ impl Grants {
     fn explain_query(&self, query: Query<'_>, namespace: &str) -> Option<Reason> {
         let own = self.own_namespace == namespace;
         let best = |policy: &PolicyInScope| policy.best_match(query, own, namespace);
-        self.deciding(best, |policy, found| policy.rule_text(query, found, own, namespace))
+        self.deciding(best, |policy, rule_match| policy.rule_text(query, rule_match, own, namespace))
     }
 
     fn explain_global(&self, global: GlobalResource) -> Option<Reason> {
@@ -83,8 +83,8 @@ impl Grants {
     ) -> Option<Reason> {
         [(&self.direct, false), (&self.defaults, true)].into_iter().find_map(|(policies, from_defaults)| {
             let matching = policies.iter().rev().filter_map(|policy| Some((best(policy)?, policy)));
-            let (found, policy) = matching.max_by(|one, other| one.0.cmp(&other.0))?;
-            let rule = rule(policy, &found);
+            let (rule_match, policy) = matching.max_by(|one, other| one.0.cmp(&other.0))?;
+            let rule = rule(policy, &rule_match);
             Some(Reason::Rule(DecidingPolicy { id: policy.id.clone(), from_defaults, rule }))
         })
     }
@@ -92,8 +92,8 @@ impl Grants {
 
 impl PolicyInScope {
     /// Writes the rule of a match as it stands in a policy.
-    fn rule_text(&self, query: Query<'_>, found: &RuleMatch, own: bool, namespace: &str) -> String {
-        let (near, close, level) = *found;
+    fn rule_text(&self, query: Query<'_>, rule_match: &RuleMatch, own: bool, namespace: &str) -> String {
+        let (near, close, level) = *rule_match;
         let rule = match query {
             Query::Acl => format!("acl = \"{}\"", level.as_str()),
             Query::Namespace => format!("policy = \"{}\"", level.as_str()),

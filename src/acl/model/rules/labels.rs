@@ -31,8 +31,8 @@ impl<T> Labels<T> {
     pub(super) fn add(&mut self, exact: bool, label: &str, value: T, join: impl FnOnce(&mut T, T)) {
         let map = if exact { &mut self.exact } else { &mut self.prefixes };
         match map.entry(label.into()) {
-            Entry::Vacant(place) => drop(place.insert(value)),
-            Entry::Occupied(mut place) => join(place.get_mut(), value),
+            Entry::Vacant(entry) => drop(entry.insert(value)),
+            Entry::Occupied(mut entry) => join(entry.get_mut(), value),
         }
     }
 
@@ -56,20 +56,20 @@ impl<T> Labels<T> {
         name: &'a str,
     ) -> impl Iterator<Item = (Specificity, &'a T)> + use<'a, T> {
         let exact = exact.then(|| self.exact.get(name)).flatten().map(|value| (Specificity::Exact, value));
-        let mut left = Some(name);
+        let mut remaining = Some(name);
         let prefixes = std::iter::from_fn(move || {
             loop {
-                let rest = left?;
+                let rest = remaining?;
                 let below = (Bound::Unbounded, Bound::Included(rest));
                 let (prefix, value) = self.prefixes.range::<str, _>(below).next_back()?;
                 if rest.starts_with(&**prefix) {
                     let shorter = prefix.len().checked_sub(1);
-                    left = shorter.map(|end| &rest[..rest.floor_char_boundary(end)]);
+                    remaining = shorter.map(|end| &rest[..rest.floor_char_boundary(end)]);
                     return Some((Specificity::Prefix(prefix.len()), value));
                 }
                 // A longer matching prefix would sort between `rest` and this neighbour.
                 let shared = prefix.bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
-                left = Some(&rest[..rest.floor_char_boundary(shared)]);
+                remaining = Some(&rest[..rest.floor_char_boundary(shared)]);
             }
         });
         exact.into_iter().chain(prefixes)

@@ -136,7 +136,7 @@ impl Rules {
 impl Labels<Level> {
     /// Sets the level of a label to the stronger of the old and the new one.
     fn add_stronger(&mut self, exact: bool, label: &str, level: Level) {
-        self.add(exact, label, level, |mine, level| *mine = level.max(*mine));
+        self.add(exact, label, level, |current, level| *current = level.max(*current));
     }
 }
 
@@ -146,8 +146,8 @@ impl RuleScope {
         self.acl = self.acl.max(other.acl);
         self.namespace = self.namespace.max(other.namespace);
         for (kind, labels) in other.kinds {
-            let mine = self.kinds.entry(kind).or_default();
-            labels.for_each(|exact, label, level| mine.add_stronger(exact, &label, level));
+            let own_labels = self.kinds.entry(kind).or_default();
+            labels.for_each(|exact, label, level| own_labels.add_stronger(exact, &label, level));
         }
     }
 }

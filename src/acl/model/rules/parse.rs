@@ -125,8 +125,8 @@ impl Rules {
     /// Merges a block for the partition `default`.
     fn merge_partition(&mut self, block: Self) {
         for (single, level) in block.global {
-            let mine = self.global.entry(single).or_insert(level);
-            *mine = level.max(*mine);
+            let current = self.global.entry(single).or_insert(level);
+            *current = level.max(*current);
         }
         // `policy` here applies to the partition, which no operation of this server checks.
         let own = RuleScope { namespace: None, ..block.top_level };
@@ -155,8 +155,8 @@ fn rule(
             }
             _ => {
                 let expected = if kind == ResourceKind::Service { "`policy` or `intentions`" } else { "`policy`" };
-                let found = format!("the key {}", quote(&entry.key));
-                return Err(HclError::expected(entry.at, expected, &found).into());
+                let key = format!("the key {}", quote(&entry.key));
+                return Err(HclError::expected(entry.at, expected, &key).into());
             }
         }
     }
@@ -185,19 +185,19 @@ fn rule(
 fn blocks(item: &Attribute) -> Result<Vec<(&Attribute, &Object)>, RulesError> {
     let mut outer = Vec::new();
     objects(item, &item.value, &mut outer)?;
-    let mut found = Vec::new();
+    let mut blocks = Vec::new();
     for label in outer.into_iter().flat_map(|object| &object.attributes) {
         let mut bodies = Vec::new();
         objects(item, &label.value, &mut bodies)?;
-        found.extend(bodies.into_iter().map(|body| (label, body)));
+        blocks.extend(bodies.into_iter().map(|body| (label, body)));
     }
-    Ok(found)
+    Ok(blocks)
 }
 
-fn objects<'a>(item: &Attribute, node: &'a Node, found: &mut Vec<&'a Object>) -> Result<(), RulesError> {
+fn objects<'a>(item: &Attribute, node: &'a Node, output: &mut Vec<&'a Object>) -> Result<(), RulesError> {
     match &node.value {
-        Value::Object(object) => found.push(object),
-        Value::List(nodes) => nodes.iter().try_for_each(|node| objects(item, node, found))?,
+        Value::Object(object) => output.push(object),
+        Value::List(nodes) => nodes.iter().try_for_each(|node| objects(item, node, output))?,
         other => {
             let expected = format!("a block such as {} \"NAME\" {{ policy = \"read\" }}", item.key);
             return Err(HclError::expected(node.at, &expected, other.kind()).into());
@@ -247,7 +247,7 @@ impl UniqueKeys {
 }
 
 fn unknown_key(item: &Attribute, context: BlockContext) -> RulesError {
-    let known = match context {
+    let hint = match context {
         BlockContext::TopLevel => {
             "known keys: acl, keyring, mesh, operator, peering; and, each with or without _prefix, agent, event, \
              identity, key, namespace, node, partition, query, service, session"
@@ -261,5 +261,5 @@ fn unknown_key(item: &Attribute, context: BlockContext) -> RulesError {
              key, node, query, service, session"
         }
     };
-    HclError { position: item.at, message: format!("unknown key {}; {known}", quote(&item.key)) }.into()
+    HclError { position: item.at, message: format!("unknown key {}; {hint}", quote(&item.key)) }.into()
 }

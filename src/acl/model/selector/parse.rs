@@ -44,7 +44,7 @@ pub(super) fn expression(text: &str, claim_names: &VerifiedClaims) -> Result<Exp
 /// Splits a text into tokens with their character positions, ending with [`Token::End`].
 fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
     let letters: Vec<char> = text.chars().collect();
-    let mut found = Vec::new();
+    let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(&letter) = letters.get(at) {
         let begin = at;
@@ -68,8 +68,8 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
             }
             '"' | '`' => Token::Text(parse_quoted(&letters, &mut at)?),
             '=' | '!' => {
-                let found = letter.to_string();
-                return Err(SelectorError::Syntax { at: begin + 1, wanted: "\"==\" or \"!=\"", found });
+                let wanted = "\"==\" or \"!=\"";
+                return Err(SelectorError::Syntax { at: begin + 1, wanted, found: letter.to_string() });
             }
             _ => {
                 let ends = |letter: &char| letter.is_whitespace() || "()[]=!\"`".contains(*letter);
@@ -78,10 +78,10 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
                 Token::Word(word)
             }
         };
-        found.push((begin + 1, token));
+        tokens.push((begin + 1, token));
     }
-    found.push((letters.len() + 1, Token::End));
-    Ok(found)
+    tokens.push((letters.len() + 1, Token::End));
+    Ok(tokens)
 }
 
 /// Reads a string in quotes with backslash escapes, or in backticks without.
@@ -112,8 +112,8 @@ fn parse_quoted(letters: &[char], at: &mut usize) -> Result<String, SelectorErro
             }
             Some(letter) => text.push(letter),
             None => {
-                let found = "the end".to_owned();
-                return Err(SelectorError::Syntax { at: begin + 1, wanted: "a closing quote", found });
+                let wanted = "a closing quote";
+                return Err(SelectorError::Syntax { at: begin + 1, wanted, found: "the end".to_owned() });
             }
         }
     }
@@ -143,13 +143,13 @@ impl Parser<'_> {
     }
 
     fn accept_word(&mut self, word: &str) -> bool {
-        let is = matches!(self.peek(), Token::Word(found) if found == word);
+        let is = matches!(self.peek(), Token::Word(text) if text == word);
         self.next += usize::from(is);
         is
     }
 
     fn accept_sign(&mut self, sign: &str) -> bool {
-        let is = matches!(self.peek(), Token::Sign(found) if *found == sign);
+        let is = matches!(self.peek(), Token::Sign(next_sign) if *next_sign == sign);
         self.next += usize::from(is);
         is
     }
@@ -192,7 +192,7 @@ impl Parser<'_> {
     }
 
     fn parse_comparison(&mut self) -> Result<Expression, SelectorError> {
-        let word_after = |tokens: usize, word: &str| matches!(self.tokens.get(self.next + tokens), Some((_, Token::Word(found))) if found == word);
+        let word_after = |tokens: usize, word: &str| matches!(self.tokens.get(self.next + tokens), Some((_, Token::Word(text))) if text == word);
         if word_after(1, "in") || word_after(1, "not") && word_after(2, "in") {
             let value = self.parse_value()?;
             let negated = self.accept_word("not");

@@ -57,9 +57,9 @@ impl AuthMethods<'_> {
     /// Runs all pending removals. Returns the revision at which they were listed and whether all are complete; `None`
     /// if a restore interrupted them.
     async fn resume_removals(self) -> Option<(Revision, bool)> {
-        let found = self.service.repository.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
-        let (removals, seen) = match found {
-            Ok(found) => (found.entries, found.revision),
+        let listing = self.service.repository.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
+        let (removals, seen) = match listing {
+            Ok(listing) => (listing.entries, listing.revision),
             Err(error) => {
                 tracing::warn!(
                     event = "acl.removal.failed",
@@ -180,7 +180,7 @@ impl AuthMethods<'_> {
             let part =
                 self.service.repository.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
             unreadable = unreadable.or_else(|| part.unreadable.as_ref().map(unreadable_record));
-            let mut found = Vec::with_capacity(part.entries.len());
+            let mut tokens = Vec::with_capacity(part.entries.len());
             for (key, namespace) in part.entries {
                 let token = match key.last_segment().parse() {
                     Ok(accessor) => {
@@ -192,19 +192,19 @@ impl AuthMethods<'_> {
                     Err(_) => Ok(None),
                 };
                 match token {
-                    Ok(token) => found.push((key, namespace.modified, token)),
+                    Ok(token) => tokens.push((key, namespace.modified, token)),
                     Err(error) if self.service.repository.skip_unreadable(&error) => unreadable = Some(error),
                     Err(error) => return Err(error),
                 }
             }
-            if found.is_empty() {
+            if tokens.is_empty() {
                 after = part.next;
                 if after.is_some() {
                     continue;
                 }
                 return Ok(unreadable);
             }
-            for chunk in found.chunks(Batch::MAX_OPERATIONS / (MAX_TOKEN_RECORDS + 1)) {
+            for chunk in tokens.chunks(Batch::MAX_OPERATIONS / (MAX_TOKEN_RECORDS + 1)) {
                 let mut transaction = Transaction::default();
                 for (key, modified, token) in chunk {
                     if let Some(token) = token {

@@ -18,11 +18,11 @@ impl IssuerKeyOptions {
         let jwks = match &self.source {
             KeyDocument::Jwks(url) => url.clone(),
             KeyDocument::Discovery(url) => {
-                let found: Discovery = self.document(url).await?;
-                if found.issuer != issuer {
-                    return Err(FetchError::Issuer { found: found.issuer, wanted: issuer.to_owned() });
+                let document: Discovery = self.document(url).await?;
+                if document.issuer != issuer {
+                    return Err(FetchError::Issuer { found: document.issuer, wanted: issuer.to_owned() });
                 }
-                parse_jwks_url(&found.jwks_uri).map_err(FetchError::KeysUrl)?
+                parse_jwks_url(&document.jwks_uri).map_err(FetchError::KeysUrl)?
             }
         };
         let set: JwkSet = self.document(&jwks).await?;

@@ -20,11 +20,11 @@ pub(crate) struct PemError;
 /// # Errors
 /// No key, or an unsupported one.
 pub(crate) fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
-    let found: Vec<_> = SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()).collect();
-    if found.is_empty() {
+    let keys: Vec<_> = SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()).collect();
+    if keys.is_empty() {
         return Err(PemError);
     }
-    found.into_iter().map(|der| key(&der.map_err(|_| PemError)?)).collect()
+    keys.into_iter().map(|der| key(&der.map_err(|_| PemError)?)).collect()
 }
 
 fn key(der: &[u8]) -> Result<IssuerKey, PemError> {

@@ -88,9 +88,9 @@ impl Grant {
             BindTarget::Role(name) => (&mut self.roles, keys::role_name(&method.namespace, &name)),
             BindTarget::Policy(name) => (&mut self.links.policies, keys::policy_name(&method.namespace, &name)),
         };
-        let Some(found) = service.repository.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
-        if !ids.contains(&found.value) {
-            ids.push(*found.value);
+        let Some(entry) = service.repository.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
+        if !ids.contains(&entry.value) {
+            ids.push(*entry.value);
         }
         Ok(true)
     }

@@ -69,12 +69,12 @@ impl LoginMethods {
         let name = &request.method;
         let unknown = || LoginError::Unknown(name.chars().take(128).collect());
         let key = keys::auth_method(namespace, name);
-        let found = if is_name(name) {
+        let method = if is_name(name) {
             self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
-        let method = found.ok_or_else(unknown)?;
+        let method = method.ok_or_else(unknown)?;
         let verifier = self.verifiers.get_or_build(&method).map_err(LoginError::Service)?;
         let verified = self.verify_claims(&verifier, &request.unverified_jwt).await?;
         let record = &method.value;

@@ -11,7 +11,7 @@ use crate::acl::store::Revision;
 pub(crate) struct Keyring {
     /// First key.
     pub first: Arc<SealKey>,
-    others: Vec<Arc<SealKey>>,
+    other_keys: Vec<Arc<SealKey>>,
 }
 
 impl Keyring {
@@ -19,10 +19,10 @@ impl Keyring {
     pub(super) fn new(keys: impl IntoIterator<Item = Arc<SealKey>>) -> Option<Self> {
         let mut keys = keys.into_iter();
         let first = keys.next()?;
-        let mut ring = Self { first, others: Vec::new() };
+        let mut ring = Self { first, other_keys: Vec::new() };
         for key in keys {
             if ring.find(key.id()).is_none() {
-                ring.others.push(key);
+                ring.other_keys.push(key);
             }
         }
         Some(ring)
@@ -36,12 +36,12 @@ impl Keyring {
     /// Returns a keyring of the first key only.
     #[must_use]
     pub(crate) fn first_only(&self) -> Self {
-        Self { first: Arc::clone(&self.first), others: Vec::new() }
+        Self { first: Arc::clone(&self.first), other_keys: Vec::new() }
     }
 
     /// Returns all keys in order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Arc<SealKey>> {
-        std::iter::once(&self.first).chain(&self.others)
+        std::iter::once(&self.first).chain(&self.other_keys)
     }
 
     /// Returns their ids, separated by spaces, as the key record stores them.
@@ -83,13 +83,13 @@ impl SealKeys {
 
     /// Returns whether tokens may use other keys than the current one.
     pub(crate) fn is_rotating(&self) -> bool {
-        !self.active.others.is_empty()
+        !self.active.other_keys.is_empty()
     }
 
     /// Returns the hashes that may index a token with that secret. The current key's hash is last: tokens only move to
     /// the current key, so one that moves during the lookup is not missed.
     pub(crate) fn hashes(&self, secret: &PlainSecret) -> Vec<SecretHash> {
-        self.active.others.iter().chain([&self.active.first]).map(|key| key.hash(secret)).collect()
+        self.active.other_keys.iter().chain([&self.active.first]).map(|key| key.hash(secret)).collect()
     }
 
     /// Returns the keys to name in the key record to make the file's first key the current one.

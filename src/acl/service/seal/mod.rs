@@ -23,7 +23,7 @@ use crate::atomic_file::sweep_at_start;
 #[derive(Debug)]
 pub(crate) struct Sealer {
     file: PathBuf,
-    known: RwLock<Arc<SealKeys>>,
+    keys: RwLock<Arc<SealKeys>>,
     /// Locked during a rekey call; holds its progress.
     pub rekey_progress: tokio::sync::Mutex<RekeyProgress>,
 }
@@ -81,8 +81,8 @@ impl Sealer {
         loop {
             if let Some(record) = record {
                 let keys = active_keys(path, &keyring, &record)?;
-                let known = RwLock::new(Arc::new(keys));
-                return Ok(Self { file: path.to_owned(), known, rekey_progress: tokio::sync::Mutex::default() });
+                let keys = RwLock::new(Arc::new(keys));
+                return Ok(Self { file: path.to_owned(), keys, rekey_progress: tokio::sync::Mutex::default() });
             }
             let writes = vec![put_key_record(&keyring.first_only()), Write::Delete(init_marker())];
             match store.commit(Batch { checks: vec![Check::Absent(key_record())], writes }).await {
@@ -97,7 +97,7 @@ impl Sealer {
 
     /// Returns the keys as last read.
     pub(crate) fn keys(&self) -> Arc<SealKeys> {
-        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Updates the keys from a key record; reads the key file again if the record names an unknown key.
@@ -105,11 +105,11 @@ impl Sealer {
     /// # Errors
     /// The file lacks a key that the record names, or cannot be read.
     pub(crate) async fn refresh(&self, record: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
-        let known = self.keys();
-        if known.at >= record.modified {
-            return Ok(known);
+        let current = self.keys();
+        if current.at >= record.modified {
+            return Ok(current);
         }
-        match SealKeys::new(&known.file, &record.value, record.modified) {
+        match SealKeys::new(&current.file, &record.value, record.modified) {
             Ok(keys) => Ok(self.store_keys(keys)),
             Err(_) => Ok(self.store_keys(active_keys(&self.file, &self.file(file::read).await?, record)?)),
         }
@@ -135,11 +135,11 @@ impl Sealer {
     }
 
     fn store_keys(&self, keys: SealKeys) -> Arc<SealKeys> {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.at <= keys.at {
-            *known = Arc::new(keys);
+        let mut current = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if current.at <= keys.at {
+            *current = Arc::new(keys);
         }
-        Arc::clone(&known)
+        Arc::clone(&current)
     }
 }
 

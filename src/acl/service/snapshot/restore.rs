@@ -146,13 +146,13 @@ impl Restore<'_> {
             let (found, wanted) = (header.datacenter.clone(), self.service.datacenter.clone());
             return Err(InvalidRequest::SnapshotDatacenter { found, wanted }.into());
         }
-        let named = header.key_ids.join(" ");
-        if self.require_keys(&named).is_err() {
+        let key_ids = header.key_ids.join(" ");
+        if self.require_keys(&key_ids).is_err() {
             // An operator may have added the key for this restore.
             let reread = self.service.sealer.reload_file(&self.service.key_record().await?, false).await;
             reread.map_err(|error| InvalidRequest::Snapshot(format_chain(&error)))?;
         }
-        self.require_keys(&named)
+        self.require_keys(&key_ids)
     }
 
     /// Checks that the key file has all keys that the snapshot's secrets are encrypted with.
@@ -213,8 +213,8 @@ impl Restore<'_> {
         let mut pieces = spool.pieces().await?;
         while let Some((key, value)) = pieces.record().await? {
             let key = Key::from(key);
-            while let Some(gone) = existing_key.take_if(|existing_key| *existing_key < key) {
-                writes.add(Write::Delete(gone)).await?;
+            while let Some(obsolete_key) = existing_key.take_if(|existing_key| *existing_key < key) {
+                writes.add(Write::Delete(obsolete_key)).await?;
                 existing_key = existing.next().await?;
             }
             if existing_key.as_ref() == Some(&key) {
@@ -224,8 +224,8 @@ impl Restore<'_> {
                 writes.add(Write::Put(key, value)).await?;
             }
         }
-        while let Some(gone) = existing_key {
-            writes.add(Write::Delete(gone)).await?;
+        while let Some(obsolete_key) = existing_key {
+            writes.add(Write::Delete(obsolete_key)).await?;
             existing_key = existing.next().await?;
         }
         drop(existing);

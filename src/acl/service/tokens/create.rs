@@ -92,17 +92,17 @@ impl Tokens<'_> {
     pub(in crate::acl::service) async fn new_id(
         self,
         field: &'static str,
-        given: Option<&str>,
+        text: Option<&str>,
     ) -> Result<Id, ServiceError> {
-        let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(Id::random()) };
-        let id: Id = given.parse().map_err(|_| InvalidRequest::TokenId { field })?;
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Id::random()) };
+        let id: Id = text.parse().map_err(|_| InvalidRequest::TokenId { field })?;
         if id.is_reserved() {
             return Err(InvalidRequest::ReservedId { field }.into());
         }
         for hash in self.service.sealer.keys().hashes(&accessor_as_secret(id)) {
-            let found =
+            let existing =
                 self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), Freshness::Linearizable).await?;
-            if found.is_some() {
+            if existing.is_some() {
                 return Err(id_taken(field));
             }
         }

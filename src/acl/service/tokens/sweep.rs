@@ -74,11 +74,11 @@ impl TokenSweeper<'_> {
                 *swept += std::mem::take(&mut tokens);
             }
             let token = keys::token(&namespace.value, accessor);
-            let found = match self.service.repository.get::<TokenRecord>(&token, Freshness::Linearizable).await {
+            let record = match self.service.repository.get::<TokenRecord>(&token, Freshness::Linearizable).await {
                 Err(error) if self.service.repository.skip_unreadable(&error) => continue,
-                found => found?,
+                result => result?,
             };
-            if let Some(token) = found
+            if let Some(token) = record
                 && token.value.is_expired(now)
             {
                 transaction = self.service.token_records().delete(&token, transaction).await?;

@@ -132,9 +132,9 @@ impl TokenRecords<'_> {
 
     async fn try_destroy(self, immutable: &ImmutableFields) -> Result<(), ServiceError> {
         let key = keys::token(&immutable.namespace, immutable.accessor_id);
-        let found = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
+        let token = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
         // A newer token with the same accessor is another one.
-        if let Some(token) = found.filter(|token| token.value.immutable().create_time == immutable.create_time) {
+        if let Some(token) = token.filter(|token| token.value.immutable().create_time == immutable.create_time) {
             self.service.repository.commit(self.delete(&token, Transaction::default()).await?).await?;
         }
         Ok(())

@@ -61,7 +61,7 @@ impl BackendHandle {
         let mut unsynced = lock(unsynced);
         let end = backend.len()?;
         for (offset, length) in unsynced.iter().copied() {
-            let length = usize::try_from(end.saturating_sub(offset)).map_or(length, |left| left.min(length));
+            let length = usize::try_from(end.saturating_sub(offset)).map_or(length, |available| available.min(length));
             let mut bytes = vec![0; length];
             backend.read(offset, &mut bytes)?;
             backend.write(offset, &bytes)?;
@@ -148,8 +148,8 @@ const PAGE: usize = 4096;
 
 impl Overlay {
     fn read(&self, backend: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let there =
-            usize::try_from(backend.len()?.saturating_sub(offset)).map_or(out.len(), |left| left.min(out.len()));
+        let there = usize::try_from(backend.len()?.saturating_sub(offset))
+            .map_or(out.len(), |available| available.min(out.len()));
         if there > 0 {
             backend.read(offset, &mut out[..there])?;
         }
@@ -181,9 +181,9 @@ fn page_ranges(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, 
         let position = offset + at as u64;
         let from = usize::try_from(position % PAGE as u64).ok()?;
         let part = (PAGE - from).min(length - at);
-        let found = (position / PAGE as u64, from, at, part);
+        let piece = (position / PAGE as u64, from, at, part);
         at += part;
-        (part > 0).then_some(found)
+        (part > 0).then_some(piece)
     })
 }
 

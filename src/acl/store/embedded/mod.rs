@@ -125,9 +125,9 @@ impl Embedded {
         &self,
         read: impl Fn(&Database) -> Result<T, StoreError> + Send + Sync,
     ) -> Result<T, StoreError> {
-        let found = read(&self.shared.database());
-        if !matches!(found, Err(StoreError::Failed(_))) {
-            return found;
+        let result = read(&self.shared.database());
+        if !matches!(result, Err(StoreError::Failed(_))) {
+            return result;
         }
         // The outcome is irrelevant for reads.
         let _ = self.submit(Batch::default()).await;
@@ -145,11 +145,11 @@ impl Store for Embedded {
             Err(miss) => miss,
         };
         let checksums = &self.shared.checksums;
-        let found = self.read(|database| get(&begin(database)?, checksums, key)).await?;
-        if let Some(record) = &found {
+        let record = self.read(|database| get(&begin(database)?, checksums, key)).await?;
+        if let Some(record) = &record {
             self.shared.cache.fill(key, record, miss);
         }
-        Ok(found)
+        Ok(record)
     }
 
     async fn list(&self, prefix: &str, page: Page, _: Freshness) -> Result<Listing, StoreError> {

@@ -113,7 +113,7 @@ pub(super) struct StoreMetadata {
 /// Reads the store's metadata and initializes a new store. Totals of an older version's records are computed once.
 pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Result<StoreMetadata, StoreError> {
     let transaction = database.begin_write()?;
-    let found = {
+    let metadata = {
         let mut about = transaction.open_table(ABOUT)?;
         let records = transaction.open_table(RECORDS)?;
         let kinds = transaction.open_table(KINDS)?;
@@ -121,8 +121,8 @@ pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Re
         let new_key = Checksums::new_key()?;
         let is_new = about.get(CHECKSUM_KEY)?.is_none();
         let mut get_or_insert = |name, default: &str| -> Result<String, StoreError> {
-            if let Some(found) = about.get(name)? {
-                return Ok(found.value().to_owned());
+            if let Some(existing) = about.get(name)? {
+                return Ok(existing.value().to_owned());
             }
             about.insert(name, default)?;
             Ok(default.to_owned())
@@ -130,14 +130,14 @@ pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Re
         let (format, datacenter) = (get_or_insert("format", FORMAT)?, get_or_insert("datacenter", datacenter)?);
         let checksums = Checksums::new(&get_or_insert(CHECKSUM_KEY, &new_key)?);
         if is_new {
-            for (kind, found) in count_records(&records, &kinds, &checksums, |_, _| ())? {
-                totals.insert(kind.as_str(), found.encode(&kind, &checksums).as_slice())?;
+            for (kind, kind_totals) in count_records(&records, &kinds, &checksums, |_, _| ())? {
+                totals.insert(kind.as_str(), kind_totals.encode(&kind, &checksums).as_slice())?;
             }
         }
         StoreMetadata { format, datacenter, checksums }
     };
     transaction.commit()?;
-    Ok(found)
+    Ok(metadata)
 }
 
 /// Returns the checksums of a store opened for reading; `None` for one of an older version.

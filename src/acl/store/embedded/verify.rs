@@ -9,33 +9,33 @@ use super::{StoreError, Verification};
 
 /// Verifies the checksum of each record, and the count and sum of each kind, in one read transaction.
 pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, StoreError> {
-    let mut found = Verification::default();
+    let mut verification = Verification::default();
     let (records, kinds) = (transaction.open_table(RECORDS)?, transaction.open_table(KINDS)?);
     let Some(checksums) = checksums(transaction)? else {
         for entry in records.iter()? {
-            found.count(entry?.0.value(), None);
+            verification.count(entry?.0.value(), None);
         }
-        return Ok(found);
+        return Ok(verification);
     };
     let computed_totals = count_records(&records, &kinds, &checksums, |key, bytes| {
         let whole =
             StoredRecord::read(bytes).map(|record| record.checksum.map(|_| record.has_valid_checksum(key, &checksums)));
-        found.count(key, whole.unwrap_or(Some(false)));
+        verification.count(key, whole.unwrap_or(Some(false)));
     })?;
     let mut stored_totals = TotalsByKind::new();
     for entry in transaction.open_table(TOTALS)?.iter()? {
         let (kind, bytes) = entry?;
         match KindTotals::decode(kind.value(), &checksums, bytes.value()) {
             Some(totals) => drop(stored_totals.insert(kind.value().to_owned(), totals)),
-            None => found.damaged_kinds.push(kind.value().to_owned()),
+            None => verification.damaged_kinds.push(kind.value().to_owned()),
         }
     }
     for kind in computed_totals.keys().chain(stored_totals.keys()) {
-        if computed_totals.get(kind) != stored_totals.get(kind) && !found.damaged_kinds.contains(kind) {
-            found.damaged_kinds.push(kind.clone());
+        if computed_totals.get(kind) != stored_totals.get(kind) && !verification.damaged_kinds.contains(kind) {
+            verification.damaged_kinds.push(kind.clone());
         }
     }
-    Ok(found)
+    Ok(verification)
 }
 
 /// Verifies the page checksums of a cleanly closed file without changing it. `None` for a file that was not closed:

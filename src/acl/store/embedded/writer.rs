@@ -327,10 +327,10 @@ fn evaluate_checks<'a>(
     let mut seen = Vec::with_capacity(checks.len());
     for check in checks {
         let (Check::Absent(key) | Check::Unchanged(key, _)) = check;
-        let found = records.get(key.as_str())?;
-        let then = found.as_ref().and_then(|bytes| revisions(bytes.value()));
+        let record = records.get(key.as_str())?;
+        let then = record.as_ref().and_then(|bytes| revisions(bytes.value()));
         let holds = match check {
-            Check::Absent(_) => found.is_none(),
+            Check::Absent(_) => record.is_none(),
             Check::Unchanged(_, at) => then.is_some_and(|(_, modified)| modified == *at),
         };
         if !holds {

@@ -88,8 +88,8 @@ pub(super) struct MemberErrors(Vec<MemberError>);
 impl MemberErrors {
     /// Adds an error and replaces an earlier one of the same member; a timeout keeps the earlier, more specific text.
     pub(super) fn add(&mut self, mut error: MemberError) {
-        if let Some(place) = self.0.iter().position(|other| other.member == error.member) {
-            let before = self.0.remove(place);
+        if let Some(position) = self.0.iter().position(|other| other.member == error.member) {
+            let before = self.0.remove(position);
             if matches!(error.kind, FailureKind::TimedOut | FailureKind::LoginTimedOut) {
                 error.text = before.text;
             }

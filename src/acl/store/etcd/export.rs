@@ -59,16 +59,16 @@ impl Export {
                 let (start, options) = (start.clone(), options.clone());
                 async move { client.kv_client().get(start, Some(options)).await }
             };
-            let mut found = match self.members.read(self.members.deadline(), ask).await {
+            let mut response = match self.members.read(self.members.deadline(), ask).await {
                 Err(errors) if errors.kind() == FailureKind::TooLarge && limit > 1 => {
                     self.chunk = limit / 2;
                     continue;
                 }
-                found => found?,
+                result => result?,
             };
-            let last = found.kvs().last().map(|record| [record.key(), b"\0"].concat());
-            self.start = last.filter(|_| found.more());
-            let records = found.take_kvs().into_iter();
+            let last = response.kvs().last().map(|record| [record.key(), b"\0"].concat());
+            self.start = last.filter(|_| response.more());
+            let records = response.take_kvs().into_iter();
             // The store's metadata is not a record.
             let records = records.filter(|record| self.prefix.strip_from(record.key()).is_some());
             entries = records.map(|record| self.prefix.record(record)).collect::<Result<_, _>>()?;

@@ -21,9 +21,9 @@ impl Prefix {
     }
 
     /// Converts an etcd entry.
-    pub(super) fn record(&self, found: KeyValue) -> Result<(Key, Record), StoreError> {
-        let (created, modified) = (revision(found.create_revision()), revision(found.mod_revision()));
-        let (key, value) = found.into_key_value();
+    pub(super) fn record(&self, entry: KeyValue) -> Result<(Key, Record), StoreError> {
+        let (created, modified) = (revision(entry.create_revision()), revision(entry.mod_revision()));
+        let (key, value) = entry.into_key_value();
         let unreadable = || StoreError::Unreadable { key: String::from_utf8_lossy(&key).into_owned() };
         Ok((self.strip_from(&key).ok_or_else(unreadable)?, Record { value: value.into(), created, modified }))
     }
@@ -62,11 +62,11 @@ impl Prefix {
 
 /// Returns the key of the first failed check from the transaction's response.
 pub(super) fn conflict(checks: &[Check], response: &TxnResponse) -> Option<Key> {
-    let found = response.op_responses();
-    let mut pairs = checks.iter().zip(&found);
-    pairs.find_map(|(check, found)| {
-        let TxnOpResponse::Get(found) = found else { return None };
-        let modified = found.kvs().first().map(|record| revision(record.mod_revision()));
+    let results = response.op_responses();
+    let mut pairs = checks.iter().zip(&results);
+    pairs.find_map(|(check, result)| {
+        let TxnOpResponse::Get(response) = result else { return None };
+        let modified = response.kvs().first().map(|record| revision(record.mod_revision()));
         let holds = match check {
             Check::Absent(_) => modified.is_none(),
             Check::Unchanged(_, at) => modified == Some(*at),

@@ -127,19 +127,19 @@ async fn read_or_init_metadata(
         async move { client.kv_client().txn(txn).await }
     });
     let response = response.await?;
-    let found = response.op_responses().into_iter().find_map(|found| match found {
-        TxnOpResponse::Get(found) => Some(found.kvs().first()?.value().to_vec()),
+    let existing = response.op_responses().into_iter().find_map(|operation| match operation {
+        TxnOpResponse::Get(response) => Some(response.kvs().first()?.value().to_vec()),
         _ => None,
     });
-    Ok((found.unwrap_or(metadata), at(response.header())))
+    Ok((existing.unwrap_or(metadata), at(response.header())))
 }
 
 #[async_trait]
 impl Store for Etcd {
     async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
-        let mut found =
+        let mut response =
             self.range(key.kind(), self.prefix.prepend_to(key.as_str()), GetOptions::new(), freshness).await?;
-        let record = found.take_kvs().into_iter().next();
+        let record = response.take_kvs().into_iter().next();
         record.map(|record| Ok(self.prefix.record(record)?.1)).transpose()
     }
 

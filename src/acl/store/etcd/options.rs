@@ -52,27 +52,27 @@ impl EtcdOptions {
     pub(crate) fn validation_errors(&self) -> Vec<(&'static str, &'static str)> {
         let secured = |url: &&Url| url.scheme() == "https";
         let https = self.endpoints.iter().filter(secured).count();
-        let mut found = Vec::new();
+        let mut errors = Vec::new();
         if self.endpoints.is_empty() {
-            found.push(("endpoints", "there must be one"));
+            errors.push(("endpoints", "there must be one"));
         } else if https != 0 && https != self.endpoints.len() {
-            found.push(("endpoints", "use https:// for all members of the cluster, or http:// for all"));
+            errors.push(("endpoints", "use https:// for all members of the cluster, or http:// for all"));
         } else if https == 0 && !self.endpoints.iter().all(is_loopback) {
-            found.push(("endpoints", "records would be sent unencrypted; use https://"));
+            errors.push(("endpoints", "records would be sent unencrypted; use https://"));
         }
         if self.endpoints.iter().any(|url| !is_address(url)) {
-            found.push(("endpoints", "an endpoint is a scheme, a host and a port, such as \"https://etcd-1:2379\""));
+            errors.push(("endpoints", "an endpoint is a scheme, a host and a port, such as \"https://etcd-1:2379\""));
         }
         if https != 0 && self.ca_file.is_none() {
-            found.push(("ca_file", "missing: set it to a PEM file with the cluster's CA certificates"));
+            errors.push(("ca_file", "missing: set it to a PEM file with the cluster's CA certificates"));
         }
         if https == 0 && (self.ca_file.is_some() || self.identity.is_some()) {
-            found.push(("endpoints", "certificates require TLS; use https://"));
+            errors.push(("endpoints", "certificates require TLS; use https://"));
         }
         if !is_prefix(&self.prefix) {
-            found.push(("prefix", PREFIX_FORM));
+            errors.push(("prefix", PREFIX_FORM));
         }
-        found
+        errors
     }
 }
 
@@ -97,8 +97,8 @@ pub(crate) fn is_address(url: &Url) -> bool {
 impl std::fmt::Display for EtcdOptions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "etcd at ")?;
-        for (place, url) in self.endpoints.iter().enumerate() {
-            let comma = if place == 0 { "" } else { ", " };
+        for (index, url) in self.endpoints.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
             write!(formatter, "{comma}{}", display_url(url))?;
         }
         write!(formatter, " under {}", self.prefix)

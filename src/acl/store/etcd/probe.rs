@@ -22,11 +22,11 @@ pub(crate) async fn probe(options: &EtcdOptions) -> Result<String, OpenError> {
         let key = key.clone();
         async move { client.kv_client().get(key, None).await }
     });
-    let found = read.await.map_err(|errors| OpenError::Unreachable {
+    let response = read.await.map_err(|errors| OpenError::Unreachable {
         store: options.to_string(),
         advice: "check that it is running and that addresses, certificates and the user are right",
         source: errors.into(),
     })?;
-    let state = if found.kvs().is_empty() { "no store yet" } else { "the store is there" };
+    let state = if response.kvs().is_empty() { "no store yet" } else { "the store is there" };
     Ok(format!("{options} answers; {state}"))
 }

@@ -35,9 +35,9 @@ impl Etcd {
         if freshness == Freshness::Linearizable {
             return self.members.read(self.members.deadline(), ask(options)).await;
         }
-        let known = self.kinds.last(kind);
+        let last_change = self.kinds.last(kind);
         let response = self.nearest.read(self.nearest.deadline(), ask(options.clone().with_serializable())).await?;
-        if at(response.header()) >= known {
+        if at(response.header()) >= last_change {
             return Ok(response);
         }
         Ok(self.members.read(Instant::now() + CATCH_UP, ask(options)).await.unwrap_or(response))
@@ -62,7 +62,7 @@ impl Etcd {
                 .with_range(end.clone())
                 .with_revision(snapshot)
                 .with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
-            let mut found = match self.range(kind, start.clone(), options, freshness).await {
+            let mut response = match self.range(kind, start.clone(), options, freshness).await {
                 Err(errors) if errors.kind() == FailureKind::TooLarge && limit > 1 => {
                     chunk = limit / 2;
                     continue;
@@ -73,13 +73,13 @@ impl Etcd {
                     listing.entries.clear();
                     continue;
                 }
-                found => found?,
+                result => result?,
             };
             if snapshot == 0 {
-                snapshot = number(at(found.header()));
+                snapshot = number(at(response.header()));
             }
-            listing.more = found.more();
-            for record in found.take_kvs() {
+            listing.more = response.more();
+            for record in response.take_kvs() {
                 start = [record.key(), b"\0"].concat();
                 listing.entries.push(self.prefix.record(record)?);
             }
@@ -89,9 +89,9 @@ impl Etcd {
             listing.more = true;
         }
         // Changes reported after the read are not part of it.
-        let known = self.kinds.last(kind).min(revision(snapshot));
+        let last_change = self.kinds.last(kind).min(revision(snapshot));
         let newest = listing.entries.iter().map(|(_, record)| record.modified).max();
-        listing.revision = known.max(newest.unwrap_or_default());
+        listing.revision = last_change.max(newest.unwrap_or_default());
         Ok(listing)
     }
 }
