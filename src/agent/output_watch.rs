@@ -100,12 +100,12 @@ impl WatchState {
     fn add(&self, path: &Path, changed: &Arc<Notify>) -> Option<i32> {
         let (events, folder, name) = (self.events.as_ref()?, path.parent()?, path.file_name()?);
         let mut folders = self.folders();
-        let found = inotify::add_watch(events, folder, WATCH_FLAGS).ok()?;
-        let files = folders.entry(found).or_default();
+        let descriptor = inotify::add_watch(events, folder, WATCH_FLAGS).ok()?;
+        let files = folders.entry(descriptor).or_default();
         if !files.iter().any(|(_, its)| Arc::ptr_eq(its, changed)) {
             files.push((name.to_owned(), Arc::clone(changed)));
         }
-        Some(found)
+        Some(descriptor)
     }
 
     /// Reads events until none are left, which is the error that it returns.

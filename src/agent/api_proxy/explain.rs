@@ -13,7 +13,7 @@ use super::rules::Operation;
 /// It is refused: the reason.
 pub(crate) fn explain_request(
     options: &ApiProxyOptions,
-    place: usize,
+    rule_index: usize,
     method: &str,
     path: &str,
 ) -> Result<(), &'static str> {
@@ -29,7 +29,7 @@ pub(crate) fn explain_request(
     if options.rules.check(operation, &path).is_err() {
         return Err("the listener does not allow that path and method");
     }
-    match options.callers.get(place) {
+    match options.callers.get(rule_index) {
         Some(Some(limits)) if limits.rules.check(operation, &path).is_ok() => Ok(()),
         Some(Some(_)) => Err("the caller's own rules do not allow that path and method"),
         Some(None) | None => Err("the caller may not use this listener"),

@@ -78,7 +78,7 @@ impl LeakFilter {
             return Ok(response.map(FilteredBody::unfiltered));
         }
         let (token, filter) = (Arc::clone(token), Arc::clone(self));
-        let stream = StreamSearch { token, filter, sampled: OnceCell::new(), held: 0, end: None };
+        let stream = StreamSearch { token, filter, sampled: OnceCell::new(), held_len: 0, end: None };
         Ok(response.map(|body| FilteredBody { body, stream: Some(Box::new(stream)) }))
     }
 
@@ -116,7 +116,7 @@ struct StreamSearch {
     /// Search of long chunks, from the first of them on; none for a short token.
     sampled: OnceCell<Option<SampledSearch>>,
     /// Number of bytes that are held back; they equal the token's first.
-    held: usize,
+    held_len: usize,
     /// The end of the body, if it came while bytes were held back.
     end: Option<StreamEnd>,
 }
@@ -174,11 +174,11 @@ impl StreamSearch {
     /// Searches a chunk behind the bytes that are held back. Returns the part that can be passed on.
     fn push(&mut self, chunk: Bytes) -> Result<Bytes, FilteredBodyError> {
         let token = token_bytes(&self.token);
-        let mut chunk = match token.get(..self.held) {
+        let mut chunk = match token.get(..self.held_len) {
             None | Some([]) => chunk,
-            Some(held) => {
-                let mut joined = BytesMut::with_capacity(held.len() + chunk.len());
-                joined.extend_from_slice(held);
+            Some(prefix) => {
+                let mut joined = BytesMut::with_capacity(prefix.len() + chunk.len());
+                joined.extend_from_slice(prefix);
                 joined.extend_from_slice(&chunk);
                 joined.freeze()
             }
@@ -193,15 +193,15 @@ impl StreamSearch {
             self.filter.record_leak();
             return Err(FilteredBodyError::Token);
         }
-        self.held = partial_match_len(token, &chunk);
-        chunk.truncate(chunk.len() - self.held);
+        self.held_len = partial_match_len(token, &chunk);
+        chunk.truncate(chunk.len() - self.held_len);
         Ok(chunk)
     }
 
     /// Returns the bytes that were held back, which turned out to be no token.
     fn release(&mut self) -> Bytes {
         let token = token_bytes(&self.token);
-        Bytes::copy_from_slice(token.get(..std::mem::take(&mut self.held)).unwrap_or_default())
+        Bytes::copy_from_slice(token.get(..std::mem::take(&mut self.held_len)).unwrap_or_default())
     }
 }
 
@@ -228,7 +228,7 @@ impl Body for FilteredBody {
             let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                 Some(Ok(frame)) => frame.into_data(),
-                None if stream.held == 0 => return Poll::Ready(None),
+                None if stream.held_len == 0 => return Poll::Ready(None),
                 None => {
                     stream.end = Some(StreamEnd::NoTrailers);
                     return Poll::Ready(Some(Ok(Frame::data(stream.release()))));
@@ -247,7 +247,7 @@ impl Body for FilteredBody {
                         stream.filter.record_leak();
                         return Poll::Ready(Some(Err(FilteredBodyError::Token)));
                     }
-                    if stream.held == 0 {
+                    if stream.held_len == 0 {
                         return Poll::Ready(Some(Ok(frame)));
                     }
                     stream.end = Some(StreamEnd::Trailers(frame));
@@ -258,18 +258,18 @@ impl Body for FilteredBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        let held = self.stream.as_ref().is_some_and(|stream| stream.held > 0 || stream.end.is_some());
-        !held && self.body.is_end_stream()
+        let is_held = self.stream.as_ref().is_some_and(|stream| stream.held_len > 0 || stream.end.is_some());
+        !is_held && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
-        let held = self.stream.as_ref().map_or(0, |stream| stream.held as u64);
+        let held_len = self.stream.as_ref().map_or(0, |stream| stream.held_len as u64);
         // The upper bound first: `SizeHint` panics where it falls below the lower one.
         if let Some(upper) = hint.upper() {
-            hint.set_upper(upper + held);
+            hint.set_upper(upper + held_len);
         }
-        hint.set_lower(hint.lower() + held);
+        hint.set_lower(hint.lower() + held_len);
         hint
     }
 }

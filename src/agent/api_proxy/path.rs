@@ -90,8 +90,8 @@ impl<'a> ApiPath<'a> {
             .clone()
             .take_while(|segment| !is_login(segment))
             .any(|segment| AUTH_CONFIG_SEGMENTS.contains(&segment));
-        let found = segments.any(is_login) && segments.nth(1).is_none();
-        (found && !is_config) || self.names("acl/login")
+        let is_login_path = segments.any(is_login) && segments.nth(1).is_none();
+        (is_login_path && !is_config) || self.names("acl/login")
     }
 }
 

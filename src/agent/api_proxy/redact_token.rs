@@ -24,7 +24,7 @@ pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Resp
         None => body,
         Some(redacted) => redacted.into(),
     };
-    if body.windows(secret.len()).any(|found| found == secret.as_bytes()) {
+    if body.windows(secret.len()).any(|window| window == secret.as_bytes()) {
         return unreadable();
     }
     parts.headers.remove(TRAILER);
@@ -40,7 +40,7 @@ fn remove_token(body: &[u8], secret: &str, accessor: Option<&str>) -> Option<Vec
     let mut document: Value = serde_json::from_slice(body).ok()?;
     let data = document.get_mut("data")?.as_object_mut()?;
     let is_token = data.get("id").and_then(Value::as_str) == Some(secret);
-    if is_token || data.get("accessor").and_then(Value::as_str).is_some_and(|found| Some(found) == accessor) {
+    if is_token || data.get("accessor").and_then(Value::as_str).is_some_and(|value| Some(value) == accessor) {
         if let Some(Value::String(id)) = data.remove("id") {
             drop(Zeroizing::new(id));
         }

@@ -27,28 +27,28 @@ impl<'a> RequestHeaders<'a> {
     /// Reads the headers that a server of this kind evaluates.
     pub(super) fn parse(kind: ServerKind, headers: &'a HeaderMap) -> Self {
         let (tokens, namespaces) = (token_headers(kind), namespace_headers(kind));
-        let mut found = Self::default();
+        let mut fields = Self::default();
         for (name, value) in headers {
             if *name == VAULT_TOKEN {
-                found.vault_token.get_or_insert(value);
+                fields.vault_token.get_or_insert(value);
             } else if *name == AUTHORIZATION {
-                found.bearer = found.bearer.or_else(|| bearer(value.as_bytes()));
+                fields.bearer = fields.bearer.or_else(|| bearer(value.as_bytes()));
             } else if *name == CACHE_CONTROL {
-                found.has_cache_control = true;
+                fields.has_cache_control = true;
             } else if prevents_caching(name) {
-                found.uncacheable = true;
+                fields.uncacheable = true;
             } else if tokens.contains(name) {
-                found.other_token |= !value.is_empty();
+                fields.other_token |= !value.is_empty();
             } else if let Some(at) = namespaces.iter().position(|header| header == name)
-                && let Some(namespace) = found.namespaces.get_mut(at)
+                && let Some(namespace) = fields.namespaces.get_mut(at)
             {
-                found.conflicting_namespaces |= namespace.is_some();
+                fields.conflicting_namespaces |= namespace.is_some();
                 namespace.get_or_insert(value);
             }
         }
-        let [one, other] = found.namespaces;
-        found.conflicting_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
-        found
+        let [one, other] = fields.namespaces;
+        fields.conflicting_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
+        fields
     }
 
     /// Returns true if the caller sends its own token. With `has_listener_key` its `X-Vault-Token` was the listener's key.

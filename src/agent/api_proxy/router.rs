@@ -280,8 +280,8 @@ impl ProxyRouter {
     /// # Errors
     /// It may not use this listener: the response for the caller.
     fn limits_of(&self, caller: &AdmittedCaller<'_>) -> Result<Option<&CallerProxyRules>, Box<Response<ProxyBody>>> {
-        let Some(place) = caller.rule_index() else { return Ok(None) };
-        match self.options.callers.get(place) {
+        let Some(index) = caller.rule_index() else { return Ok(None) };
+        match self.options.callers.get(index) {
             Some(Some(limits)) => Ok(Some(limits)),
             Some(None) | None => refuse_caller(caller.refuse_request("listener", "use this listener")),
         }
@@ -297,15 +297,15 @@ impl ProxyRouter {
         limits: Option<&CallerProxyRules>,
     ) -> Result<(ApiPath<'a>, bool), (StatusCode, &'static str)> {
         let dialect = &self.sender.dialect;
-        let named = dialect.named_namespace(headers, query).map_err(|reason| (StatusCode::BAD_REQUEST, reason))?;
-        let Some(named) = named else { return Ok((path.clone(), true)) };
+        let namespace = dialect.named_namespace(headers, query).map_err(|reason| (StatusCode::BAD_REQUEST, reason))?;
+        let Some(namespace) = namespace else { return Ok((path.clone(), true)) };
         let own = dialect.session_namespace();
-        if !self.options.namespaces.permits(own, &named) {
+        if !self.options.namespaces.permits(own, &namespace) {
             return Err((StatusCode::FORBIDDEN, "this listener does not allow that namespace"));
         }
         let limits = limits.and_then(|limits| limits.namespaces.as_ref());
-        let is_permitted = limits.is_none_or(|namespaces| namespaces.permits(own, &named));
-        Ok((path.in_namespace(&namespace::prefix(own, &named)), is_permitted))
+        let is_permitted = limits.is_none_or(|namespaces| namespaces.permits(own, &namespace));
+        Ok((path.in_namespace(&namespace::prefix(own, &namespace)), is_permitted))
     }
 }
 

@@ -124,7 +124,7 @@ impl Rule {
         if pattern.starts_with("v1/") || pattern.starts_with('/') {
             return Err("must not begin with / or v1/");
         }
-        if pattern.is_empty() || pattern.chars().any(|found| found.is_whitespace() || found.is_control()) {
+        if pattern.is_empty() || pattern.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
             return Err("is not a path pattern");
         }
         let without_trailing_slash = pattern.strip_suffix('/').unwrap_or(pattern);
@@ -167,9 +167,9 @@ impl Rule {
         }
         // By bytes: a search for characters costs more than such short segments are worth.
         let none: Option<&[u8]> = is_folder.then_some(b"");
-        let mut named = path.as_bytes().split(|byte| *byte == b'/').chain(none);
+        let mut names = path.as_bytes().split(|byte| *byte == b'/').chain(none);
         for segment in &self.segments {
-            let Some(name) = named.next() else { return false };
+            let Some(name) = names.next() else { return false };
             match segment {
                 Segment::Named(wanted) if wanted.len() == name.len() && begins_with(name, wanted.as_bytes()) => {}
                 Segment::Any if !name.is_empty() => {}
@@ -177,7 +177,7 @@ impl Rule {
                 Segment::Named(_) | Segment::Any => return false,
             }
         }
-        named.next().is_none_or(|rest| is_folder && rest.is_empty() && named.next().is_none())
+        names.next().is_none_or(|rest| is_folder && rest.is_empty() && names.next().is_none())
     }
 }
 
@@ -313,8 +313,8 @@ impl Rules {
             if !PROTECTED_PREFIXES.iter().any(|start| end.starts_with(start)) {
                 continue;
             }
-            let found = PROTECTED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
-            if let Some((at, (name, _))) = found
+            let entry = PROTECTED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
+            if let Some((at, (name, _))) = entry
                 && !self.exempt.contains(&Exemption(at))
             {
                 return Err(RuleViolation::Protected(name));

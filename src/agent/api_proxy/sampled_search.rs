@@ -42,12 +42,12 @@ impl SampledSearch {
     /// Returns true if one of the samples is a window of the token, and seldom otherwise.
     fn may_match(&self, samples: &[u8]) -> bool {
         // One branch for all of them: it is hardly ever taken.
-        let found = (0..SAMPLES).fold(0, |found, number| {
+        let bits = (0..SAMPLES).fold(0, |bits, number| {
             let sample = samples.get(number * self.stride..).and_then(<[u8]>::first_chunk);
             let (word, bit) = bit_position(sample.copied().unwrap_or_default());
-            found | self.windows[word] >> bit
+            bits | self.windows[word] >> bit
         });
-        found & 1 == 1
+        bits & 1 == 1
     }
 }
 

@@ -130,8 +130,8 @@ impl ServerDialect {
         }
         let in_query = if self.is_consul_compatible() { query.only("ns").map_err(|_| MANY)? } else { None };
         let header = headers.namespace().map(HeaderValue::as_bytes);
-        let named = in_query.as_deref().or(header);
-        named.map(|named| namespace::parse(named).map(str::to_owned)).transpose()
+        let namespace = in_query.as_deref().or(header);
+        namespace.map(|name| namespace::parse(name).map(str::to_owned)).transpose()
     }
 
     /// Returns the path of the namespace that a request is sent to; empty for the root. [`Self::named_namespace`] has checked it.

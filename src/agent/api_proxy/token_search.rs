@@ -30,12 +30,12 @@ impl<'a> TokenFinder<'a> {
         let mut rest = text;
         // Skips most headers, which are shorter.
         while rest.len() >= self.token.len() {
-            let Some(found) = self.prefix.find(rest).and_then(|at| rest.get(at..)) else { return false };
-            if found.starts_with(self.token) {
+            let Some(candidate) = self.prefix.find(rest).and_then(|at| rest.get(at..)) else { return false };
+            if candidate.starts_with(self.token) {
                 return true;
             }
             // The next match may overlap with this one.
-            rest = found.get(1..).unwrap_or_default();
+            rest = candidate.get(1..).unwrap_or_default();
         }
         false
     }

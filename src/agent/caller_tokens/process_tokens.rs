@@ -196,11 +196,11 @@ impl ProcessTable {
         let mut entries = self.lock();
         // Check the entry's process after the connection's: while both live, one id is one process. In the other order,
         // the entry's process could end and its id pass to a new process between the two checks.
-        let found = entries.get(&pid).filter(|entry| entry.process.is_alive()).map(|entry| entry.token.clone());
+        let token = entries.get(&pid).filter(|entry| entry.process.is_alive()).map(|entry| entry.token.clone());
         if !process.is_alive() {
             return Err(ProcessTokenRefusal::Ended);
         }
-        if let Some(token) = found {
+        if let Some(token) = token {
             self.request_missing(&token)?;
             return Ok(token);
         }

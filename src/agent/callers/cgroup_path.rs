@@ -41,9 +41,9 @@ pub(super) fn pod(path: &str) -> Option<String> {
         let next = parts.next()?;
         let class = |name: &str| next == format!("{below}-{name}.slice");
         let part = if class("burstable") || class("besteffort") { parts.next()? } else { next };
-        let named = part.strip_suffix(".slice")?.strip_prefix(below)?;
-        let named = ["-burstable", "-besteffort"].iter().find_map(|it| named.strip_prefix(it)).unwrap_or(named);
-        named.strip_prefix("-pod")?.replace('_', "-")
+        let name = part.strip_suffix(".slice")?.strip_prefix(below)?;
+        let name = ["-burstable", "-besteffort"].iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name);
+        name.strip_prefix("-pod")?.replace('_', "-")
     } else {
         return None;
     };

@@ -174,10 +174,10 @@ impl GateState {
         let facts = identity.facts();
         let connected = self.policy.decide(facts);
         let at = connected.map(|(at, _)| at);
-        let found = connected.ok_or_else(|| (None, CallerRefusal::unmatched(facts)))?;
+        let decision = connected.ok_or_else(|| (None, CallerRefusal::unmatched(facts)))?;
         match identity.compare(age) {
-            PeerChange::Same => Ok(found),
-            PeerChange::Changed(now) if self.policy.decide(&now).map(|(at, _)| at) == at => Ok(found),
+            PeerChange::Same => Ok(decision),
+            PeerChange::Changed(now) if self.policy.decide(&now).map(|(at, _)| at) == at => Ok(decision),
             PeerChange::Changed(now) => Err((at, CallerRefusal::changed(facts, &now))),
             PeerChange::Ended => Err((at, CallerRefusal::ended(facts))),
         }

@@ -50,8 +50,8 @@ impl CallerPolicy {
     pub(crate) fn executables(&self) -> Vec<WantedExecutable> {
         let mut wanted: Vec<WantedExecutable> = Vec::new();
         for rule in self.0.iter().flat_map(|rule| &rule.matches.executables) {
-            match wanted.iter_mut().find(|known| known.path == rule.path) {
-                Some(known) => known.digest |= rule.sha256.is_some(),
+            match wanted.iter_mut().find(|executable| executable.path == rule.path) {
+                Some(executable) => executable.digest |= rule.sha256.is_some(),
                 None => wanted.push(WantedExecutable { path: rule.path.clone(), digest: rule.sha256.is_some() }),
             }
         }

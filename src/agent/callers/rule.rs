@@ -98,7 +98,10 @@ impl CallerMatch {
         let in_group = |group: &u32| facts.gid == Some(*group) || facts.groups.contains(group);
         let runs = |wanted: &ExecutableRule| {
             let digest = |sha256: Option<[u8; 32]>| wanted.sha256.is_none() || wanted.sha256 == sha256;
-            facts.executable.as_ref().is_some_and(|found| *found.path == wanted.path && digest(found.sha256))
+            facts
+                .executable
+                .as_ref()
+                .is_some_and(|executable| *executable.path == wanted.path && digest(executable.sha256))
         };
         let unit = |wanted: &NamePattern| cgroup.and_then(cgroup_path::unit).is_some_and(|unit| wanted.matches(unit));
         let pod = |wanted: &PodPattern| cgroup.and_then(cgroup_path::pod).is_some_and(|uid| wanted.matches(&uid));
@@ -137,11 +140,11 @@ impl CallerMatch {
 
     /// Returns a unit and a cgroup of the rule that no process has at once.
     pub(crate) fn contradiction(&self) -> Option<(&NamePattern, &CgroupPattern)> {
-        let (first, place) = (self.units.first()?, self.cgroups.first()?);
+        let (first, cgroup) = (self.units.first()?, self.cgroups.first()?);
         let possible = |cgroup: &CgroupPattern| {
             cgroup.unit().is_none_or(|unit| self.units.iter().any(|wanted| wanted.matches(&unit)))
         };
-        (!self.cgroups.iter().any(possible)).then_some((first, place))
+        (!self.cgroups.iter().any(possible)).then_some((first, cgroup))
     }
 }
 

@@ -45,7 +45,7 @@ impl CallerUsage {
         let rate = BucketRate { size: per_second.max(1), refill: Duration::from_secs(1) / per_second.max(1) };
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *bucket {
-            Some((known, bucket)) if *known == rate => bucket.try_take(rate, now),
+            Some((current_rate, bucket)) if *current_rate == rate => bucket.try_take(rate, now),
             // New, or of another rate since a reload.
             other => other.insert((rate, TokenBucket::full(rate, now))).1.try_take(rate, now),
         }

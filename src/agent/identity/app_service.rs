@@ -21,14 +21,17 @@ pub(super) async fn token(
         AppServiceApi::Current => ("2019-08-01", "x-identity-header"),
         AppServiceApi::Old => ("2017-09-01", "secret"),
     };
-    let named = match (which, form) {
+    let id_parameter = match (which, form) {
         (ManagedIdentity::System, _) => None,
         (ManagedIdentity::ObjectId(id), _) => Some(("principal_id", id)),
         (ManagedIdentity::ClientId(id), AppServiceApi::Current) => Some(("client_id", id)),
         (ManagedIdentity::ClientId(id), AppServiceApi::Old) => Some(("clientid", id)),
     };
     let mut url = endpoint.clone();
-    url.query_pairs_mut().append_pair("api-version", version).append_pair("resource", resource).extend_pairs(named);
+    url.query_pairs_mut()
+        .append_pair("api-version", version)
+        .append_pair("resource", resource)
+        .extend_pairs(id_parameter);
     let mut value = HeaderValue::from_str(header.expose_secret())
         .map_err(|_| AttemptError::setting("IDENTITY_HEADER (or MSI_SECRET) does not fit a header"))?;
     value.set_sensitive(true);

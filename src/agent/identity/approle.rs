@@ -55,9 +55,9 @@ impl AppRoleSource {
     }
 
     async fn unwrap(&self, wrapping: SecretString, path: &str) -> Result<SecretString, IdentityError> {
-        let known = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let previous = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, inside)) =
-            known.filter(|(opened, _)| secret::ct_eq(opened, wrapping.expose_secret().as_bytes()))
+            previous.filter(|(opened, _)| secret::ct_eq(opened, wrapping.expose_secret().as_bytes()))
         {
             return Ok(inside);
         }

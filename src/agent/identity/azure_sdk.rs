@@ -41,8 +41,8 @@ pub(super) async fn token(credential: &dyn TokenCredential, scope: &str) -> Resu
 /// Extracts our error from an error of the SDK, whose own errors are about settings.
 pub(super) fn failure(error: &Error) -> AttemptError {
     let first: &(dyn std::error::Error + 'static) = error;
-    let found = std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref());
-    found.cloned().unwrap_or_else(|| AttemptError::setting(quote(&format_chain(first), 300)))
+    let own_error = std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref());
+    own_error.cloned().unwrap_or_else(|| AttemptError::setting(quote(&format_chain(first), 300)))
 }
 
 /// Wraps our error in one that the SDK passes on without a retry.
@@ -108,21 +108,21 @@ impl HttpClient for SdkHttpClient {
                 return Err(error(AttemptError::setting(format!("the library sent an unexpected {other} request"))));
             }
         };
-        let mut ours = self.transport.http.request(method, url);
+        let mut outgoing = self.transport.http.request(method, url);
         if let RequestTarget::TokenProxy(proxy) = &self.target {
             // The URL's host may be the certificate's name, which differs from the proxy's.
-            ours = ours.header(http::header::HOST, proxy.address());
+            outgoing = outgoing.header(http::header::HOST, proxy.address());
         }
         for (name, value) in request.headers().iter() {
             // The SDK adds the value of IDENTITY_HEADER, a secret of another service, if it is set.
             if name.as_str() != "x-identity-header" {
-                ours = ours.header(name.as_str(), value.as_str());
+                outgoing = outgoing.header(name.as_str(), value.as_str());
             }
         }
         if let Body::Bytes(body) = request.body() {
-            ours = ours.body(body.clone());
+            outgoing = outgoing.body(body.clone());
         }
-        let token = self.transport.token(ours).await.map_err(error)?;
+        let token = self.transport.token(outgoing).await.map_err(error)?;
         Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, Headers::new(), to_sdk_response(&token)))
     }
 }

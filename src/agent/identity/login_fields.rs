@@ -26,25 +26,25 @@ pub(super) fn login_fields(
     instance: Option<&InstanceMetadata>,
     overrides: &LoginFields,
 ) -> LoginFields {
-    let found = match (claims.and_then(resource), instance) {
+    let fields = match (claims.and_then(resource), instance) {
         (Some(id), _) => fields_from_resource_id(id),
         (None, Some(instance)) => fields_from_instance(instance),
         (None, None) => LoginFields::default(),
     };
-    let found = LoginFields {
-        subscription_id: found.subscription_id.filter(|id| is_guid(id)),
-        resource_group_name: found.resource_group_name.filter(|name| is_group_name(name)),
-        vm_name: found.vm_name.filter(|name| is_vm_name(name)),
-        vmss_name: found.vmss_name.filter(|name| is_vm_name(name)),
-        resource_id: found.resource_id,
+    let fields = LoginFields {
+        subscription_id: fields.subscription_id.filter(|id| is_guid(id)),
+        resource_group_name: fields.resource_group_name.filter(|name| is_group_name(name)),
+        vm_name: fields.vm_name.filter(|name| is_vm_name(name)),
+        vmss_name: fields.vmss_name.filter(|name| is_vm_name(name)),
+        resource_id: fields.resource_id,
     };
-    let or = |set: &Option<String>, found: Option<String>| set.clone().or(found);
+    let or = |set: &Option<String>, detected: Option<String>| set.clone().or(detected);
     LoginFields {
-        subscription_id: or(&overrides.subscription_id, found.subscription_id),
-        resource_group_name: or(&overrides.resource_group_name, found.resource_group_name),
-        vm_name: or(&overrides.vm_name, found.vm_name),
-        vmss_name: or(&overrides.vmss_name, found.vmss_name),
-        resource_id: or(&overrides.resource_id, found.resource_id),
+        subscription_id: or(&overrides.subscription_id, fields.subscription_id),
+        resource_group_name: or(&overrides.resource_group_name, fields.resource_group_name),
+        vm_name: or(&overrides.vm_name, fields.vm_name),
+        vmss_name: or(&overrides.vmss_name, fields.vmss_name),
+        resource_id: or(&overrides.resource_id, fields.resource_id),
     }
 }
 
@@ -57,11 +57,11 @@ fn resource(claims: &UnverifiedClaims) -> Option<&str> {
 fn parts(id: &str) -> Option<(&str, &str, &str, &str)> {
     let mut parts = id.strip_prefix('/')?.splitn(6, '/');
     let mut after = |word: &str| {
-        parts.next().filter(|found| found.eq_ignore_ascii_case(word))?;
+        parts.next().filter(|part| part.eq_ignore_ascii_case(word))?;
         parts.next().filter(|value| !value.is_empty())
     };
     let (subscription, group) = (after("subscriptions")?, after("resourcegroups")?);
-    parts.next().filter(|found| found.eq_ignore_ascii_case("providers"))?;
+    parts.next().filter(|part| part.eq_ignore_ascii_case("providers"))?;
     let (provider, rest) = parts.next()?.split_once('/')?;
     Some((subscription, group, provider, rest))
 }

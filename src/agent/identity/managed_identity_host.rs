@@ -96,14 +96,14 @@ impl ManagedIdentityHost {
 
     /// Returns an error for an identity that this host cannot provide, so that another one never takes its place.
     pub(super) fn check_identity(&self, which: &ManagedIdentity) -> Result<(), IdentityError> {
-        let given = match which {
+        let parameter = match which {
             ManagedIdentity::System => return Ok(()),
             ManagedIdentity::ObjectId(_) => "object_id",
             ManagedIdentity::ClientId(_) => "client_id",
         };
         let message = match self {
-            Self::Arc { .. } => format!("an Arc machine has its own identity only, {given} cannot be used"),
-            Self::AppService { form: AppServiceApi::Old, .. } if given == "object_id" => {
+            Self::Arc { .. } => format!("an Arc machine has its own identity only, {parameter} cannot be used"),
+            Self::AppService { form: AppServiceApi::Old, .. } if parameter == "object_id" => {
                 "this host's endpoint (MSI_ENDPOINT) knows client ids only, object_id cannot be used".to_owned()
             }
             Self::Metadata | Self::AppService { .. } => return Ok(()),

@@ -45,7 +45,7 @@ async fn request_without_sdk(
     which: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
-    let named = match which {
+    let id_parameter = match which {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(("object_id", id)),
         ManagedIdentity::ClientId(id) => Some(("client_id", id)),
@@ -53,7 +53,7 @@ async fn request_without_sdk(
     url.query_pairs_mut()
         .append_pair("api-version", "2019-08-01")
         .append_pair("resource", resource)
-        .extend_pairs(named);
+        .extend_pairs(id_parameter);
     transport.token(transport.http.get(url).header("metadata", "true")).await
 }
 

@@ -66,7 +66,7 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
     if claims.aud.iter().any(|aud| aud == audience) {
         return None;
     }
-    let found = match claims.aud.as_slice() {
+    let audiences = match claims.aud.as_slice() {
         [] => return Some(format!("the identity token names no audience, {audience:?} was requested")),
         [one] => format!("{one:?}"),
         many => many.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", "),
@@ -75,7 +75,7 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
     let slash = claims.aud.iter().any(|aud| bare(aud) == bare(audience));
     // A server that refuses another audience has its own advice.
     let advice = if slash { "; servers compare every byte, a slash at the end too" } else { "" };
-    Some(format!("the identity token is for {found}, {audience:?} was requested{advice}"))
+    Some(format!("the identity token is for {audiences}, {audience:?} was requested{advice}"))
 }
 
 /// Servers accept tokens of version 1.0, whose issuer is `https://sts.HOST/TENANT/` in every Azure cloud.

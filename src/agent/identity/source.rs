@@ -161,7 +161,9 @@ impl CloudSource {
                 Ok(jwt) => {
                     let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
                     match self.remaining(claims.as_ref()) {
-                        Some(left) if left <= MIN_VALIDITY => (AttemptError::Expiring, Some((jwt, claims, left))),
+                        Some(remaining) if remaining <= MIN_VALIDITY => {
+                            (AttemptError::Expiring, Some((jwt, claims, remaining)))
+                        }
                         _ => return Ok((jwt, claims)),
                     }
                 }
@@ -183,7 +185,7 @@ impl CloudSource {
                     self.clock.sleep(wait).await;
                 }
                 // It expires soon, but is valid.
-                (None, Some((jwt, claims, left))) if !left.is_zero() => return Ok((jwt, claims)),
+                (None, Some((jwt, claims, remaining))) if !remaining.is_zero() => return Ok((jwt, claims)),
                 (None, _) => return Err(to_identity_error(&failure, endpoint, source.name())),
             }
         }
@@ -232,9 +234,9 @@ impl CloudSource {
             return cached;
         }
         match metadata::instance(self.machine().ok()?, &self.options.endpoints.metadata).await {
-            Ok(found) => {
-                *self.instance.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
-                Some(found)
+            Ok(instance) => {
+                *self.instance.lock().unwrap_or_else(PoisonError::into_inner) = Some(instance.clone());
+                Some(instance)
             }
             Err(failure) => {
                 tracing::debug!(

@@ -36,8 +36,8 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secr
     // Some hosts nest code and message in an `error` object.
     let inner = document.get("error").and_then(Value::as_object);
     let text = |names: &[&str]| {
-        let found = names.iter().find_map(|name| document.get(*name).or_else(|| inner?.get(*name))?.as_str());
-        found.unwrap_or_default().to_owned()
+        let value = names.iter().find_map(|name| document.get(*name).or_else(|| inner?.get(*name))?.as_str());
+        value.unwrap_or_default().to_owned()
     };
     refusal.error = quote(&redact(&text(&["error", "code"]), secrets), 80);
     let description = text(&["error_description", "message", "Message"]);

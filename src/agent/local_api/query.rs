@@ -19,8 +19,8 @@ pub(super) struct Query<'a> {
 /// Error of a query string, without its values.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QueryError {
-    #[error("unknown query parameter; this path takes {known}")]
-    Unknown { known: String },
+    #[error("unknown query parameter; this path takes {allowed}")]
+    Unknown { allowed: String },
     #[error("the query parameter {name} is repeated")]
     Repeated { name: String },
     #[error("wait is longer than {}", format_duration(MAX_WAIT))]
@@ -30,16 +30,16 @@ pub(super) enum QueryError {
 }
 
 impl<'a> Query<'a> {
-    /// Parses the parameters in `known`.
+    /// Parses the parameters in `allowed`.
     ///
     /// # Errors
     /// Another parameter, a repeated one, or an invalid `wait`.
-    pub(super) fn parse(text: Option<&'a str>, known: &[&str]) -> Result<Self, QueryError> {
+    pub(super) fn parse(text: Option<&'a str>, allowed: &[&str]) -> Result<Self, QueryError> {
         let mut query = Self::default();
         let mut seen = Vec::new();
         for (name, value) in url::form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
-            if !known.contains(&&*name) {
-                return Err(QueryError::Unknown { known: known.join(", ") });
+            if !allowed.contains(&&*name) {
+                return Err(QueryError::Unknown { allowed: allowed.join(", ") });
             }
             if seen.contains(&name) {
                 return Err(QueryError::Repeated { name: name.into_owned() });

@@ -117,13 +117,13 @@ impl Login {
                 self.server.login_by_certificate(mount, namespace, wrap_ttl, role).await
             }
             IdentityProof::Token(token) => {
-                let found = self.server.lookup_self(token, namespace).await?;
+                let lookup = self.server.lookup_self(token, namespace).await?;
                 Ok(LoginResponse {
                     secret: token.clone(),
-                    accessor: found.accessor,
-                    lease: found.lease,
-                    kind: if found.batch { token::TokenKind::Batch } else { token::TokenKind::Service },
-                    policies: found.policies,
+                    accessor: lookup.accessor,
+                    lease: lookup.lease,
+                    kind: if lookup.batch { token::TokenKind::Batch } else { token::TokenKind::Service },
+                    policies: lookup.policies,
                 })
             }
         }
@@ -186,8 +186,8 @@ fn check_proof(signed: &SignedToken, now: ClockReading) -> Result<Vec<String>, L
 /// It is a second after `start` by the server's clock, as its `Date` header shows it. Returns `None` if that is far away:
 /// then a clock is wrong, and a wait does not help.
 fn retry_time(error: &CallError, start: SystemTime, now: ClockReading) -> Option<SystemTime> {
-    let theirs = server_time(error).unwrap_or(now.wall);
-    let wait = start.duration_since(theirs).ok()?.saturating_add(Duration::from_secs(1));
+    let server_now = server_time(error).unwrap_or(now.wall);
+    let wait = start.duration_since(server_now).ok()?.saturating_add(Duration::from_secs(1));
     now.wall.checked_add(wait).filter(|_| wait <= MAX_WAIT)
 }
 
@@ -195,8 +195,8 @@ const MAX_WAIT: Duration = Duration::from_mins(10);
 
 /// Describes the difference between the server's clock and ours, if it is 3 s or more.
 fn describe_skew(error: &CallError, now: ClockReading) -> Option<String> {
-    let theirs = server_time(error)?;
-    let (apart, word) = match theirs.duration_since(now.wall) {
+    let server_now = server_time(error)?;
+    let (apart, word) = match server_now.duration_since(now.wall) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(behind) => (behind.duration(), "behind"),
     };

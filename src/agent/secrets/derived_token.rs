@@ -191,7 +191,7 @@ impl DerivedTokenManager {
             Availability::Available(token) => {
                 let is_current = self.current.as_ref().is_some_and(|(parent, _)| *parent == token.generation);
                 // The session publishes after each check, too. A parent whose call was refused is tried again on schedule.
-                let is_new = self.parent.as_ref().is_none_or(|known| known.generation != token.generation);
+                let is_new = self.parent.as_ref().is_none_or(|parent| parent.generation != token.generation);
                 self.parent = Some(token);
                 if self.is_on_demand {
                     if is_new && self.current.is_some() && !is_current {

@@ -29,11 +29,11 @@ pub(super) fn reread_interval(
     let number = |name: &str| data.as_map().get(name).and_then(Value::as_u64);
     if let Some(end) = certificate_end(data) {
         // A certificate that has ended is requested at the ordinary interval.
-        let left = end.duration_since(now.wall);
-        return left.map_or(interval, |left| left.mul_f64(2.0 / 3.0).max(Duration::from_secs(1)));
+        let remaining = end.duration_since(now.wall);
+        return remaining.map_or(interval, |remaining| remaining.mul_f64(2.0 / 3.0).max(Duration::from_secs(1)));
     }
-    if let (Some(left), Some(_)) = (number("ttl"), number("rotation_period")) {
-        return Duration::from_secs(left.saturating_add(1)).min(interval);
+    if let (Some(remaining), Some(_)) = (number("ttl"), number("rotation_period")) {
+        return Duration::from_secs(remaining.saturating_add(1)).min(interval);
     }
     if matches!(request.op, SecretOp::Write(_)) { NEVER } else { interval }
 }

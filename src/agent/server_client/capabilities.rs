@@ -28,11 +28,11 @@ impl ServerClient {
             let names = value.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
             Some(names.collect::<Vec<_>>())
         };
-        let found = paths.iter().filter_map(|path| Some(((*path).to_owned(), names(&by_path[*path])?)));
-        let found: BTreeMap<_, _> = found.collect();
-        if found.is_empty() && !paths.is_empty() {
+        let capabilities: BTreeMap<_, _> =
+            paths.iter().filter_map(|path| Some(((*path).to_owned(), names(&by_path[*path])?))).collect();
+        if capabilities.is_empty() && !paths.is_empty() {
             return Err(CallError::InvalidResponse { what: "the capabilities of no path".to_owned() });
         }
-        Ok(found)
+        Ok(capabilities)
     }
 }

@@ -41,9 +41,9 @@ impl ServerClient {
     ) -> Result<LookupResponse, CallError> {
         let request = self.acl(Method::GET, "v1/acl/token/self", Some(token), namespace);
         let response = self.client.send(request).await?;
-        let found = parse_json(&response, token.secret())?;
-        let lease = lease(&found, server_time(&response))?;
-        Ok(LookupResponse { lease, accessor: accessor(&found), batch: false, policies: policies(&found) })
+        let document = parse_json(&response, token.secret())?;
+        let lease = lease(&document, server_time(&response))?;
+        Ok(LookupResponse { lease, accessor: accessor(&document), batch: false, policies: policies(&document) })
     }
 
     /// Revokes a token (`POST acl/logout`).

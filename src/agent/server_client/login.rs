@@ -106,8 +106,8 @@ impl ServerClient {
         wrapping: &ClientToken,
         namespace: Option<&str>,
     ) -> Result<String, CallError> {
-        let found = self.wrapping("lookup", wrapping, namespace).await?;
-        let path = found.pointer("/data/creation_path").and_then(Value::as_str);
+        let document = self.wrapping("lookup", wrapping, namespace).await?;
+        let path = document.pointer("/data/creation_path").and_then(Value::as_str);
         path.map(str::to_owned)
             .ok_or_else(|| CallError::InvalidResponse { what: "data.creation_path is missing".to_owned() })
     }
@@ -122,8 +122,8 @@ impl ServerClient {
         field: &str,
         namespace: Option<&str>,
     ) -> Result<SecretString, CallError> {
-        let mut found = self.wrapping("unwrap", wrapping, namespace).await?;
-        match found.get_mut("data").and_then(|data| data.get_mut(field)).map(Value::take) {
+        let mut document = self.wrapping("unwrap", wrapping, namespace).await?;
+        match document.get_mut("data").and_then(|data| data.get_mut(field)).map(Value::take) {
             Some(Value::String(text)) if !text.is_empty() => Ok(SecretString::from(text)),
             _ => Err(CallError::InvalidResponse { what: format!("there is no {field} in what was wrapped") }),
         }

@@ -115,10 +115,10 @@ pub(super) fn login(response: &mut Value, wrapped: bool) -> Result<(LoginRespons
 
 /// Parses the response to a look-up.
 pub(super) fn lookup(response: &Value) -> Result<LookupResponse, CallError> {
-    let found = section(response, "data")?;
-    let batch = found.get("type").and_then(Value::as_str) == Some("batch");
-    let lease = lease(found, "data", "ttl")?;
-    Ok(LookupResponse { lease, accessor: text(found, "accessor"), batch, policies: policies(found) })
+    let data = section(response, "data")?;
+    let batch = data.get("type").and_then(Value::as_str) == Some("batch");
+    let lease = lease(data, "data", "ttl")?;
+    Ok(LookupResponse { lease, accessor: text(data, "accessor"), batch, policies: policies(data) })
 }
 
 /// Parses the response to a renewal.
@@ -162,8 +162,8 @@ fn parse_use_limit(section: &Section, name: &str) -> Result<Option<u64>, CallErr
 }
 
 fn secret(response: &mut Value, name: &str, key: &str) -> Result<ClientToken, CallError> {
-    let found = response.get_mut(name).and_then(|section| section.get_mut(key)).map(Value::take);
-    match found {
+    let value = response.get_mut(name).and_then(|section| section.get_mut(key)).map(Value::take);
+    match value {
         Some(Value::String(text)) => ClientToken::parse(SecretString::from(text))
             .ok_or_else(|| invalid(&format!("{name}.{key}"), " is not 1 to 4096 visible ASCII characters")),
         _ => Err(invalid(&format!("{name}.{key}"), " is missing")),

@@ -101,7 +101,7 @@ fn encrypt(
     options: &SinkEncryption,
 ) -> Result<Vec<u8>, Unspecified> {
     let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new())?;
-    let ours = private.compute_public_key()?;
+    let public_key = private.compute_public_key()?;
     // Room for the tag, so that the plain bytes are not copied to a larger buffer.
     let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
     sealed.append(&mut plain);
@@ -109,10 +109,10 @@ fn encrypt(
     let nonce = agree_ephemeral(private, UnparsedPublicKey::new(&X25519, reader), Unspecified, |agreed| {
         let mut key = Zeroizing::new([0; 32]);
         if options.derive_key {
-            let (first, second) = if ours.as_ref() < reader.as_slice() {
-                (ours.as_ref(), reader.as_slice())
+            let (first, second) = if public_key.as_ref() < reader.as_slice() {
+                (public_key.as_ref(), reader.as_slice())
             } else {
-                (reader.as_slice(), ours.as_ref())
+                (reader.as_slice(), public_key.as_ref())
             };
             Salt::new(HKDF_SHA256, first).extract(agreed).expand(&[second], HKDF_SHA256)?.fill(&mut *key)?;
         } else {
@@ -122,7 +122,7 @@ fn encrypt(
         key.seal_in_place_append_tag(Aad::from(options.aad.as_bytes()), &mut *sealed)
     })?;
     let sealed = EnvelopeJson {
-        curve25519_public_key: STANDARD.encode(ours),
+        curve25519_public_key: STANDARD.encode(public_key),
         nonce: STANDARD.encode(nonce.as_ref()),
         encrypted_payload: STANDARD.encode(&*sealed),
     };

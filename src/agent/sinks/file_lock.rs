@@ -59,8 +59,8 @@ impl FileLock {
 
     fn is_current_in(&self, folder: &Dir) -> bool {
         let there = folder.stat(Path::new(&self.name)).ok().flatten();
-        let ours = rustix::fs::fstat(&self.lock).ok();
-        there.zip(ours).is_some_and(|(there, ours)| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
+        let lock_stat = rustix::fs::fstat(&self.lock).ok();
+        there.zip(lock_stat).is_some_and(|(there, lock)| (there.st_dev, there.st_ino) == (lock.st_dev, lock.st_ino))
     }
 }
 

@@ -23,8 +23,8 @@ pub(super) struct SharedFolder {
 pub(super) fn refuse_shared_folder(sink: &Path) -> Result<(), SharedFolder> {
     let Some(folder) = sink.parent() else { return Ok(()) };
     // The write itself reports a folder that is missing.
-    let Ok(found) = std::fs::metadata(folder) else { return Ok(()) };
-    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    let Ok(metadata) = std::fs::metadata(folder) else { return Ok(()) };
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
     if is_ours && mode & 0o022 == 0 { Ok(()) } else { Err(SharedFolder { folder: folder.to_owned(), owner, mode }) }
 }

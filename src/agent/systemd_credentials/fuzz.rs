@@ -6,6 +6,6 @@ use super::grants::{GrantRule, PeerIds, UnitPattern, decide};
 /// granted.
 pub fn ask(ids: (u32, u32), name: &[u8], unit: &str, id: &str) -> Option<(String, String)> {
     let rule = GrantRule { units: vec![UnitPattern::parse(unit).ok()?], id: id.to_owned() };
-    let found = decide(PeerIds { uid: ids.0, gid: ids.1 }, name, std::iter::once(&rule)).ok()?;
-    Some((found.1.unit.to_owned(), found.1.credential.to_owned()))
+    let grant = decide(PeerIds { uid: ids.0, gid: ids.1 }, name, std::iter::once(&rule)).ok()?;
+    Some((grant.1.unit.to_owned(), grant.1.credential.to_owned()))
 }

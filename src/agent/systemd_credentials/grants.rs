@@ -142,8 +142,8 @@ pub(super) fn decide<'a, 'r>(
         return Err((CredentialRefusal::Peer, None));
     }
     let name = PeerName::parse(name).map_err(|error| (CredentialRefusal::Name(error), None))?;
-    let found = rules.clone().position(|rule| rule.names(&name)).or_else(|| rules.position(|rule| rule.covers(&name)));
-    found.map(|index| (index, name)).ok_or((CredentialRefusal::NotGranted, Some(name)))
+    let index = rules.clone().position(|rule| rule.names(&name)).or_else(|| rules.position(|rule| rule.covers(&name)));
+    index.map(|index| (index, name)).ok_or((CredentialRefusal::NotGranted, Some(name)))
 }
 
 #[cfg(test)]

@@ -64,8 +64,8 @@ impl ValueWatch {
                 Ok(token.secret.secret().clone())
             }
             Self::Secret { watch, path, field } => {
-                let found = available(watch)?.data.text(field);
-                found.ok_or_else(|| format!("the secret {path} has no text in a field {field}"))
+                let text = available(watch)?.data.text(field);
+                text.ok_or_else(|| format!("the secret {path} has no text in a field {field}"))
             }
             Self::Rendered(watch) => match &*available(watch)? {
                 ProvidedEnv::Variable(_, text) if text.expose_secret().is_empty() => {

@@ -70,9 +70,9 @@ impl SharedEvaluation {
     /// It does not exist.
     pub(super) fn resolve(&self, dependency: Dependency) -> Result<Option<Resolved>, EngineError> {
         let mut evaluation = self.lock();
-        let found = evaluation.resolved.get(&dependency).cloned();
+        let resolved = evaluation.resolved.get(&dependency).cloned();
         evaluation.used.insert(dependency.clone());
-        match found {
+        match resolved {
             Some(Resolved::Absent(reason)) => Err(EngineError::Exec(reason.to_string())),
             Some(resolved) => Ok(Some(resolved)),
             None => {

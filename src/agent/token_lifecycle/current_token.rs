@@ -93,13 +93,13 @@ impl CurrentToken {
     }
 
     /// Returns the rest of the lease; `None` for a token without expiry.
-    pub(super) fn left(&self, now: ClockReading) -> Option<Duration> {
+    pub(super) fn remaining(&self, now: ClockReading) -> Option<Duration> {
         self.lifetime.ends.map(|ends| now.until(ends))
     }
 
     /// Returns true if the rest of the lease is shorter than [`MIN_LEASE`].
     pub(super) fn is_too_short(&self, now: ClockReading) -> bool {
-        self.left(now).is_some_and(|left| left < MIN_LEASE)
+        self.remaining(now).is_some_and(|remaining| remaining < MIN_LEASE)
     }
 
     /// Returns true if a look-up says whether the token is alive; a wrapping token has none.
@@ -131,22 +131,22 @@ impl CurrentToken {
     }
 
     /// Applies a look-up's response; returns true if it changed the token's expiry.
-    pub(super) fn apply_lookup(&mut self, found: &LookupResponse, now: ClockReading) -> bool {
+    pub(super) fn apply_lookup(&mut self, lookup: &LookupResponse, now: ClockReading) -> bool {
         self.lookup_status = LookupStatus::Allowed;
         self.health = TokenHealth::Good;
-        let ttl = found.lease.ttl;
+        let ttl = lookup.lease.ttl;
         // Zero means no expiry, or the last second.
         if ttl.is_zero() {
             return false;
         }
         let ends = now + ttl;
-        let same = self.lifetime.ends.is_some_and(|known| {
-            known.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && ends.until(known) <= LOOKUP_SLACK
+        let same = self.lifetime.ends.is_some_and(|expiry| {
+            expiry.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && ends.until(expiry) <= LOOKUP_SLACK
         });
         if same {
             return false;
         }
-        let longer = self.lifetime.ends.is_some_and(|known| !known.until(ends).is_zero());
+        let longer = self.lifetime.ends.is_some_and(|expiry| !expiry.until(ends).is_zero());
         self.lifetime.ends = Some(ends);
         if longer || self.lifetime.ttl.is_zero() {
             self.lifetime.obtained = now;

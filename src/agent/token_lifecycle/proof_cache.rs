@@ -30,7 +30,8 @@ impl ProofCache {
         let usable = |(proof, obtained): &(Arc<IdentityProof>, ClockReading)| {
             let IdentityProof::Signed(signed) = &**proof else { return false };
             let ends = signed.claims.as_ref().and_then(|claims| claims.exp);
-            let lives = ends.is_some_and(|ends| ends.duration_since(now.wall).is_ok_and(|left| left > MIN_VALIDITY));
+            let lives =
+                ends.is_some_and(|ends| ends.duration_since(now.wall).is_ok_and(|remaining| remaining > MIN_VALIDITY));
             lives && now.since(*obtained) < MAX_AGE
         };
         self.0 = self.0.take().filter(usable);

@@ -74,16 +74,16 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
     let wall = millis(now.wall);
     let age = Duration::from_millis(wall.saturating_sub(sealed.obtained));
     let (ttl, granted) = (Duration::from_secs(sealed.ttl), Duration::from_secs(sealed.granted));
-    let left = sealed.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
-    if left.is_some_and(|left| left.is_zero()) {
+    let remaining = sealed.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
+    if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Ok(None);
     }
     // After a reboot no BOOTTIME exists for the login: the lease begins now, with the time that is left.
     let (obtained, ttl) = match (now.boot.checked_sub(age), now.wall.checked_sub(age)) {
         (Some(boot), Some(wall)) => (ClockReading { boot, wall }, ttl),
-        _ => (now, left.unwrap_or(ttl)),
+        _ => (now, remaining.unwrap_or(ttl)),
     };
-    let ends = left.map(|left| now + left);
+    let ends = remaining.map(|remaining| now + remaining);
     let kind = match sealed.wrapping {
         Some((creation_time, creation_path)) => TokenKind::Wrapping { creation_time, creation_path },
         None if sealed.batch => TokenKind::Batch,
@@ -155,7 +155,7 @@ mod tests {
         let now = ClockReading { boot: Duration::from_secs(30), wall: at(0, 100_600).wall + half };
         for _ in 0..3 {
             let restored = deserialize_token(&loaded, now).unwrap().unwrap();
-            assert_eq!(restored.left(now), Some(Duration::from_secs(2999) + half));
+            assert_eq!(restored.remaining(now), Some(Duration::from_secs(2999) + half));
             loaded = serialize_token(&restored).unwrap();
         }
     }

@@ -117,7 +117,7 @@ impl StatusReporter {
         }
     }
 
-    /// Removes the gauges of steps other than `kept`.
+    /// Removes the gauges of steps other than `current`.
     fn remove_steps(&self, metrics: &SessionMetrics, current: &str) {
         for step in NextStep::NAMES.into_iter().filter(|step| *step != current) {
             metrics.next_step.remove(&SessionStepLabels { session: self.session.clone(), step });

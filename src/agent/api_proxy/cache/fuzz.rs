@@ -130,10 +130,10 @@ impl FuzzedCache {
         let restored = Self::starting_at(self.now, bytes);
         let (_, entries) = snapshot::deserialize(file, MAX_AGE, self.now).ok()?;
         let state = restored.cache.state();
-        let mut held = state.entries();
-        held.restore(entries, self.now);
-        held.resolve_pending(Some(restored.login));
-        drop(held);
+        let mut contents = state.entries();
+        contents.restore(entries, self.now);
+        contents.resolve_pending(Some(restored.login));
+        drop(contents);
         Some(restored)
     }
 }

@@ -124,18 +124,18 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
     /// fit any more is left out.
     pub(super) fn most_recent(&self, max_bytes: usize) -> Vec<(&K, &V)> {
         let mut room = max_bytes;
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         for key in self.by_use.values().rev() {
             if room < Self::OVERHEAD {
                 break;
             }
             if let Some(slot) = self.slots.get(key).filter(|slot| slot.size <= room) {
                 room -= slot.size;
-                found.push((&**key, &slot.value));
+                entries.push((&**key, &slot.value));
             }
         }
-        found.reverse();
-        found
+        entries.reverse();
+        entries
     }
 }
 

@@ -191,8 +191,8 @@ impl LeaseRenewer {
         };
         let Some(renewal) = due else { return };
         let (upstream, token) = (self.deps.upstream.clone(), self.token.clone());
-        let named = renewal.key.namespace_and_path().0.to_owned();
-        let namespace = if named.is_empty() { self.deps.namespace.clone() } else { Some(named) };
+        let key_namespace = renewal.key.namespace_and_path().0.to_owned();
+        let namespace = if key_namespace.is_empty() { self.deps.namespace.clone() } else { Some(key_namespace) };
         self.renewals.spawn(async move {
             let namespace = namespace.as_deref();
             let (by_own_token, result) = match (renewal.entry.lease_ref(), token) {

@@ -36,9 +36,9 @@ fn write_element(time: OffsetDateTime, layout: &str, written: &mut String) -> Op
     let hour12 = (hour + 11) % 12 + 1;
     // Longer elements come before their own prefixes.
     let names = ["January", "Monday"].into_iter().find(|long| layout.starts_with(long));
-    let found = names.or_else(|| name("Jan")).or_else(|| name("Mon"));
-    let found = found.or_else(|| ELEMENTS.into_iter().find(|part| layout.starts_with(part)))?;
-    let done = match found {
+    let element = names.or_else(|| name("Jan")).or_else(|| name("Mon"));
+    let element = element.or_else(|| ELEMENTS.into_iter().find(|part| layout.starts_with(part)))?;
+    let done = match element {
         "January" => write!(written, "{month}"),
         "Jan" => write!(written, "{month:.3}"),
         "Monday" => write!(written, "{day}"),
@@ -67,7 +67,7 @@ fn write_element(time: OffsetDateTime, layout: &str, written: &mut String) -> Op
         zone => write!(written, "{}", zone.replace('-', "+").replace('7', "0")),
     };
     // Writing to a string cannot fail.
-    done.ok().map(|()| found.len())
+    done.ok().map(|()| element.len())
 }
 
 /// Elements other than the names of months and days.

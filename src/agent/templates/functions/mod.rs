@@ -129,8 +129,8 @@ pub(super) fn reads_secrets(name: &str) -> bool {
 
 /// Names of all functions.
 pub(super) fn names() -> Vec<String> {
-    let named = external::NAMES.iter().chain(&BUILT_IN).map(|name| (*name).to_owned());
-    PURE.keys().cloned().chain(named).collect()
+    let other_names = external::NAMES.iter().chain(&BUILT_IN).map(|name| (*name).to_owned());
+    PURE.keys().cloned().chain(other_names).collect()
 }
 
 /// Returns all functions, bound to one rendering.
@@ -154,13 +154,13 @@ pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> Fun
             let (Some(whole), keys) = (args.first(), args.get(1..).unwrap_or_default()) else {
                 return Err(EngineError::Exec("index needs a list or a map, and a key".to_owned()));
             };
-            let mut found = whole.clone();
+            let mut value = whole.clone();
             for key in keys {
-                let lacks = matches!((&found, key), (Value::Map(map), Value::String(key)) if !map.contains_key(key));
+                let lacks = matches!((&value, key), (Value::Map(map), Value::String(key)) if !map.contains_key(key));
                 shared.lock().lacks_key |= lacks;
-                found = found.index(key)?;
+                value = value.index(key)?;
             }
-            Ok(found)
+            Ok(value)
         }),
     );
     let shared = evaluation.clone();

@@ -18,8 +18,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_cat", |args| {
         let args = Arguments::between("sprig_cat", args, 0, usize::MAX)?;
-        let shown: Result<Vec<_>, _> = (0..args.len()).map(|at| args.format_argument(at)).collect();
-        Ok(text(shown?.join(" ")))
+        let texts: Result<Vec<_>, _> = (0..args.len()).map(|at| args.format_argument(at)).collect();
+        Ok(text(texts?.join(" ")))
     }),
     ("sprig_contains", |args| on_texts("sprig_contains", args, |part, whole| Value::Bool(whole.contains(part)))),
     ("sprig_dict", |args| {
@@ -59,8 +59,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_regexMatch", |args| alias("regexMatch", args)),
     ("sprig_regexReplaceAll", |args| {
         let args = Arguments::exactly("sprig_regexReplaceAll", args, 3)?;
-        let found = Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is not a regular expression"))?;
-        Ok(text(found.replace_all(args.text(1)?, args.text(2)?)))
+        let regex = Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is not a regular expression"))?;
+        Ok(text(regex.replace_all(args.text(1)?, args.text(2)?)))
     }),
     ("sprig_repeat", |args| {
         let args = Arguments::exactly("sprig_repeat", args, 2)?;

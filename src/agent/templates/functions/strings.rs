@@ -59,11 +59,11 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_quote", |args| {
         let args = Arguments::between("sprig_quote", args, 0, usize::MAX)?;
-        map_and_join(&args, |shown| format!("{shown:?}"))
+        map_and_join(&args, |text| format!("{text:?}"))
     }),
     ("sprig_squote", |args| {
         let args = Arguments::between("sprig_squote", args, 0, usize::MAX)?;
-        map_and_join(&args, |shown| format!("'{shown}'"))
+        map_and_join(&args, |text| format!("'{text}'"))
     }),
     ("sprig_trim", |args| Ok(text(Arguments::exactly("sprig_trim", args, 1)?.text(0)?.trim()))),
     ("sprig_upper", |args| Ok(text(Arguments::exactly("sprig_upper", args, 1)?.text(0)?.to_uppercase()))),

@@ -143,15 +143,15 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
     fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Json, YamlError> {
         let untagged = || if style == ScalarStyle::Plain { resolve_scalar(text) } else { Json::from(text) };
         let Some(tag) = tag else { return Ok(untagged()) };
-        let fits = |found: Json, fits: fn(&Json) -> bool| {
-            if fits(&found) { Ok(found) } else { Err(self.error("a value does not have the type of its tag")) }
+        let fits = |value: Json, fits: fn(&Json) -> bool| {
+            if fits(&value) { Ok(value) } else { Err(self.error("a value does not have the type of its tag")) }
         };
         match (tag.core_suffix(), tag.suffix_in_namespace(YAML_TAGS)) {
             // Local tags have no effect.
             (Some("str"), _) | (None, None) => Ok(Json::from(text)),
             (Some("null"), _) => fits(resolve_scalar(text), Json::is_null),
             (Some("bool"), _) => fits(resolve_scalar(text), Json::is_boolean),
-            (Some("int"), _) => fits(resolve_scalar(text), |found| found.is_i64() || found.is_u64()),
+            (Some("int"), _) => fits(resolve_scalar(text), |value| value.is_i64() || value.is_u64()),
             (Some("float"), _) => fits(resolve_scalar(text), Json::is_number),
             (Some(_), _) | (None, Some(_)) => Err(self.error("a tag is not supported")),
         }

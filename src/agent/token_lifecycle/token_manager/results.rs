@@ -72,7 +72,7 @@ impl TokenManager {
             self.publisher.clear_error();
         }
         new.lifetime.renewable &= !short && self.planner.may_renew(now);
-        let outlived = short && self.current.as_ref().is_some_and(|old| old.left(now) >= new.left(now));
+        let outlived = short && self.current.as_ref().is_some_and(|old| old.remaining(now) >= new.remaining(now));
         if !outlived {
             let expires = new.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
             let accessor = new.token.accessor.as_deref();
@@ -200,7 +200,7 @@ impl TokenManager {
         self.publisher.mark_checked(now);
         if self.current.as_ref().is_some_and(|current| current.token.generation == generation) {
             match result {
-                Ok(found) => self.record_lookup(&found, now),
+                Ok(lookup) => self.record_lookup(&lookup, now),
                 Err(error) => self.record_failed_lookup(&error, now),
             }
             if let Some(current) = &self.current {
@@ -210,12 +210,12 @@ impl TokenManager {
         self.complete_lookup_request();
     }
 
-    fn record_lookup(&mut self, found: &LookupResponse, now: ClockReading) {
+    fn record_lookup(&mut self, lookup: &LookupResponse, now: ClockReading) {
         let Some(current) = &mut self.current else { return };
         self.reporter.count_attempt(Attempt::Check, None);
         let was_suspect = current.lookup_status == LookupStatus::Suspect || current.health != TokenHealth::Good;
         self.replacement_limiter.confirm();
-        let moved = current.apply_lookup(found, now);
+        let moved = current.apply_lookup(lookup, now);
         if was_suspect {
             self.publisher.clear_error();
         }
