@@ -72,9 +72,9 @@ impl State {
             return Err(AuthorityError::new(70_021, &problem));
         }
         let thumbprint = assertion.header.get("x5t#S256").and_then(Value::as_str);
-        let ours = thumbprint == Some(self.certificate.thumbprint.as_str())
+        let is_own = thumbprint == Some(self.certificate.thumbprint.as_str())
             && self.certificate.key.verify(how, assertion.signed, &assertion.signature);
-        if !ours {
+        if !is_own {
             return Err(AuthorityError::new(700_027, "The certificate with this identifier is not registered"));
         }
         let client = &self.identities.application.client_id;

@@ -61,10 +61,10 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
         return Err(AuthorityError::new(70_003, "The app requested an unsupported grant type"));
     }
     let client = field("client_id").unwrap_or_default();
-    let known = [Principal::Workload, Principal::Application]
+    let principal = [Principal::Workload, Principal::Application]
         .into_iter()
         .find(|principal| state.identity(*principal).client_id.eq_ignore_ascii_case(client));
-    let Some(principal) = known else {
+    let Some(principal) = principal else {
         let problem = format!("Application with identifier '{client}' was not found in the directory");
         return Err(AuthorityError::new(700_016, &problem));
     };

@@ -82,12 +82,12 @@ pub(super) fn token_response(state: &State, principal: Principal, resource: &str
     json_response(StatusCode::OK, &body)
 }
 
-async fn instance(held: AxumState<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
-    document(&held, &headers, query.0.as_deref(), |state| json!({"compute": compute_document(state)})).await
+async fn instance(state: AxumState<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
+    document(&state, &headers, query.0.as_deref(), |state| json!({"compute": compute_document(state)})).await
 }
 
-async fn compute(held: AxumState<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
-    document(&held, &headers, query.0.as_deref(), compute_document).await
+async fn compute(state: AxumState<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
+    document(&state, &headers, query.0.as_deref(), compute_document).await
 }
 
 async fn document(
@@ -135,18 +135,18 @@ pub(super) fn check_request(
     if headers.contains_key("x-forwarded-for") {
         return bad("bad_request_103", "Requests that a proxy forwarded are not answered");
     }
-    let mut found = BTreeMap::new();
+    let mut parameters = BTreeMap::new();
     for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-        if found.insert(name.to_ascii_lowercase(), value.into_owned()).is_some() {
+        if parameters.insert(name.to_ascii_lowercase(), value.into_owned()).is_some() {
             return bad("invalid_request", "A query parameter was given twice");
         }
     }
-    if !found.contains_key("api-version") {
+    if !parameters.contains_key("api-version") {
         let body = json!({"error": "Bad request. api-version was not specified in the request",
             "newest-versions": ["2021-02-01", "2020-06-01"]});
         return Err(Box::new(json_response(StatusCode::BAD_REQUEST, &body)));
     }
-    Ok(found)
+    Ok(parameters)
 }
 
 pub(super) fn error_response(status: StatusCode, error: &str, description: &str) -> Response {

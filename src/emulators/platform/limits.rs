@@ -19,7 +19,7 @@ struct Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RateLimitStatus {
     pub(super) limit: u32,
-    pub(super) left: u32,
+    pub(super) remaining: u32,
     /// Time until the window ends and its count restarts.
     pub(super) reset: Duration,
     pub(super) allowed: bool,
@@ -40,7 +40,7 @@ impl RateLimitWindows {
         }
         let allowed = window.used < limit;
         window.used = window.used.saturating_add(1);
-        RateLimitStatus { limit, left: limit.saturating_sub(window.used), reset: now.until(window.ends), allowed }
+        RateLimitStatus { limit, remaining: limit.saturating_sub(window.used), reset: now.until(window.ends), allowed }
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
         let mut windows = RateLimitWindows::default();
         let mut allowed = |who: &str, millis: u64| {
             let rate_limit = windows.count(who, 2, second, start + Duration::from_millis(millis));
-            (rate_limit.allowed, rate_limit.left, rate_limit.reset.as_millis())
+            (rate_limit.allowed, rate_limit.remaining, rate_limit.reset.as_millis())
         };
         assert_eq!(allowed("a", 0), (true, 1, 1000));
         assert_eq!(allowed("a", 400), (true, 0, 600));

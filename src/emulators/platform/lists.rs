@@ -18,16 +18,16 @@ impl List {
     fn parent(&self, request: &ApiRequest, state: &State) -> Result<String, ApiError> {
         let name = request.name("parent");
         let above = self.path.split('/').nth(1).unwrap_or_default();
-        let known = match above {
+        let exists = match above {
             "organizations" => state.store.find("organizations", name).is_ok(),
             // A list filled by fault injection has entries whose parent does not exist.
             _ => state.store.get(name).is_some() || !state.store.list(self.kind, name).is_empty(),
         };
         if self.kind == "feature-sets" {
-            let allowed = name.is_empty() || (known && state.may_see(request.caller()?, name));
+            let allowed = name.is_empty() || (exists && state.may_see(request.caller()?, name));
             return if allowed { Ok(String::new()) } else { Err(ApiError::not_found()) };
         }
-        if known && state.may_see(request.caller()?, name) { Ok(name.to_owned()) } else { Err(ApiError::not_found()) }
+        if exists && state.may_see(request.caller()?, name) { Ok(name.to_owned()) } else { Err(ApiError::not_found()) }
     }
 
     fn show_all(&self, request: &ApiRequest) -> ApiResult {

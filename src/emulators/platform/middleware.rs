@@ -199,8 +199,8 @@ fn insert_headers(headers: &mut HeaderMap, limit: Option<u32>, rate_limit: Optio
     if let Some(limit) = rate_limit.map(|rate_limit| rate_limit.limit).or(limit) {
         tell("x-ratelimit-limit", limit.to_string());
     }
-    if let Some(RateLimitStatus { left, reset, .. }) = rate_limit {
-        tell("x-ratelimit-remaining", left.to_string());
+    if let Some(RateLimitStatus { remaining, reset, .. }) = rate_limit {
+        tell("x-ratelimit-remaining", remaining.to_string());
         tell("x-ratelimit-reset", format!("{:.3}", reset.as_secs_f64()));
     }
 }

@@ -18,13 +18,13 @@ fn find_module<'a>(request: &ApiRequest, state: &'a State) -> Result<Vec<&'a Res
     let organization = request.organization(state)?;
     let (registry, namespace) = match (request.name("registry"), request.name("namespace")) {
         ("", _) => ("private", organization.as_str()),
-        named => named,
+        names => names,
     };
     if registry == "public" && !state.settings.edition.is_hosted() {
         return Err(ApiError::not_found());
     }
     let (name, provider) = (request.name("name"), request.name("provider"));
-    let found: Vec<&Resource> = state
+    let modules: Vec<&Resource> = state
         .store
         .list(KIND, &organization)
         .into_iter()
@@ -32,7 +32,7 @@ fn find_module<'a>(request: &ApiRequest, state: &'a State) -> Result<Vec<&'a Res
         .filter(|module| module.text("name") == name)
         .filter(|module| provider.is_empty() || module.text("provider") == provider)
         .collect();
-    if found.is_empty() { Err(ApiError::not_found()) } else { Ok(found) }
+    if modules.is_empty() { Err(ApiError::not_found()) } else { Ok(modules) }
 }
 
 pub(super) fn one<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Resource, ApiError> {
@@ -133,9 +133,9 @@ fn repository(request: &ApiRequest, state: &State) -> Result<(Map<String, Value>
         return Err(ApiError::invalid("vcs-repo", "can't be blank"));
     };
     let token = required(&repository, "oauth-token-id")?;
-    let known = state.find(request.caller()?, "oauth-tokens", token);
-    let known = known.map_err(|_| ApiError::invalid("vcs-repo", "Oauth token does not exist"))?;
-    let organization = state.store.organization_of(&known.id).ok_or_else(ApiError::not_found)?.to_owned();
+    let oauth_token = state.find(request.caller()?, "oauth-tokens", token);
+    let oauth_token = oauth_token.map_err(|_| ApiError::invalid("vcs-repo", "Oauth token does not exist"))?;
+    let organization = state.store.organization_of(&oauth_token.id).ok_or_else(ApiError::not_found)?.to_owned();
     Ok((repository, organization))
 }
 

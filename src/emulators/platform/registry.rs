@@ -67,9 +67,9 @@ fn described(state: &State, module: &Resource, version: &Resource) -> Value {
 fn version<'a>(request: &ApiRequest, state: &'a State, module: &Resource) -> Result<&'a Resource, ApiError> {
     let wanted = request.name("version");
     let mut versions = usable(state, module).into_iter();
-    let found =
+    let version =
         if wanted.is_empty() { versions.next_back() } else { versions.find(|one| one.text("version") == wanted) };
-    found.ok_or_else(ApiError::not_found)
+    version.ok_or_else(ApiError::not_found)
 }
 
 pub(super) async fn show(request: ApiRequest) -> ApiResult {

@@ -122,13 +122,14 @@ pub(super) fn list_page(base: &str, uri: &Uri, page: &Page, all: &[Value]) -> Re
 }
 
 fn links(base: &str, uri: &Uri, info: &PageInfo) -> Value {
-    let others: Vec<(String, String)> = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
-        .filter(|(name, _)| !name.starts_with("page["))
-        .map(|(name, value)| (name.into_owned(), value.into_owned()))
-        .collect();
+    let other_parameters: Vec<(String, String)> =
+        url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+            .filter(|(name, _)| !name.starts_with("page["))
+            .map(|(name, value)| (name.into_owned(), value.into_owned()))
+            .collect();
     let link = |number: usize| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(&others);
+        query.extend_pairs(&other_parameters);
         query.append_pair("page[number]", &number.to_string());
         query.append_pair("page[size]", &info.size.to_string());
         format!("{base}{}?{}", uri.path(), query.finish())

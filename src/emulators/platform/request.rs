@@ -75,7 +75,9 @@ impl ApiRequest {
 
     /// Returns the organization in the path, if the caller may see it.
     pub(super) fn organization(&self, state: &State) -> Result<String, ApiError> {
-        state.find(self.caller()?, "organizations", self.name("organization")).map(|found| found.id.clone())
+        state
+            .find(self.caller()?, "organizations", self.name("organization"))
+            .map(|organization| organization.id.clone())
     }
 
     /// Parses the body. Clients send nothing, `null` or `{}` for an empty document.

@@ -111,15 +111,15 @@ impl State {
 
     /// Finds a resource of a kind that the caller may see.
     pub(super) fn find(&self, caller: &Token, kind: &str, id: &str) -> Result<&Resource, ApiError> {
-        let found = self.store.find(kind, id)?;
-        if self.may_see(caller, id) { Ok(found) } else { Err(ApiError::not_found()) }
+        let resource = self.store.find(kind, id)?;
+        if self.may_see(caller, id) { Ok(resource) } else { Err(ApiError::not_found()) }
     }
 
     /// Deletes a resource with all that belongs to it, tokens and blobs included.
     pub(super) fn remove(&mut self, id: &str) {
-        for gone in self.store.remove(id) {
-            self.tokens.revoke_where(|token| token.owner == gone.id);
-            for secret in gone.hidden.iter().filter(|(name, _)| name.ends_with("blob")).map(|(_, secret)| secret) {
+        for resource in self.store.remove(id) {
+            self.tokens.revoke_where(|token| token.owner == resource.id);
+            for secret in resource.hidden.iter().filter(|(name, _)| name.ends_with("blob")).map(|(_, secret)| secret) {
                 self.blobs.remove(secret);
             }
         }

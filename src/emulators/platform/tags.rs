@@ -11,11 +11,11 @@ pub(super) fn names(workspace: &Resource) -> Vec<&str> {
 
 /// Adds or removes tags.
 pub(super) fn change(workspace: &mut Resource, tags: &[Value], add: bool) {
-    let named = |tag: &Value| {
+    let tag_name = |tag: &Value| {
         let name = tag.pointer("/attributes/name").and_then(Value::as_str).map(ToOwned::to_owned);
         name.or_else(|| Some(tag.get("id")?.as_str()?.strip_prefix("tag-")?.to_owned()))
     };
-    let changed: Vec<String> = tags.iter().filter_map(named).collect();
+    let changed: Vec<String> = tags.iter().filter_map(tag_name).collect();
     let mut all: Vec<String> = names(workspace).into_iter().map(ToOwned::to_owned).collect();
     all.retain(|name| !changed.contains(name));
     if add {

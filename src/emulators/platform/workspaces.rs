@@ -17,8 +17,8 @@ pub(super) fn find(request: &ApiRequest, state: &State) -> Result<Resource, ApiE
         return state.find(request.caller()?, "workspaces", request.name("parent")).cloned();
     }
     let organization = request.organization(state)?;
-    let found = state.store.find_by_name("workspaces", &organization, request.name("name"));
-    found.cloned().ok_or_else(ApiError::not_found)
+    let workspace = state.store.find_by_name("workspaces", &organization, request.name("name"));
+    workspace.cloned().ok_or_else(ApiError::not_found)
 }
 
 /// Lists an organization's workspaces, with the platform's search and tag parameters.
@@ -71,7 +71,7 @@ fn validate_name(state: &State, workspace: &Resource, attributes: &Map<String, V
         return Err(ApiError::invalid("name", "can only include letters, numbers, -, and _"));
     }
     match state.store.find_by_name("workspaces", &workspace.parent, name) {
-        Some(named) if named.id != workspace.id => Err(ApiError::invalid("name", "Name has already been taken")),
+        Some(other) if other.id != workspace.id => Err(ApiError::invalid("name", "Name has already been taken")),
         _ => Ok(()),
     }
 }
@@ -180,10 +180,10 @@ pub(super) async fn remove_tags(request: ApiRequest) -> ApiResult {
 
 fn tag(request: &ApiRequest, add: bool) -> ApiResult {
     let sent = request.parse_body()?;
-    let named = sent.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+    let tags = sent.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut state = request.state();
     let mut workspace = find(request, &state)?;
-    tags::change(&mut workspace, &named, add);
+    tags::change(&mut workspace, &tags, add);
     state.store.put(workspace)?;
     Ok(no_content())
 }

@@ -104,7 +104,7 @@ impl RequestHandler {
             RequestKind::LookupWrapped => {
                 let secret = wrapping_token(head, &body);
                 match self.faults.with_tokens(|tokens| tokens.look_up_wrapped(secret, now)) {
-                    Some(known) => success("data", known),
+                    Some(data) => success("data", data),
                     None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
                 }
             }

@@ -32,7 +32,7 @@ impl RequestHandler {
                 if keys.is_empty() { empty() } else { success("data", json!({ "keys": keys })) }
             }
             LeaseCall::Lookup => match self.faults().with_leases(|leases| leases.look_up(id, now)) {
-                Some(known) => success("data", known),
+                Some(data) => success("data", data),
                 None => refusal(StatusCode::BAD_REQUEST, "invalid lease"),
             },
             LeaseCall::Renew => {

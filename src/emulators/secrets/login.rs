@@ -108,7 +108,7 @@ impl LoginMethod {
     fn prove<'a>(&'a self, body: &'a Value) -> Result<VerifiedLogin<'a>, &'static str> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         let one_of =
-            |known: &[SecretString], name: &str| known.iter().any(|it| secret::ct_eq(it, text(name).as_bytes()));
+            |secrets: &[SecretString], name: &str| secrets.iter().any(|it| secret::ct_eq(it, text(name).as_bytes()));
         let (name, role) = match self {
             Self::Jwt { .. } if text("role").is_empty() => return Err("missing role"),
             Self::Jwt { believed, .. } if !one_of(believed, "jwt") => {

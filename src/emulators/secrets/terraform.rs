@@ -91,8 +91,8 @@ impl Engine {
 
     /// Returns the team's single token; creates it if needed.
     pub(super) async fn standing(&self, role: &str) -> Result<CreatedToken, String> {
-        let known = self.standing.lock().unwrap_or_else(PoisonError::into_inner).get(role).cloned();
-        match known {
+        let token = self.standing.lock().unwrap_or_else(PoisonError::into_inner).get(role).cloned();
+        match token {
             Some(made) => Ok(made),
             None => self.rotate(role).await,
         }

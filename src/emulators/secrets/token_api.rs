@@ -40,13 +40,13 @@ pub(super) fn response(
         TokenCall::Accessors => success("data", json!({ "keys": tokens.accessors() })),
         TokenCall::Lookup | TokenCall::Renew | TokenCall::Revoke | TokenCall::RevokeOrphan => {
             let by_accessor = path.ends_with("-accessor");
-            let named = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+            let field = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
             let secret = if by_accessor {
-                tokens.by_accessor(named("accessor")).unwrap_or_default()
-            } else if named("token").is_empty() && call == TokenCall::Lookup {
+                tokens.by_accessor(field("accessor")).unwrap_or_default()
+            } else if field("token").is_empty() && call == TokenCall::Lookup {
                 caller.secret.to_owned()
             } else {
-                named("token").to_owned()
+                field("token").to_owned()
             };
             let Some(other) = tokens.look_up(&secret, now) else {
                 return unknown(call, by_accessor);
@@ -95,8 +95,8 @@ fn create(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, no
     if !role_name.is_empty() && token_role.is_none() {
         return refusal(StatusCode::BAD_REQUEST, &format!("unknown role {role_name}"));
     }
-    let mine = caller.token.role();
-    if mine.token_type == TokenType::Batch {
+    let own_role = caller.token.role();
+    if own_role.token_type == TokenType::Batch {
         return refusal(StatusCode::BAD_REQUEST, "batch tokens cannot create more tokens");
     }
     let flag = |name: &str, otherwise: bool| body.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
@@ -132,26 +132,26 @@ fn create(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, no
 
 /// Returns the policies of a child: those that the request names, else all that the role or the parent has.
 fn child_policies(caller: &Caller<'_>, token_role: Option<&TokenRole>, body: &Value) -> Result<Vec<String>, String> {
-    let mine = &caller.token.role().policies;
+    let own_policies = &caller.token.role().policies;
     // A role decides which policies its tokens may have, whatever those of the parent are.
     let allowed = token_role.map(|role| &role.allowed_policies).filter(|allowed| !allowed.is_empty());
     let texts = |values: &Vec<Value>| values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    let named: Option<Vec<String>> = body.get("policies").and_then(Value::as_array).map(texts);
-    let named = named.filter(|policies| !policies.is_empty()).or_else(|| allowed.cloned());
-    let Some(mut policies) = named else { return Ok(mine.clone()) };
+    let policies: Option<Vec<String>> = body.get("policies").and_then(Value::as_array).map(texts);
+    let policies = policies.filter(|policies| !policies.is_empty()).or_else(|| allowed.cloned());
+    let Some(mut policies) = policies else { return Ok(own_policies.clone()) };
     let no_default = body.get("no_default_policy").and_then(Value::as_bool).unwrap_or(false);
     if !no_default && !policies.iter().any(|policy| policy == "root") {
         policies.push("default".to_owned());
     }
     policies.sort();
     policies.dedup();
-    let is_root = mine.iter().any(|policy| policy == "root");
+    let is_root = own_policies.iter().any(|policy| policy == "root");
     let is_within = |these: &[String]| policies.iter().all(|policy| policy == "default" || these.contains(policy));
     match allowed {
         Some(allowed) if !is_within(allowed) => {
             Err(format!("token policies ({policies:?}) must be subset of the role's allowed policies ({allowed:?})"))
         }
-        None if !is_root && !is_within(mine) => Err("child policies must be subset of parent".to_owned()),
+        None if !is_root && !is_within(own_policies) => Err("child policies must be subset of parent".to_owned()),
         Some(_) | None => Ok(policies),
     }
 }

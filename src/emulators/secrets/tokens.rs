@@ -123,8 +123,8 @@ impl Tokens {
 
     /// Returns the token of an accessor.
     pub(super) fn by_accessor(&self, accessor: &str) -> Option<String> {
-        let found = self.tokens.iter().find(|(_, token)| !accessor.is_empty() && token.accessor == accessor);
-        found.map(|(secret, _)| secret.clone())
+        let entry = self.tokens.iter().find(|(_, token)| !accessor.is_empty() && token.accessor == accessor);
+        entry.map(|(secret, _)| secret.clone())
     }
 
     pub(super) fn accessors(&self) -> Vec<&str> {
@@ -204,11 +204,11 @@ impl Tokens {
     }
 
     fn remove(&mut self, secret: &str) {
-        let mut gone = vec![secret.to_owned()];
-        while let Some(next) = gone.pop() {
+        let mut pending = vec![secret.to_owned()];
+        while let Some(next) = pending.pop() {
             self.tokens.remove(&next);
             let children = self.tokens.iter().filter(|(_, token)| token.parent.as_ref() == Some(&next));
-            gone.extend(children.map(|(child, _)| child.clone()));
+            pending.extend(children.map(|(child, _)| child.clone()));
         }
     }
 }

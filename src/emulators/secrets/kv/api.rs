@@ -106,7 +106,7 @@ impl Namespace {
     fn metadata(&mut self, path: &str, mut call: Call<'_>) -> WrappableResponse {
         let store = &mut self.versioned;
         match call.verb {
-            Verb::Read => store.metadata(path).map_or_else(empty, |known| success("data", known)),
+            Verb::Read => store.metadata(path).map_or_else(empty, |metadata| success("data", metadata)),
             Verb::List => list_response(&store.list(path)),
             Verb::Write | Verb::Patch => {
                 let custom = call.body.get_mut("custom_metadata").map(Value::take);

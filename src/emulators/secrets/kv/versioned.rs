@@ -122,8 +122,8 @@ impl Store {
         cas: Option<u64>,
         now: ClockReading,
     ) -> Option<Result<Value, WriteRejection>> {
-        let ReadOutcome::Here(mut found) = self.read(path, 0) else { return None };
-        let mut value = found["data"].take();
+        let ReadOutcome::Here(mut current) = self.read(path, 0) else { return None };
+        let mut value = current["data"].take();
         merge(&mut value, change);
         let cas = cas.or_else(|| self.secrets.get(path).map(|secret| secret.current));
         Some(self.write(path, value, cas, now))
