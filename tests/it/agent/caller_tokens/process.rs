@@ -107,7 +107,11 @@ async fn the_sixty_fifth_process_is_refused_until_one_has_ended() {
             process.send(&scene.socket("api"), TOKEN);
         }
         for process in &mut processes {
-            let (status, _, body) = process.answer();
+            let (mut status, _, mut body) = process.answer();
+            // A disk that is busy for longer than the audit waits; a request without a record is not served.
+            if body.to_string().contains("KW-1505") {
+                (status, _, body) = process.ask(&scene.socket("api"), TOKEN);
+            }
             assert_eq!(status, 200, "{body} {}", scene.agent.output());
         }
         let mut last = Process::start(2000);
