@@ -13,13 +13,17 @@ mod executable_opener;
 mod spawner;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::secret::ct_eq;
 use crate::secret_string::SecretString;
@@ -140,25 +144,38 @@ impl CommandSpec {
     }
 
     /// Starts the command as a child process. It shares this process's standard output and error, and its standard
-    /// input if `input` is set. Call it from a thread that lives as long as the child: see
-    /// [`crate::os::isolate_child`].
+    /// input if `input` is set. `permit` is dropped once it has started.
+    ///
+    /// The child has a thread of its own: `execve(2)` waits for a file system that does not answer, and the kernel signals a
+    /// child when the thread that started it ends ([`crate::os::isolate_child`]).
     ///
     /// # Errors
     /// The program does not exist or cannot be executed.
-    fn start(&self, input: bool) -> std::io::Result<ChildProcess> {
+    async fn start<P: Send + 'static>(&self, input: bool, permit: P) -> io::Result<ChildProcess> {
         let mut command = self.to_command();
         if !input {
             command.stdin(Stdio::null());
         }
         crate::os::isolate_child(&mut command);
-        let child = Command::from(command).spawn()?;
-        // A child that was not waited for has an id.
-        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Ok(ChildProcess::Own(OwnChild { child, group }))
+        let mut command = Command::from(command);
+        let runtime = Handle::current();
+        let (sender, started) = oneshot::channel();
+        let parent = move || {
+            let _entered = runtime.enter();
+            let (thread, child_dropped) = std::sync::mpsc::channel::<Infallible>();
+            let started = command.spawn().map(|child| OwnChild::new(child, thread));
+            drop((command, permit));
+            // If nobody waits any more, dropping the child kills it.
+            drop(sender.send(started));
+            let _ = child_dropped.recv();
+        };
+        std::thread::Builder::new().name("program".to_owned()).stack_size(THREAD_STACK).spawn(parent)?;
+        let started = started.await.map_err(|_| io::Error::other("the thread that starts it panicked"))?;
+        Ok(ChildProcess::Own(started?))
     }
 
     /// Replaces this process by the command (`execve(2)`). Returns only on failure.
-    pub(crate) fn exec(&self) -> std::io::Error {
+    pub(crate) fn exec(&self) -> io::Error {
         crate::os::exec_program(&mut self.to_command())
     }
 }
@@ -177,7 +194,12 @@ pub(crate) enum ChildProcess {
 pub(crate) struct OwnChild {
     child: Child,
     group: Option<Pid>,
+    /// Keeps the thread that started the child.
+    _thread: std::sync::mpsc::Sender<Infallible>,
 }
+
+/// Stack of a thread that starts a program and then waits, in bytes.
+const THREAD_STACK: usize = 256 * 1024;
 
 impl ChildProcess {
     /// Returns the process id until the process was waited for.
@@ -192,7 +214,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// The system call failed, or the spawner has ended.
-    pub(crate) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         match self {
             Self::Own(own) => {
                 let status = own.child.wait().await;
@@ -226,6 +248,12 @@ impl ChildProcess {
 }
 
 impl OwnChild {
+    fn new(child: Child, thread: std::sync::mpsc::Sender<Infallible>) -> Self {
+        // A child that was not waited for has an id.
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Self { child, group, _thread: thread }
+    }
+
     fn kill(&mut self) {
         if let Some(group) = self.group.take() {
             // The group's id is not reused while it has a member; without a member the call has no effect.
@@ -282,10 +310,16 @@ const SIGNALS: [(&str, Signal); 8] = [
 pub(crate) enum CommandError {
     /// The process was not started.
     #[error("it cannot be started")]
-    Start(#[source] std::io::Error),
+    Start(#[source] io::Error),
     /// The process ended with an exit code other than 0, or by a signal.
     #[error("it {0}")]
     Failed(String),
+    /// The process was not started in time.
+    #[error("it did not start within {} s; its file system may not answer", after.as_secs_f32())]
+    StartTimedOut {
+        /// Time limit of the command.
+        after: Duration,
+    },
     /// The process did not end in time.
     #[error("it did not end within {} s and was killed", after.as_secs_f32())]
     TimedOut {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::ExitStatusExt as _;
+use std::pin::pin;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
@@ -21,14 +22,28 @@ use super::{ChildProcess, CommandError, CommandSpec, describe_exit};
 use crate::clock::Clock;
 
 /// Starts programs. The default one starts them as children of this process; clones share a spawner.
-#[derive(Debug, Clone, Default)]
-pub struct Launcher(Option<Connection>);
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    spawner: Option<Connection>,
+    /// Permits for programs that have not started yet.
+    starting: Arc<Semaphore>,
+}
+
+/// Maximum of programs that have not started yet. Each has a thread and a process, which no signal ends while the file system
+/// does not answer. Others wait.
+const MAX_STARTING: usize = 16;
 
 /// Connection to a spawner. It ends with the last clone.
 #[derive(Debug, Clone)]
 struct Connection {
     client: SpawnerClient,
     _tasks: Arc<JoinSet<()>>,
+}
+
+impl Default for Launcher {
+    fn default() -> Self {
+        Self { spawner: None, starting: Arc::new(Semaphore::new(MAX_STARTING)) }
+    }
 }
 
 impl Launcher {
@@ -43,12 +58,13 @@ impl Launcher {
         let mut tasks = JoinSet::new();
         tasks.spawn(write_frames(requests, frames));
         tasks.spawn(client.clone().dispatch(replies));
-        Ok(Self(Some(Connection { client, _tasks: Arc::new(tasks) })))
+        let spawner = Some(Connection { client, _tasks: Arc::new(tasks) });
+        Ok(Self { spawner, ..Self::default() })
     }
 
     /// Waits until the spawner has ended; forever without one.
     pub(crate) async fn spawner_ended(&self) {
-        match &self.0 {
+        match &self.spawner {
             Some(connection) => connection.client.ended.cancelled().await,
             None => std::future::pending().await,
         }
@@ -56,18 +72,19 @@ impl Launcher {
 
     /// Returns true if programs are started through a spawner.
     pub(crate) const fn has_spawner(&self) -> bool {
-        self.0.is_some()
+        self.spawner.is_some()
     }
 
     /// Starts a command as a child process. It shares this process's standard output and error, and its standard input if
-    /// `input` is set. Call it from a thread that lives as long as the child: see [`crate::os::isolate_child`].
+    /// `input` is set. A file system that does not answer is waited for without a limit.
     ///
     /// # Errors
     /// The program does not exist or cannot be executed, or the spawner has ended.
     pub(crate) async fn start(&self, spec: &CommandSpec, input: bool) -> io::Result<ChildProcess> {
-        match &self.0 {
-            Some(connection) => connection.client.start(spec, input).await,
-            None => spec.start(input),
+        let permit = Arc::clone(&self.starting).acquire_owned().await.map_err(io::Error::other)?;
+        match &self.spawner {
+            Some(connection) => connection.client.start(spec, input, permit).await,
+            None => spec.start(input, permit).await,
         }
     }
 
@@ -76,16 +93,19 @@ impl Launcher {
     /// # Errors
     /// The command did not start, timed out, or ended with an exit code other than 0.
     pub(crate) async fn run(&self, spec: &CommandSpec, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
-        let run = async {
-            let mut running = self.start(spec, false).await.map_err(CommandError::Start)?;
-            match running.wait().await.map_err(CommandError::Start)? {
-                status if status.success() => Ok(()),
-                status => Err(CommandError::Failed(describe_exit(status))),
-            }
+        let mut timeout = pin!(clock.sleep(limit));
+        let started = tokio::select! {
+            started = self.start(spec, false) => started,
+            () = &mut timeout => return Err(CommandError::StartTimedOut { after: limit }),
         };
-        tokio::select! {
-            ended = run => ended,
-            () = clock.sleep(limit) => Err(CommandError::TimedOut { after: limit }),
+        let mut child = started.map_err(CommandError::Start)?;
+        let ended = tokio::select! {
+            ended = child.wait() => ended,
+            () = &mut timeout => return Err(CommandError::TimedOut { after: limit }),
+        };
+        match ended.map_err(CommandError::Start)? {
+            status if status.success() => Ok(()),
+            status => Err(CommandError::Failed(describe_exit(status))),
         }
     }
 }
@@ -102,8 +122,15 @@ struct SpawnerClient {
 #[derive(Debug, Default)]
 struct ChildTable {
     last_id: ChildId,
-    starting: HashMap<ChildId, oneshot::Sender<io::Result<SpawnedChild>>>,
+    starting: HashMap<ChildId, StartingChild>,
     running: HashMap<ChildId, oneshot::Sender<io::Result<ExitStatus>>>,
+}
+
+/// A request to the spawner that has no reply yet.
+#[derive(Debug)]
+struct StartingChild {
+    reply: oneshot::Sender<io::Result<SpawnedChild>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A child process of the spawner.
@@ -122,10 +149,10 @@ impl SpawnerClient {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn start(&self, spec: &CommandSpec, input: bool) -> io::Result<ChildProcess> {
+    async fn start(&self, spec: &CommandSpec, input: bool, permit: OwnedSemaphorePermit) -> io::Result<ChildProcess> {
         let variables = spec.variables.0.iter();
         let variables = variables.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
-        let (sender, started) = oneshot::channel();
+        let (reply, started) = oneshot::channel();
         let id = {
             let mut table = self.table();
             if self.ended.is_cancelled() {
@@ -133,7 +160,7 @@ impl SpawnerClient {
             }
             table.last_id += 1;
             let id = table.last_id;
-            table.starting.insert(id, sender);
+            table.starting.insert(id, StartingChild { reply, _permit: permit });
             id
         };
         let request = Request::Start { id, command: spec.command.clone(), variables: Variables(variables), input };
@@ -155,8 +182,8 @@ impl SpawnerClient {
             match reply {
                 Reply::Started { id, pid } => self.register(id, pid),
                 Reply::Failed { id, error } => {
-                    if let Some(waiting) = self.table().starting.remove(&id) {
-                        let _ = waiting.send(Err(error.into()));
+                    if let Some(starting) = self.table().starting.remove(&id) {
+                        let _ = starting.reply.send(Err(error.into()));
                     }
                 }
                 Reply::Ended { id, status } => {
@@ -174,14 +201,14 @@ impl SpawnerClient {
 
     fn register(&self, id: ChildId, pid: u32) {
         let (sender, ended) = oneshot::channel();
-        let waiting = {
+        let starting = {
             let mut table = self.table();
             table.running.insert(id, sender);
             table.starting.remove(&id)
         };
         let child = SpawnedChild { client: self.clone(), id, pid, ended, has_ended: false };
         // If nobody waits any more, dropping the child kills it.
-        drop(waiting.map(|waiting| waiting.send(Ok(child))));
+        drop(starting.map(|starting| starting.reply.send(Ok(child))));
     }
 }
 

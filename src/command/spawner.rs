@@ -108,7 +108,6 @@ pub(crate) fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::co
     stream.set_nonblocking(true)?;
     let executables = crate::os::passed_socket(descriptors.executables)?;
     std::thread::Builder::new().name("executables".to_owned()).spawn(move || serve_executables(&executables))?;
-    // The kernel signals a program when the thread ends that started it: this one.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut tasks = JoinSet::new();
     let ended = runtime.block_on(async {
@@ -148,15 +147,18 @@ async fn serve(stream: UnixStream, tasks: &mut JoinSet<()>) -> io::Result<()> {
                 let variables =
                     variables.0.iter().map(|(name, value)| (name.clone(), SecretString::from(value.as_str())));
                 let spec = CommandSpec { command, variables: EnvVars(variables.collect()) };
-                match spec.start(input) {
-                    Ok(child) => {
-                        reply(&sender, &Reply::Started { id, pid: child.id().unwrap_or_default() });
-                        let (orders, received) = mpsc::unbounded_channel();
-                        children.insert(id, orders);
-                        tasks.spawn(supervise(id, child, received, sender.clone()));
+                let (orders, received) = mpsc::unbounded_channel();
+                children.insert(id, orders);
+                let sender = sender.clone();
+                tasks.spawn(async move {
+                    match spec.start(input, ()).await {
+                        Ok(child) => {
+                            reply(&sender, &Reply::Started { id, pid: child.id().unwrap_or_default() });
+                            supervise(id, child, received, &sender).await;
+                        }
+                        Err(error) => reply(&sender, &Reply::Failed { id, error: (&error).into() }),
                     }
-                    Err(error) => reply(&sender, &Reply::Failed { id, error: (&error).into() }),
-                }
+                });
             }
             Request::Signal { id, signal } => {
                 if let (Some(orders), Some(signal)) = (children.get(&id), Signal::from_named_raw(signal)) {
@@ -177,7 +179,7 @@ async fn supervise(
     id: ChildId,
     mut child: ChildProcess,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    sender: mpsc::UnboundedSender<Zeroizing<Vec<u8>>>,
+    sender: &mpsc::UnboundedSender<Zeroizing<Vec<u8>>>,
 ) {
     use std::os::unix::process::ExitStatusExt;
     let ended = loop {
@@ -190,7 +192,7 @@ async fn supervise(
         }
     };
     let status = ended.map(ExitStatusExt::into_raw).map_err(|error| SystemError::from(&error));
-    reply(&sender, &Reply::Ended { id, status });
+    reply(sender, &Reply::Ended { id, status });
 }
 
 /// Queues a reply. Replies are small: they always fit a frame.

@@ -1,5 +1,9 @@
 //! Runs the child process: starts it, forwards signals, and restarts it as the policy decides.
 
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +41,9 @@ pub(crate) struct Supervisor {
     deps: SupervisorDeps,
     inputs: InputSet,
 }
+
+/// Time after which a process that has not started is reported.
+const START_DELAY: Duration = Duration::from_secs(10);
 
 /// Cause of a process's end.
 enum ExitCause {
@@ -107,9 +114,10 @@ impl Supervisor {
         let program = CommandSpec { command: self.options.command.clone(), variables: all };
         // Signals for a program that does not run: the next one has no handlers yet, and might end by them.
         while self.deps.signals.try_recv().is_ok() {}
-        let running = match self.deps.launcher.start(&program, true).await {
-            Ok(running) => running,
-            Err(error) => {
+        let running = match stop.run_until_cancelled(self.launch(&program)).await {
+            None => return ExitCause::Stopped(0),
+            Some(Ok(running)) => running,
+            Some(Err(error)) => {
                 tracing::error!(
                     event = "process.failed",
                     program = self.options.command[0],
@@ -117,7 +125,7 @@ impl Supervisor {
                     error = error.to_string(),
                     "the child process cannot be started"
                 );
-                let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+                let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
                 return ExitCause::NotStarted(format!("it cannot be started: {error}"), code);
             }
         };
@@ -130,6 +138,26 @@ impl Supervisor {
         let end = self.supervise(running, variables, stop).await;
         self.deps.metrics.get::<ProcessMetrics>().running.set(0);
         end
+    }
+
+    /// Starts the program, and reports one that does not start.
+    async fn launch(&self, program: &CommandSpec) -> io::Result<ChildProcess> {
+        let mut started = pin!(self.deps.launcher.start(program, true));
+        tokio::select! {
+            started = &mut started => return started,
+            () = self.deps.clock.sleep(START_DELAY) => {}
+        }
+        let seconds = START_DELAY.as_secs();
+        let error = format!("it did not start within {seconds} s; its file system may not answer");
+        tracing::warn!(
+            event = "process.start_delayed",
+            program = self.options.command[0],
+            code = ErrorCode::ProcessNotStarted.as_str(),
+            error,
+            "the child process does not start"
+        );
+        self.deps.health.failed(ErrorCode::ProcessNotStarted, error);
+        started.await
     }
 
     async fn supervise(&mut self, mut running: ChildProcess, mut used: EnvVars, stop: &CancellationToken) -> ExitCause {

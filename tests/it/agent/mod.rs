@@ -9,6 +9,8 @@ mod caller_tokens;
 #[cfg(feature = "dev")]
 mod process;
 #[cfg(feature = "dev")]
+mod hanging_programs;
+#[cfg(feature = "dev")]
 mod derived_tokens;
 #[cfg(feature = "dev")]
 mod identity;
