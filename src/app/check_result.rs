@@ -18,7 +18,8 @@ pub(crate) struct CheckResult {
     /// Outcome.
     pub status: CheckStatus,
     /// Result for people, or the error.
-    pub found: String,
+    #[serde(rename = "found")]
+    pub message: String,
     /// Code of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
@@ -33,7 +34,7 @@ pub(crate) struct CheckResult {
 pub(crate) enum CheckStatus {
     /// As it should be.
     Ok,
-    /// Not checked; `found` has the reason.
+    /// Not checked; `message` has the reason.
     Skipped,
     /// Works, but probably not as intended or not for long.
     Warning,
@@ -52,13 +53,13 @@ impl CheckResult {
         self.name.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
     }
 
-    /// Returns the finding with the error code appended.
+    /// Returns the message with the error code appended.
     pub(crate) fn describe(&self) -> String {
-        ErrorCode::tag(self.code, &self.found)
+        ErrorCode::tag(self.code, &self.message)
     }
 }
 
-/// Result of one check: text for people, or the problem.
+/// Result of one check: message for people, or the problem.
 pub(crate) type StepResult = Result<String, Problem>;
 
 /// Problem that a check found: a failure, a warning, or a skipped check.
@@ -66,19 +67,19 @@ pub(crate) type StepResult = Result<String, Problem>;
 pub(crate) struct Problem {
     status: CheckStatus,
     code: Option<ErrorCode>,
-    text: String,
+    message: String,
     fix: Option<String>,
 }
 
 impl Problem {
     /// Creates a failure. Without [`Problem::fix`], the remedy of the error code is shown.
-    pub(crate) fn new(code: impl Into<Option<ErrorCode>>, text: impl Into<String>) -> Self {
-        Self { status: CheckStatus::Failed, code: code.into(), text: text.into(), fix: None }
+    pub(crate) fn new(code: impl Into<Option<ErrorCode>>, message: impl Into<String>) -> Self {
+        Self { status: CheckStatus::Failed, code: code.into(), message: message.into(), fix: None }
     }
 
     /// Creates the result of something that was not checked.
-    pub(crate) fn skipped(text: impl Into<String>) -> Self {
-        Self { status: CheckStatus::Skipped, code: None, text: text.into(), fix: None }
+    pub(crate) fn skipped(message: impl Into<String>) -> Self {
+        Self { status: CheckStatus::Skipped, code: None, message: message.into(), fix: None }
     }
 
     /// Turns the problem into a warning.
@@ -93,9 +94,9 @@ impl Problem {
         self
     }
 
-    /// Prepends a text.
+    /// Prepends a text to the message.
     pub(crate) fn with_prefix(mut self, before: &str) -> Self {
-        self.text.insert_str(0, before);
+        self.message.insert_str(0, before);
         self
     }
 }
@@ -144,10 +145,10 @@ impl Steps {
     pub(crate) fn record(&mut self, step: impl Into<String>, result: StepResult) -> bool {
         let (part, name, step) = (self.part, self.name.clone(), step.into());
         let result = match result {
-            Ok(found) => CheckResult { part, name, step, status: CheckStatus::Ok, found, code: None, fix: None },
-            Err(Problem { status, code, text: found, fix }) => {
+            Ok(message) => CheckResult { part, name, step, status: CheckStatus::Ok, message, code: None, fix: None },
+            Err(Problem { status, code, message, fix }) => {
                 let fix = fix.or_else(|| code.map(|code| code.explain().remedy.to_owned()));
-                CheckResult { part, name, step, status, found, code, fix }
+                CheckResult { part, name, step, status, message, code, fix }
             }
         };
         self.progress.report(&result);
@@ -157,9 +158,9 @@ impl Steps {
     }
 
     /// Adds a result for each problem, or one success if there is none.
-    pub(crate) fn record_all(&mut self, step: &str, problems: Vec<Problem>, found: impl Into<String>) {
+    pub(crate) fn record_all(&mut self, step: &str, problems: Vec<Problem>, message: impl Into<String>) {
         if problems.is_empty() {
-            self.record(step, Ok(found.into()));
+            self.record(step, Ok(message.into()));
         }
         for problem in problems {
             self.record(step, Err(problem));

@@ -129,7 +129,7 @@ fn format_report(diagnosis: &Diagnosis, seconds: f32) -> String {
             CheckStatus::Warning => "warning",
             CheckStatus::Failed => "FAILED",
         };
-        let line = ErrorCode::tag(result.code, &format!("{}: {}: {}", result.subject(), result.step, result.found));
+        let line = ErrorCode::tag(result.code, &format!("{}: {}: {}", result.subject(), result.step, result.message));
         let _ = writeln!(text, "{word:8}{}", strip_control_chars(&line).replace(['\n', '\t'], " "));
         if let Some(fix) = &result.fix {
             // A further line is a line of a unit's file.

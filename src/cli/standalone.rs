@@ -70,7 +70,7 @@ fn describe_diagnostic(diagnostic: &Diagnostic, section: &str) -> String {
     };
     let known = FLAGS.iter().find(|(name, _)| *name == setting).map(|(_, flag)| (*flag).to_owned());
     let flag = known.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")));
-    let mut text = format!("{flag}: {}", diagnostic.found);
+    let mut text = format!("{flag}: {}", diagnostic.message);
     if !diagnostic.advice.is_empty() {
         let advice = FLAGS.iter().fold(diagnostic.advice.clone(), |advice, (name, flag)| advice.replace(name, flag));
         text = format!("{text}; {advice}");

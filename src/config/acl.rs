@@ -134,8 +134,8 @@ fn etcd(reader: &mut Reader<'_>, at: Location) -> Option<StoreOptions> {
 
 fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     if name == "token" {
-        let found = "the name token is reserved for the token API's paths";
-        reader.scope.diagnostics.error(reader.at, &reader.path, found, "choose another name");
+        let message = "the name token is reserved for the token API's paths";
+        reader.scope.diagnostics.error(reader.at, &reader.path, message, "choose another name");
     }
     let issuer = reader.required("issuer", "the issuer of the tokens, such as \"https://sts.windows.net/TENANT/\"");
     let audience = reader.required("audience", "the audience of the tokens: the agent's resource, byte for byte");
@@ -177,8 +177,8 @@ fn role(mut reader: Reader<'_>) -> LoginRoleOptions {
         virtual_machines: list("virtual_machines"),
     };
     if let Some(mistake) = bounds.validation_error() {
-        let (found, advice) = mistake.split_once("; ").unwrap_or((mistake, ""));
-        reader.scope.diagnostics.error(reader.at, &reader.path, found, advice);
+        let (message, advice) = mistake.split_once("; ").unwrap_or((mistake, ""));
+        reader.scope.diagnostics.error(reader.at, &reader.path, message, advice);
     }
     let policies = reader.list("policies").unwrap_or_default();
     let policies = policies.iter().filter_map(|text| reader.parse(text, name)).collect();

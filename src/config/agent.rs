@@ -89,7 +89,7 @@ fn levels(text: &str) -> Result<LogLevels, ValueError> {
 /// # Errors
 /// The error and its remedy, for people.
 pub(crate) fn log(text: &str, format: LogFormat) -> Result<Log, String> {
-    let error = |error: ValueError| format!("{} {}; {}", quote(text), error.found, error.advice);
+    let error = |error: ValueError| format!("{} {}; {}", quote(text), error.message, error.advice);
     let (level, targets) = levels(text).map_err(error)?;
     Ok(Log { level, targets, format })
 }
@@ -119,7 +119,7 @@ mod tests {
     fn a_log_level_may_name_targets() {
         let check = |text: &str, wanted: Result<&str, &str>| {
             let found =
-                levels(text).map(|(level, targets)| format!("{level} {targets:?}")).map_err(|error| error.found);
+                levels(text).map(|(level, targets)| format!("{level} {targets:?}")).map_err(|error| error.message);
             assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
         };
         check("debug", Ok("debug {}"));

@@ -37,8 +37,8 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (ApiProxyOpt
     let session = sessions.one_of(reader);
     if let Some(name) = session.as_ref().filter(|name| sessions.is_wrapped(name)) {
         let at = reader.locate("session").unwrap_or(reader.at);
-        let found = format!("session {name} has a wrap_ttl, and its token is for one reader");
-        reader.scope.diagnostics.missing(at, &reader.key("session"), found, "name a session without one");
+        let message = format!("session {name} has a wrap_ttl, and its token is for one reader");
+        reader.scope.diagnostics.missing(at, &reader.key("session"), message, "name a session without one");
     }
     let rules = Rules { allow: rules(reader, "allow"), deny: rules(reader, "deny"), exempt: exempt(reader) };
     let options = ApiProxyOptions {
@@ -125,8 +125,8 @@ fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
         let exemption = Exemption::parse(&text.value);
         if exemption.is_none() && !text.unknown {
             let names: Vec<_> = Exemption::names().map(quote).collect();
-            let found = format!("{} is not a known exemption", text.display());
-            reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", join_alternatives(&names)));
+            let message = format!("{} is not a known exemption", text.display());
+            reader.scope.diagnostics.error(text.at, &text.key, message, format!("write {}", join_alternatives(&names)));
         }
         exemption
     };

@@ -51,8 +51,9 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>) -> Vec<AuditOptions> {
         if !target.as_os_str().is_empty()
             && let Some((first, other)) = used.insert(target, (at, name))
         {
-            let found = (ErrorCode::DuplicateSetting, format!("also of audit {other}, at {}", diagnostics.name(first)));
-            diagnostics.error(at, &format!("{path}.path"), found, "give each audit a file or a socket of its own");
+            let message =
+                (ErrorCode::DuplicateSetting, format!("also of audit {other}, at {}", diagnostics.name(first)));
+            diagnostics.error(at, &format!("{path}.path"), message, "give each audit a file or a socket of its own");
         }
         devices.push(device);
     }

@@ -60,8 +60,13 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> ReadCaller {
         rules.deny = api_proxy::rules(&mut table, "deny");
         namespaces = api_proxy::namespaces(&mut table);
         if !routes.contains(&CallerRoute::Proxy) {
-            let found = (ErrorCode::ConflictingKeys, "limits requests that the caller may not send");
-            table.scope.diagnostics.error(table.at, &table.path, found, "add \"proxy\" to its routes, or leave it out");
+            let message = (ErrorCode::ConflictingKeys, "limits requests that the caller may not send");
+            table.scope.diagnostics.error(
+                table.at,
+                &table.path,
+                message,
+                "add \"proxy\" to its routes, or leave it out",
+            );
         }
         table.finish();
     }
@@ -86,13 +91,18 @@ fn check_derived(
     let uses =
         |route: &CallerRoute| matches!(route, CallerRoute::Token | CallerRoute::Proxy | CallerRoute::Credentials);
     if !routes.is_empty() && !routes.iter().any(uses) {
-        let found = (ErrorCode::UnusedSection, "no route of this caller serves or uses a token");
-        reader.scope.diagnostics.warning(at, &key, found, "add \"token\" or \"proxy\" to its routes, or leave it out");
+        let message = (ErrorCode::UnusedSection, "no route of this caller serves or uses a token");
+        reader.scope.diagnostics.warning(
+            at,
+            &key,
+            message,
+            "add \"token\" or \"proxy\" to its routes, or leave it out",
+        );
     }
     if scope == CallerTokenScope::Process && matches.is_everyone() {
-        let found =
+        let message =
             (ErrorCode::ConflictingKeys, "everyone = true with scope = process: 64 processes use up all tokens");
-        reader.scope.diagnostics.warning(at, &key, found, "match fewer processes, or write scope = \"caller\"");
+        reader.scope.diagnostics.warning(at, &key, message, "match fewer processes, or write scope = \"caller\"");
     }
 }
 
@@ -114,10 +124,11 @@ fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
         units: read_each(reader, "unit", unit),
         cgroups: read_each(reader, "cgroup", |text| {
             CgroupPattern::parse(text)
-                .or_else(|found| invalid(found, "write its path, such as \"/system.slice/web.service\""))
+                .or_else(|message| invalid(message, "write its path, such as \"/system.slice/web.service\""))
         }),
         pods: read_each(reader, "pod", |text| {
-            PodPattern::parse(text).or_else(|found| invalid(found, "write its metadata.uid, or \"*\" for every pod"))
+            PodPattern::parse(text)
+                .or_else(|message| invalid(message, "write its metadata.uid, or \"*\" for every pod"))
         }),
         executables: executables(reader),
     };
@@ -138,8 +149,8 @@ fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
     }
     if let Some((unit, cgroup)) = matches.contradiction() {
         let at = reader.locate("cgroup").unwrap_or(reader.at);
-        let found = (ErrorCode::UnreachableRule, format!("no process of unit {unit} is in the cgroup {cgroup}"));
-        reader.scope.diagnostics.error(at, &reader.key("cgroup"), found, "keep one of the two, or correct it");
+        let message = (ErrorCode::UnreachableRule, format!("no process of unit {unit} is in the cgroup {cgroup}"));
+        reader.scope.diagnostics.error(at, &reader.key("cgroup"), message, "keep one of the two, or correct it");
     }
     matches
 }
@@ -171,11 +182,11 @@ fn executables(reader: &mut Reader<'_>) -> Vec<ExecutableRule> {
     let texts = reader.one_or_more("executable");
     if reader.locate("sha256").is_some() && texts.len() != 1 {
         let at = reader.locate("sha256").unwrap_or(reader.at);
-        let found = "is the digest of one file, and executable does not name one";
+        let message = "is the digest of one file, and executable does not name one";
         reader.scope.diagnostics.error(
             at,
             &reader.key("sha256"),
-            found,
+            message,
             "name one executable, or leave the digest out",
         );
     }
@@ -183,9 +194,9 @@ fn executables(reader: &mut Reader<'_>) -> Vec<ExecutableRule> {
     for text in texts {
         let Some(path) = reader.parse(&text, values::path) else { continue };
         if !text.unknown && !path.is_file() {
-            let found = format!("there is no file {}, so no process can run it", path.display());
+            let message = format!("there is no file {}, so no process can run it", path.display());
             let advice = "install it; the agent must see the file under this path";
-            reader.scope.diagnostics.optional_on_host(text.at, &text.key, found, advice);
+            reader.scope.diagnostics.optional_on_host(text.at, &text.key, message, advice);
         }
         executables.push(ExecutableRule { path, sha256: digest });
     }
@@ -262,18 +273,18 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
     let proxies = serving.iter().any(|its| matches!(its.serves, Serves::ApiProxy(_)));
     for (at, ReadCaller { rule, at: place, .. }) in callers.iter().enumerate() {
         let key = format!("caller.{}", rule.name);
-        let warn = |code, found: String, advice: &str| diagnostics.warning(*place, &key, (code, found), advice);
+        let warn = |code, message: String, advice: &str| diagnostics.warning(*place, &key, (code, message), advice);
         let mut its_listeners = serving.iter().filter(|listener| serves_any(listener, &rule.grants.routes)).peekable();
         let tcp_alone = its_listeners.peek().is_some()
             && its_listeners.all(|listener| matches!(listener.endpoint, Endpoint::Tcp(_)));
         let earlier = callers.iter().take(at).find(|earlier| earlier.rule.matches.covers(&rule.matches));
         if let Some(earlier) = earlier {
-            let found = format!(
+            let message = format!(
                 "never matches: caller {}, at {}, matches first",
                 earlier.rule.name,
                 diagnostics.name(earlier.at)
             );
-            warn(ErrorCode::UnreachableRule, found, "put the narrower rule first, or leave this one out");
+            warn(ErrorCode::UnreachableRule, message, "put the narrower rule first, or leave this one out");
         }
         if let Some(options) = &rule.grants.derived_token {
             check_listeners_of_derived(rule, options.scope, (&serving, tcp_alone), warn);
@@ -281,14 +292,15 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
         let matches = &rule.matches;
         let unix_alone = !(matches.gids.is_empty() && matches.groups.is_empty() && matches.executables.is_empty());
         if tcp_alone && unix_alone {
-            let found = "never matches: over TCP the kernel tells only the user and the cgroup of a caller".to_owned();
-            warn(ErrorCode::UnreachableRule, found, "serve a unix socket, or match by uid, unit, cgroup or pod");
+            let message =
+                "never matches: over TCP the kernel tells only the user and the cgroup of a caller".to_owned();
+            warn(ErrorCode::UnreachableRule, message, "serve a unix socket, or match by uid, unit, cgroup or pod");
         }
         if !proxies && rule.grants.routes.iter().copied().any(is_of_proxy) {
-            let found = "has a route to an API proxy, and there is none".to_owned();
+            let message = "has a route to an API proxy, and there is none".to_owned();
             warn(
                 ErrorCode::UnusedSection,
-                found,
+                message,
                 "add a [listener.NAME] with kind = \"api_proxy\", or leave the route out",
             );
         }
@@ -307,16 +319,16 @@ fn check_listeners_of_derived(
 ) {
     let both: Vec<_> = serving.iter().filter(|its| its.derived_token.is_some()).map(|its| its.name.as_str()).collect();
     if !both.is_empty() {
-        let found = format!(
+        let message = format!(
             "has a derived_token, as the listener {} has: the caller's own is used there for {}",
             both.join(", "),
             rule.name
         );
-        warn(ErrorCode::ConflictingKeys, found, "leave one of the two out, unless other callers need the listener's");
+        warn(ErrorCode::ConflictingKeys, message, "leave one of the two out, unless other callers need the listener's");
     }
     if scope == CallerTokenScope::Process && tcp_alone {
-        let found = "gets no token: the kernel does not report the process behind a TCP connection".to_owned();
-        warn(ErrorCode::UnreachableRule, found, "serve a unix socket, or write scope = \"caller\"");
+        let message = "gets no token: the kernel does not report the process behind a TCP connection".to_owned();
+        warn(ErrorCode::UnreachableRule, message, "serve a unix socket, or write scope = \"caller\"");
     }
 }
 

@@ -35,9 +35,9 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
         && !options.resource.is_empty()
         && scope.value != options.environment_scope()
     {
-        let found = "ignored: a managed identity is requested for resource";
+        let message = "ignored: a managed identity is requested for resource";
         let advice = "leave it out, or set authenticate_from_environment = true";
-        reader.scope.diagnostics.warning(scope.at, &scope.key, (ErrorCode::SettingIgnored, found), advice);
+        reader.scope.diagnostics.warning(scope.at, &scope.key, (ErrorCode::SettingIgnored, message), advice);
     }
     options.scope = scope.map(|scope| scope.value);
     if let Err(error) = options.build(Clock::System) {
@@ -55,8 +55,8 @@ pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
         return role.map(|text| text.value).unwrap_or_default();
     }
     if let Some(at) = reader.locate("role") {
-        let found = "not allowed for a server of the kind consul, whose binding rules decide the rights of a login";
-        reader.scope.diagnostics.error(at, &reader.key("role"), found, "leave it out");
+        let message = "not allowed for a server of the kind consul, whose binding rules decide the rights of a login";
+        reader.scope.diagnostics.error(at, &reader.key("role"), message, "leave it out");
     }
     String::new()
 }
@@ -66,14 +66,14 @@ fn identity(reader: &mut Reader<'_>, from_environment: bool) -> IdentityOrigin {
     let client_id = reader.text("client_id");
     if let (Some(object), Some(client)) = (&object_id, &client_id) {
         let second = if object.at > client.at { object } else { client };
-        let found = "set only one of object_id and client_id";
-        reader.scope.diagnostics.error(second.at, &second.key, found, "keep the one that names the managed identity");
+        let message = "set only one of object_id and client_id";
+        reader.scope.diagnostics.error(second.at, &second.key, message, "keep the one that names the managed identity");
     }
     if from_environment {
         for ignored in [&object_id, &client_id].into_iter().flatten() {
-            let found = "ignored, because authenticate_from_environment is true";
+            let message = "ignored, because authenticate_from_environment is true";
             let advice = "leave it out, or name the identity by the variable AZURE_CLIENT_ID";
-            reader.scope.diagnostics.warning(ignored.at, &ignored.key, (ErrorCode::SettingIgnored, found), advice);
+            reader.scope.diagnostics.warning(ignored.at, &ignored.key, (ErrorCode::SettingIgnored, message), advice);
         }
         return IdentityOrigin::Environment;
     }

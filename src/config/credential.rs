@@ -32,8 +32,8 @@ fn read(
         let Some(host) = reader.parse(&text, host) else { continue };
         if let Some((first, other)) = used.insert(host.clone(), (text.at, name.clone())) {
             let diagnostics = reader.scope.diagnostics;
-            let found = format!("also a host of credential {other}, at {}", diagnostics.name(first));
-            diagnostics.error(text.at, &text.key, found, "a host has one credential");
+            let message = format!("also a host of credential {other}, at {}", diagnostics.name(first));
+            diagnostics.error(text.at, &text.key, message, "a host has one credential");
         }
         hosts.push(host);
     }

@@ -1,4 +1,4 @@
-//! Errors, warnings and notes about a configuration, each with position, finding and advice; and their collection.
+//! Errors, warnings and notes about a configuration, each with position, message and advice; and their collection.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::Purpose;
 use crate::error_code::ErrorCode;
 
-/// An error, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: FOUND; ADVICE [CODE]`; never holds a value that could
-/// be a secret.
+/// An error, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: MESSAGE; ADVICE [CODE]`; never holds a value that
+/// could be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Diagnostic {
     /// The file, as it was named.
@@ -18,8 +18,9 @@ pub struct Diagnostic {
     pub position: Option<Position>,
     /// The full key, such as `session.main.cloud.role`; empty if the diagnostic is about no key.
     pub key: String,
-    /// The finding, such as `an unknown key`.
-    pub found: String,
+    /// The message, such as `an unknown key`.
+    #[serde(rename = "found")]
+    pub message: String,
     /// Advice on what to write instead; may be empty.
     pub advice: String,
     /// The code.
@@ -44,7 +45,7 @@ impl std::fmt::Display for Diagnostic {
         if !self.key.is_empty() {
             write!(f, ": {}", self.key)?;
         }
-        write!(f, ": {}", self.found)?;
+        write!(f, ": {}", self.message)?;
         if !self.advice.is_empty() {
             write!(f, "; {}", self.advice)?;
         }
@@ -132,10 +133,16 @@ impl Diagnostics {
     }
 
     /// Records an error about something that cannot be read at all.
-    pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
+    pub(super) fn unreadable(
+        &mut self,
+        at: Location,
+        key: &str,
+        message: impl Into<Finding>,
+        advice: impl Into<String>,
+    ) {
         self.partial = true;
         self.broken.extend(at.position.map(|position| (at.file, position.line)));
-        self.record(Severity::Error, at, key, found.into().or(ErrorCode::ConfigUnreadable), advice.into());
+        self.record(Severity::Error, at, key, message.into().or(ErrorCode::ConfigUnreadable), advice.into());
     }
 
     /// Suppresses errors on these lines of a file, whose keys belong to a table with a broken header.
@@ -148,16 +155,16 @@ impl Diagnostics {
         at.position.is_some_and(|position| self.broken.contains(&(at.file, position.line)))
     }
 
-    pub(super) fn error(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
+    pub(super) fn error(&self, at: Location, key: &str, message: impl Into<Finding>, advice: impl Into<String>) {
         if !self.is_broken(at) {
-            self.record(Severity::Error, at, key, found.into().or(ErrorCode::InvalidValue), advice.into());
+            self.record(Severity::Error, at, key, message.into().or(ErrorCode::InvalidValue), advice.into());
         }
     }
 
     /// Records an error about a missing key.
-    pub(super) fn missing(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
+    pub(super) fn missing(&self, at: Location, key: &str, message: impl Into<Finding>, advice: impl Into<String>) {
         if !self.partial {
-            self.error(at, key, found.into().or(ErrorCode::MissingKey), advice);
+            self.error(at, key, message.into().or(ErrorCode::MissingKey), advice);
         }
     }
 
@@ -166,20 +173,20 @@ impl Diagnostics {
         &self,
         at: Location,
         key: &str,
-        found: impl Into<Finding>,
+        message: impl Into<Finding>,
         advice: impl Into<String>,
     ) {
-        let found = found.into().or(ErrorCode::MissingOnHost);
+        let message = message.into().or(ErrorCode::MissingOnHost);
         match self.purpose {
-            Purpose::Run => self.error(at, key, found, advice),
-            Purpose::Check => self.record(Severity::Note, at, key, found, advice.into()),
+            Purpose::Run => self.error(at, key, message, advice),
+            Purpose::Check => self.record(Severity::Note, at, key, message, advice.into()),
         }
     }
 
     /// The same for the source of a value: the configuration then holds a placeholder.
-    pub(super) fn unknown(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
+    pub(super) fn unknown(&self, at: Location, key: &str, message: impl Into<Finding>, advice: impl Into<String>) {
         self.unknown.borrow_mut().insert(key.to_owned());
-        self.missing_on_host(at, key, found.into().or(ErrorCode::UnresolvedValue), advice);
+        self.missing_on_host(at, key, message.into().or(ErrorCode::UnresolvedValue), advice);
     }
 
     /// Returns the keys whose value is unknown on this machine.
@@ -192,21 +199,21 @@ impl Diagnostics {
         &self,
         at: Location,
         key: &str,
-        found: impl Into<Finding>,
+        message: impl Into<Finding>,
         advice: impl Into<String>,
     ) {
         let severity = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
-        self.record(severity, at, key, found.into().or(ErrorCode::MissingOnHost), advice.into());
+        self.record(severity, at, key, message.into().or(ErrorCode::MissingOnHost), advice.into());
     }
 
     pub(super) fn warning(
         &self,
         at: Location,
         key: &str,
-        (code, found): (ErrorCode, impl Into<String>),
+        (code, message): (ErrorCode, impl Into<String>),
         advice: impl Into<String>,
     ) {
-        self.record(Severity::Warning, at, key, (code, found).into(), advice.into());
+        self.record(Severity::Warning, at, key, (code, message).into(), advice.into());
     }
 
     /// Formats a location as `FILE:LINE:COLUMN`, to name it in another diagnostic.
@@ -220,10 +227,10 @@ impl Diagnostics {
         self.files.get(at.file).map_or(Path::new(""), PathBuf::as_path)
     }
 
-    fn record(&self, severity: Severity, at: Location, key: &str, found: Finding, advice: String) {
-        let (file, Finding { code, text: found }) = (self.path(at).to_owned(), found);
+    fn record(&self, severity: Severity, at: Location, key: &str, message: Finding, advice: String) {
+        let (file, Finding { code, text: message }) = (self.path(at).to_owned(), message);
         let code = code.unwrap_or(ErrorCode::InvalidValue);
-        let diagnostic = Diagnostic { file, position: at.position, key: key.to_owned(), found, advice, code };
+        let diagnostic = Diagnostic { file, position: at.position, key: key.to_owned(), message, advice, code };
         self.entries.borrow_mut().push((at, severity, diagnostic));
     }
 

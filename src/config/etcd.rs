@@ -20,8 +20,8 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     let endpoints: Vec<_> = texts.iter().filter_map(|text| reader.parse(text, endpoint)).collect();
     let https = endpoints.iter().filter(|url| url.scheme() == "https").count();
     if let (Some(text), true) = (texts.first(), https != 0 && https != endpoints.len()) {
-        let found = "mixes https:// and http://: all members of a cluster use TLS, or none";
-        reader.scope.diagnostics.error(text.at, &text.key, found, "write https:// for all");
+        let message = "mixes https:// and http://: all members of a cluster use TLS, or none";
+        reader.scope.diagnostics.error(text.at, &text.key, message, "write https:// for all");
     }
     let secured = https != 0;
     let keys = ["ca_file", "client_cert", "client_key"];

@@ -67,8 +67,8 @@ impl FileGatherer<'_> {
         let files = match toml_files(folder) {
             Ok(files) => files,
             Err(error) => {
-                let found = format!("the folder {} cannot be read: {error}", folder.display());
-                return self.diagnostics.missing_on_host(at, key, found, "create it before the agent starts");
+                let message = format!("the folder {} cannot be read: {error}", folder.display());
+                return self.diagnostics.missing_on_host(at, key, message, "create it before the agent starts");
             }
         };
         for file in files {
@@ -115,10 +115,10 @@ impl FileGatherer<'_> {
         if !self.files.insert((metadata.dev(), metadata.ino())) {
             return Ok(None);
         }
-        for (found, advice) in
+        for (message, advice) in
             permissions::permission_issues(path, &file, &metadata, self.environment.user, &mut self.folders)
         {
-            self.diagnostics.missing_on_host(at, "", (ErrorCode::UnsafePermissions, found), advice);
+            self.diagnostics.missing_on_host(at, "", (ErrorCode::UnsafePermissions, message), advice);
         }
         let mut bytes = Vec::new();
         file.by_ref().take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes).map_err(cannot)?;
@@ -153,13 +153,13 @@ fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(Location, PathBuf
             Some((entry.at, base.join(text)))
         }
         Value::Text(text) => {
-            let found = format!("{} is not a folder's path", quote(text));
-            diagnostics.error(entry.at, "agent.drop_in", found, "write it in full, or from this file's folder");
+            let message = format!("{} is not a folder's path", quote(text));
+            diagnostics.error(entry.at, "agent.drop_in", message, "write it in full, or from this file's folder");
             None
         }
         other => {
-            let found = (ErrorCode::WrongType, format!("expected a string, found {}", other.kind()));
-            diagnostics.error(entry.at, "agent.drop_in", found, "put it in quotes");
+            let message = (ErrorCode::WrongType, format!("expected a string, found {}", other.kind()));
+            diagnostics.error(entry.at, "agent.drop_in", message, "put it in quotes");
             None
         }
     }

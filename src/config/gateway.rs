@@ -160,11 +160,11 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
             None if text.unknown => {}
             None => {
                 let names: Vec<_> = Exemption::names().map(quote).collect();
-                let found = format!("{} is not a known exemption", text.display());
+                let message = format!("{} is not a known exemption", text.display());
                 reader.scope.diagnostics.error(
                     text.at,
                     &text.key,
-                    found,
+                    message,
                     format!("write {}", join_alternatives(&names)),
                 );
             }
@@ -270,9 +270,9 @@ fn service_host(text: &str) -> Result<ServiceHost, ValueError> {
     match ServiceHost::parse(text) {
         Ok(host) => Ok(host),
         Err(error) => {
-            let message = error.to_string();
-            let (found, advice) = message.split_once("; ").unwrap_or((&message, ""));
-            invalid(found, values::host_advice(text, advice))
+            let error = error.to_string();
+            let (message, advice) = error.split_once("; ").unwrap_or((&error, ""));
+            invalid(message, values::host_advice(text, advice))
         }
     }
 }
@@ -298,9 +298,9 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
         };
         match &endpoint {
             Endpoint::Tcp(address) if !address.ip().is_loopback() => {
-                let found = format!("listens on {}, which is not loopback", address.ip());
+                let message = format!("listens on {}, which is not loopback", address.ip());
                 let advice = "use 127.0.0.1 or [::1]: only local callers are allowed";
-                reader.scope.diagnostics.error(text.at, &text.key, found, advice);
+                reader.scope.diagnostics.error(text.at, &text.key, message, advice);
             }
             Endpoint::Unix(socket) => reader.check_parent_folder(&text, &socket.path),
             _ => {}
@@ -375,7 +375,7 @@ mod tests {
     fn a_platform_is_an_origin_that_is_spoken_to_in_secret() {
         let check = |text: &str, wanted: Result<&str, &str>| {
             let found = upstream(text).map(String::from);
-            assert_eq!(found.as_deref().map_err(|error| error.found.as_str()), wanted, "{text}");
+            assert_eq!(found.as_deref().map_err(|error| error.message.as_str()), wanted, "{text}");
         };
         check("https://app.terraform.io", Ok("https://app.terraform.io/"));
         check("https://TFE.example.com:8443/", Ok("https://tfe.example.com:8443/"));

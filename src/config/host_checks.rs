@@ -62,15 +62,15 @@ impl Reader<'_> {
         }
         let Some(metadata) = path.metadata().ok().filter(|_| !text.unknown) else { return };
         let kind = metadata.file_type();
-        let (found, advice) = if kind.is_dir() {
+        let (message, advice) = if kind.is_dir() {
             ("is a folder", "name a file in it")
         } else if kind.is_char_device() || kind.is_block_device() {
             ("is a device, which the agent does not replace", "name a regular file")
         } else {
             return;
         };
-        let found = format!("{} {found}", display_path(text, path));
-        self.scope.diagnostics.optional_on_host(text.at, &text.key, found, advice);
+        let message = format!("{} {message}", display_path(text, path));
+        self.scope.diagnostics.optional_on_host(text.at, &text.key, message, advice);
     }
 
     /// Reports an output folder that users other than root and the agent's user own or may write: they could replace the
@@ -82,10 +82,11 @@ impl Reader<'_> {
             return;
         }
         let shown = if text.written.is_some() { text.display() } else { folder.display().to_string() };
-        if let Some((found, advice)) = permission_issue("its folder", &shown, &metadata, self.scope.environment.user) {
+        if let Some((message, advice)) = permission_issue("its folder", &shown, &metadata, self.scope.environment.user)
+        {
             let advice =
                 format!("{advice}, or set shared_folder = true if everyone who can write there may replace the file");
-            self.scope.diagnostics.missing_on_host(text.at, &text.key, (ErrorCode::UnsafePermissions, found), advice);
+            self.scope.diagnostics.missing_on_host(text.at, &text.key, (ErrorCode::UnsafePermissions, message), advice);
         }
     }
 
@@ -96,9 +97,9 @@ impl Reader<'_> {
             let Ok(metadata) = std::fs::metadata(folder.join(name)) else { continue };
             let mode = metadata.mode() & 0o7777;
             if mode & OTHERS != 0 {
-                let found = format!("other users can access {name} in this folder (mode {mode:04o})");
-                let found = (ErrorCode::UnsafePermissions, found);
-                self.scope.diagnostics.warning(text.at, &text.key, found, "set mode 0600");
+                let message = format!("other users can access {name} in this folder (mode {mode:04o})");
+                let message = (ErrorCode::UnsafePermissions, message);
+                self.scope.diagnostics.warning(text.at, &text.key, message, "set mode 0600");
             }
         }
     }
@@ -120,13 +121,13 @@ impl Reader<'_> {
         }
         let shown = display_path(text, path);
         let kind = if folder { "folder" } else { "file" };
-        let found = match std::fs::metadata(path) {
+        let message = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() == folder => return,
             Ok(_) => format!("{shown} is not a {kind}"),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} does not exist"),
             Err(error) => format!("cannot check the {kind} {shown}: {error}"),
         };
-        self.scope.diagnostics.missing_on_host(text.at, &text.key, found, "create it before the agent starts");
+        self.scope.diagnostics.missing_on_host(text.at, &text.key, message, "create it before the agent starts");
     }
 
     /// Reads the secret in a key file of at least `least` bytes. Returns a placeholder that no caller can send if this
@@ -138,7 +139,7 @@ impl Reader<'_> {
             return Some(SecretString::from("\0"));
         }
         let mut advice = "create one with: openssl rand -hex 32";
-        let found = match secret::read_file(&path) {
+        let message = match secret::read_file(&path) {
             Ok(secret) if secret.expose_secret().len() >= least => {
                 self.warn_if_readable_by_others(&text, &path);
                 return Some(secret);
@@ -154,7 +155,7 @@ impl Reader<'_> {
                 format!("cannot read the secret in {}: {why}", display_path(&text, &path))
             }
         };
-        self.scope.diagnostics.unknown(text.at, &text.key, found, advice);
+        self.scope.diagnostics.unknown(text.at, &text.key, message, advice);
         Some(SecretString::from("\0"))
     }
 
@@ -176,9 +177,9 @@ impl Reader<'_> {
         if text.unknown || mode & if roots { 0o037 } else { 0o077 } == 0 {
             return;
         }
-        let found = format!("other users can access this file (mode {mode:04o})");
+        let message = format!("other users can access this file (mode {mode:04o})");
         let advice = "set mode 0600, or 0640 if root owns it and the agent is in its group";
-        self.scope.diagnostics.warning(text.at, &text.key, (ErrorCode::UnsafePermissions, found), advice);
+        self.scope.diagnostics.warning(text.at, &text.key, (ErrorCode::UnsafePermissions, message), advice);
     }
 
     /// Reads a user name or id; returns the id.
@@ -227,7 +228,7 @@ impl Reader<'_> {
             return None;
         }
         let shown = text.display();
-        let (found, advice) = match look_up(&text.value) {
+        let (message, advice) = match look_up(&text.value) {
             // The kernel takes the last id as "leave it".
             Ok(Some(u32::MAX)) => {
                 self.scope.diagnostics.error(
@@ -242,7 +243,7 @@ impl Reader<'_> {
             Ok(None) => (format!("this machine has no {kind} {shown}"), format!("create the {kind}, or write its id")),
             Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
         };
-        self.scope.diagnostics.unknown(text.at, &text.key, (ErrorCode::UnknownUser, found), advice);
+        self.scope.diagnostics.unknown(text.at, &text.key, (ErrorCode::UnknownUser, message), advice);
         None
     }
 }

@@ -56,11 +56,11 @@ pub(super) fn read_all(
         let Some(listener) = read(name.clone(), reader, context, has_callers) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = used.insert(listener.endpoint.to_string(), (at, name)) {
-            let found = (
+            let message = (
                 ErrorCode::DuplicateSetting,
                 format!("also the address of listener {other}, at {}", diagnostics.name(first)),
             );
-            diagnostics.error(at, &format!("{path}.address"), found, "give each listener its own address");
+            diagnostics.error(at, &format!("{path}.address"), message, "give each listener its own address");
         }
         listeners.push(listener);
     }
@@ -127,10 +127,10 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
 /// Warns of an API proxy to which web pages may send requests.
 fn warn_of_web_pages(reader: &mut Reader<'_>) {
     let at = reader.locate("require_request_header").unwrap_or(reader.at);
-    let found = "false with any_local_user = true: web pages could send requests too";
+    let message = "false with any_local_user = true: web pages could send requests too";
     let advice = "set key_file, or leave require_request_header at true";
-    let found = (ErrorCode::WebPagesAdmitted, found);
-    reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
+    let message = (ErrorCode::WebPagesAdmitted, message);
+    reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), message, advice);
 }
 
 /// Reads `address` with the owner of its socket, and its location.
@@ -214,8 +214,8 @@ fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: boo
             diagnostics.error(address, &reader.key("address"), "a browser cannot open a unix socket", advice);
         }
         Some(Endpoint::Tcp(socket)) if !tls && !socket.ip().is_loopback() => {
-            let found = format!("would show pages on {} in the clear", socket.ip());
-            diagnostics.error(address, &reader.key("address"), found, "write tls_cert and tls_key, or use 127.0.0.1");
+            let message = format!("would show pages on {} in the clear", socket.ip());
+            diagnostics.error(address, &reader.key("address"), message, "write tls_cert and tls_key, or use 127.0.0.1");
         }
         _ => {}
     }
@@ -227,8 +227,8 @@ fn read_sessions(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
     let mut names = BTreeSet::new();
     for text in named.into_iter().filter(|text| sessions.exists(reader, text)).collect::<Vec<_>>() {
         if sessions.is_wrapped(&text.value) {
-            let found = format!("session {} has a wrap_ttl, and a wrapped token is for one reader", text.value);
-            reader.scope.diagnostics.error(text.at, &text.key, found, "write it to a sink");
+            let message = format!("session {} has a wrap_ttl, and a wrapped token is for one reader", text.value);
+            reader.scope.diagnostics.error(text.at, &text.key, message, "write it to a sink");
         }
         names.insert(text.value);
     }
@@ -290,8 +290,8 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_ca
     if let Endpoint::Tcp(socket) = endpoint {
         if !socket.ip().is_loopback() {
             let advice = "use 127.0.0.1 or [::1]; only a health listener may serve other machines";
-            let found = format!("serves tokens on {}, which is not loopback", socket.ip());
-            diagnostics.error(address, &reader.key("address"), found, advice);
+            let message = format!("serves tokens on {}, which is not loopback", socket.ip());
+            diagnostics.error(address, &reader.key("address"), message, advice);
         }
         if !key_given && !any && !has_callers {
             let advice = "name a file with a key that callers must send, or set any_local_user = true";

@@ -91,12 +91,12 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
     }
 }
 
-/// Reads all sections. `found` takes the listeners that could be read, also where another section has errors.
+/// Reads all sections. `valid_listeners` takes the listeners that could be read, also where another section has errors.
 #[expect(
     clippy::too_many_lines,
     reason = "a statement for each section, in the order in which they refer to each other"
 )]
-fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
+fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Config> {
     let mut table = top.table("agent");
     let named = table.as_mut().is_some_and(|table| table.locate("state_dir").is_some());
     let agent = table.map_or_else(Agent::default, agent::read);
@@ -108,8 +108,8 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let session_places = places(&tables);
     let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
     if agent.state_dir.is_none() && !named && !names.is_empty() {
-        let found = format!("{STATE_DIR} does not exist, and without it no session survives a restart");
-        top.scope.diagnostics.optional_on_host(top.at, "agent.state_dir", found, "create it, or set another folder");
+        let message = format!("{STATE_DIR} does not exist, and without it no session survives a restart");
+        top.scope.diagnostics.optional_on_host(top.at, "agent.state_dir", message, "create it, or set another folder");
     }
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
@@ -128,7 +128,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let mut listeners = listener::read_all(tables, context, !callers.is_empty());
     let credentials = credential::read_all(top.tables("credential"), &known);
     let callers = caller::attach(callers, &mut listeners, &credentials, top.scope.diagnostics);
-    found.clone_from(&listeners);
+    valid_listeners.clone_from(&listeners);
     let audit = audit::read_all(top.tables("audit"));
     #[cfg(feature = "acl")]
     let acl = top.table("acl").map(acl::read);
@@ -200,17 +200,17 @@ fn check_api_proxies(diagnostics: &Diagnostics, config: &Config, listeners: &Nam
             && let kind @ (ServerKind::Keyward | ServerKind::Consul) = session.upstream.kind
         {
             let kind = server::kind(kind);
-            let found = format!("not allowed, as session {} has a server of kind \"{kind}\"", session.name);
+            let message = format!("not allowed, as session {} has a server of kind \"{kind}\"", session.name);
             let key = format!("listener.{}.cache", listener.name);
-            diagnostics.error(at, &key, found, "leave it out: its responses are never cached");
+            diagnostics.error(at, &key, message, "leave it out: its responses are never cached");
         }
         if let (Some(session), Some(at)) = (session, at)
             && is_at(&session.upstream.client.address, &listener.endpoint)
         {
-            let found =
+            let message =
                 format!("the address of session {}'s server: the listener would forward to itself", session.name);
             let key = format!("listener.{}.address", listener.name);
-            diagnostics.error(at, &key, found, "listen on another address, or set the real address of the server");
+            diagnostics.error(at, &key, message, "listen on another address, or set the real address of the server");
         }
     }
 }
@@ -250,8 +250,8 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
         let is_used = is_used || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
         let mut templates = config.templates.iter().chain(&config.env_templates);
         if !is_used && !templates.any(|template| template.session == *name) {
-            let found = (ErrorCode::UnusedSection, "no sink, listener or template uses this session");
-            diagnostics.warning(*at, &join("session", name), found, "add a [sink.NAME] or a [listener.NAME]");
+            let message = (ErrorCode::UnusedSection, "no sink, listener or template uses this session");
+            diagnostics.warning(*at, &join("session", name), message, "add a [sink.NAME] or a [listener.NAME]");
         }
     }
 }

@@ -39,16 +39,16 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
         return placeholder();
     };
     for (at, other) in given.iter().skip(1) {
-        let found = format!("conflicts with {}: a session has one method", reader.key(name));
-        reader.scope.diagnostics.error(*at, &reader.key(other), found, "keep one, or write another session");
+        let message = format!("conflicts with {}: a session has one method", reader.key(name));
+        reader.scope.diagnostics.error(*at, &reader.key(other), message, "keep one, or write another session");
         let _ = reader.table(other);
     }
     let is_consul = server.is_some_and(|server| server.kind == ServerKind::Consul);
     let Some(table) = reader.table(name) else { return placeholder() };
     if is_consul && !matches!(name, "cloud" | "jwt" | "kubernetes") {
-        let found = "a method that a server of the kind consul does not have";
+        let message = "a method that a server of the kind consul does not have";
         let advice = "its own login takes a signed token: write cloud, jwt or kubernetes";
-        reader.scope.diagnostics.error(table.at, &table.path, found, advice);
+        reader.scope.diagnostics.error(table.at, &table.path, message, advice);
     }
     match name {
         "cloud" => {
@@ -145,9 +145,9 @@ fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionM
     if let Some(server) = server
         && !matches!(&server.client.address, ServerAddress::Url(url) if url.scheme() == "https")
     {
-        let found = "a client certificate needs TLS";
+        let message = "a client certificate needs TLS";
         let advice = "log in to an https:// address, or by another method";
-        table.scope.diagnostics.error(table.at, &table.path, found, advice);
+        table.scope.diagnostics.error(table.at, &table.path, message, advice);
     }
     table.finish();
     let certificate = certificate.map(|(certificate, key)| ClientCertificate { certificate, key });

@@ -51,8 +51,8 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     let grace = table.duration("grace", Duration::from_mins(1), Duration::ZERO..=Duration::from_hours(24));
     if grace > ttl / 4 {
         let at = table.locate("grace").or_else(|| table.locate("ttl")).unwrap_or(table.at);
-        let found = "longer than a quarter of ttl: a token that was replaced ends before it";
-        table.scope.diagnostics.error(at, &table.key("grace"), found, "shorten it, or lengthen ttl");
+        let message = "longer than a quarter of ttl: a token that was replaced ends before it";
+        table.scope.diagnostics.error(at, &table.key("grace"), message, "shorten it, or lengthen ttl");
     }
     let acknowledged = single_slot(&mut table, kind);
     table.finish();
@@ -73,8 +73,13 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
         return text.and_then(|text| table.parse(&text, id));
     }
     if let (Some(at), Some(_)) = (table.locate("organization"), kind) {
-        let found = "not allowed for this kind";
-        table.scope.diagnostics.error(at, &table.key("organization"), found, "leave it out: it is for kind = \"team\"");
+        let message = "not allowed for this kind";
+        table.scope.diagnostics.error(
+            at,
+            &table.key("organization"),
+            message,
+            "leave it out: it is for kind = \"team\"",
+        );
     }
     None
 }
@@ -92,17 +97,17 @@ fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
             } else {
                 ("a team", "use kind = \"team\", which has any number of tokens with a description")
             };
-            let found = format!(
+            let message = format!(
                 "missing: {what} has one token of this kind, and making another ends it at once, wherever it is in use"
             );
             let advice = format!("{other}; or write single_slot = \"acknowledged\" if nobody else uses or makes it");
-            table.scope.diagnostics.error(at, &key, found, advice);
+            table.scope.diagnostics.error(at, &key, message, advice);
             false
         }
         Some(Kind::Team | Kind::AgentPool | Kind::User) if at.is_some() => {
             let at = at.unwrap_or(table.at);
-            let found = "not allowed for this kind, which may have any number of tokens";
-            table.scope.diagnostics.error(at, &key, found, "leave it out");
+            let message = "not allowed for this kind, which may have any number of tokens";
+            table.scope.diagnostics.error(at, &key, message, "leave it out");
             false
         }
         Some(Kind::Organization | Kind::TeamLegacy) => given,

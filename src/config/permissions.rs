@@ -57,6 +57,6 @@ pub(super) fn permission_issue(what: &str, path: &str, metadata: &Metadata, user
     } else {
         return None;
     };
-    let found = format!("{what} can be written by {who} and not only by root and the agent's user (mode {mode:04o})");
-    Some((found, advice))
+    let message = format!("{what} can be written by {who} and not only by root and the agent's user (mode {mode:04o})");
+    Some((message, advice))
 }

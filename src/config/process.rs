@@ -31,11 +31,11 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         (OnChange::Signal(default), _) => OnChange::Signal(change_signal.unwrap_or(default)),
         (other, None) => other,
         (other, Some(at)) => {
-            let found = "only allowed with on_change = \"signal\"";
+            let message = "only allowed with on_change = \"signal\"";
             reader.scope.diagnostics.error(
                 at,
                 &reader.key("change_signal"),
-                found,
+                message,
                 "set on_change = \"signal\", or leave it out",
             );
             other

@@ -85,8 +85,8 @@ impl<'a> Reader<'a> {
         }
         let text = self.scope.resolve(at, key, pattern, written);
         if text.value.chars().any(char::is_control) {
-            let found = format!("{} contains a control character", text.display());
-            self.scope.diagnostics.error(at, key, found, "write it on one line");
+            let message = format!("{} contains a control character", text.display());
+            self.scope.diagnostics.error(at, key, message, "write it on one line");
             return None;
         }
         Some(text)
@@ -119,8 +119,8 @@ impl<'a> Reader<'a> {
     /// Reports two keys that exclude each other.
     pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
         let at = self.locate(name).unwrap_or(self.at);
-        let found = (ErrorCode::ConflictingKeys, format!("conflicts with {other}: {why}"));
-        self.scope.diagnostics.error(at, &self.key(name), found, "keep one of the two");
+        let message = (ErrorCode::ConflictingKeys, format!("conflicts with {other}: {why}"));
+        self.scope.diagnostics.error(at, &self.key(name), message, "keep one of the two");
     }
 
     /// Reads a string without further validation.
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
             Err(wrong) => {
                 let shown =
                     if wrong.secret && text.written.is_none() { "the value".to_owned() } else { text.display() };
-                self.scope.diagnostics.error(text.at, &text.key, format!("{shown} {}", wrong.found), wrong.advice);
+                self.scope.diagnostics.error(text.at, &text.key, format!("{shown} {}", wrong.message), wrong.advice);
                 None
             }
         }
@@ -158,8 +158,8 @@ impl<'a> Reader<'a> {
             None => default,
             Some(Entry { value: Value::Flag(flag), .. }) => *flag,
             Some(entry) => {
-                let found = (ErrorCode::WrongType, format!("expected a boolean, found {}", entry.value.kind()));
-                self.scope.diagnostics.error(entry.at, &self.key(name), found, "write true or false, without quotes");
+                let message = (ErrorCode::WrongType, format!("expected a boolean, found {}", entry.value.kind()));
+                self.scope.diagnostics.error(entry.at, &self.key(name), message, "write true or false, without quotes");
                 default
             }
         }
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
     pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
         let entry = self.entry(name)?;
         let (least, most) = (range.start(), range.end());
-        let found = match &entry.value {
+        let message = match &entry.value {
             Value::Integer(number) => match number.parse().ok().filter(|number| range.contains(number)) {
                 Some(number) => return Some(number),
                 None => (ErrorCode::InvalidValue, format!("{number} is out of range")),
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
             other => (ErrorCode::WrongType, format!("expected a number, found {}", other.kind())),
         };
         let advice = format!("write {least} to {most}, without quotes");
-        self.scope.diagnostics.error(entry.at, &self.key(name), found, advice);
+        self.scope.diagnostics.error(entry.at, &self.key(name), message, advice);
         None
     }
 
@@ -198,11 +198,11 @@ impl<'a> Reader<'a> {
         range: RangeInclusive<Duration>,
     ) -> Option<Duration> {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
-            let found = format!("the integer {number} has no unit");
+            let message = format!("the integer {number} has no unit");
             self.scope.diagnostics.error(
                 *at,
                 &self.key(name),
-                found,
+                message,
                 format!("write {name} = \"{number}s\" for seconds"),
             );
             return None;
@@ -218,9 +218,9 @@ impl<'a> Reader<'a> {
     /// Reads a file mode such as `"0640"`.
     pub(super) fn mode(&mut self, name: &'static str, default: u32) -> u32 {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
-            let found = format!("the integer {number} is not a mode, which is octal");
+            let message = format!("the integer {number} is not a mode, which is octal");
             let advice = format!("write a string, such as {name} = \"{default:04o}\"");
-            self.scope.diagnostics.error(*at, &self.key(name), found, advice);
+            self.scope.diagnostics.error(*at, &self.key(name), message, advice);
             return default;
         }
         self.parse_text(name, values::mode).unwrap_or(default)
@@ -231,8 +231,8 @@ impl<'a> Reader<'a> {
         let entry = self.entry(name)?;
         let (key, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::List(items) = &entry.value else {
-            let found = (ErrorCode::WrongType, format!("expected an array, found {}", entry.value.kind()));
-            self.scope.diagnostics.error(entry.at, &key, found, format!("write {name} = [\"...\"]"));
+            let message = (ErrorCode::WrongType, format!("expected an array, found {}", entry.value.kind()));
+            self.scope.diagnostics.error(entry.at, &key, message, format!("write {name} = [\"...\"]"));
             return None;
         };
         if items.is_empty() {
@@ -261,8 +261,8 @@ impl<'a> Reader<'a> {
         let entry = self.entry(name)?;
         let (path, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::Table(items) = &entry.value else {
-            let found = (ErrorCode::WrongType, format!("expected a table, found {}", entry.value.kind()));
-            self.scope.diagnostics.error(entry.at, &path, found, format!("write [{path}] and its keys below"));
+            let message = (ErrorCode::WrongType, format!("expected a table, found {}", entry.value.kind()));
+            self.scope.diagnostics.error(entry.at, &path, message, format!("write [{path}] and its keys below"));
             return None;
         };
         Some(Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() })
@@ -273,19 +273,19 @@ impl<'a> Reader<'a> {
         let Some(entry) = self.entry(name) else { return Vec::new() };
         let above = self.key(name);
         let Value::Table(items) = &entry.value else {
-            let found = (ErrorCode::WrongType, format!("expected tables with names, found {}", entry.value.kind()));
+            let message = (ErrorCode::WrongType, format!("expected tables with names, found {}", entry.value.kind()));
             let advice = format!("write [{above}.NAME], with a name of your choice");
-            self.scope.diagnostics.error(entry.at, &above, found, advice);
+            self.scope.diagnostics.error(entry.at, &above, message, advice);
             return Vec::new();
         };
         let pattern = format!("{}.*", tree::join(&self.pattern, name));
         let named = |(its, entry): (&String, &'a Entry)| {
             let path = tree::join(&above, its);
             let Value::Table(items) = &entry.value else {
-                let found =
+                let message =
                     (ErrorCode::WrongType, format!("expected a table with a name, found {}", entry.value.kind()));
                 let advice = format!("write [{above}.NAME], with a name of your choice, and the keys below it");
-                self.scope.diagnostics.error(entry.key, &path, found, advice);
+                self.scope.diagnostics.error(entry.key, &path, message, advice);
                 return None;
             };
             if !values::is_name(its) {
@@ -314,16 +314,15 @@ impl<'a> Reader<'a> {
     pub(super) fn finish(self) {
         for (name, entry) in self.items.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
             if let Some(new) = renamed::key(&tree::join(&self.pattern, name)) {
-                let found = (ErrorCode::RenamedKey, "an old name");
-                self.scope.diagnostics.error(entry.key, &self.key(name), found, format!("write {new}"));
+                let message = (ErrorCode::RenamedKey, "an old name");
+                self.scope.diagnostics.error(entry.key, &self.key(name), message, format!("write {new}"));
                 continue;
             }
             let advice = values::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
                 [] => "this table has no keys".to_owned(),
                 known => format!("known keys: {}", known.join(", ")),
             });
-            let found = (ErrorCode::UnknownKey, "an unknown key");
-            self.scope.diagnostics.error(entry.key, &self.key(name), found, advice);
+            self.scope.diagnostics.error(entry.key, &self.key(name), (ErrorCode::UnknownKey, "an unknown key"), advice);
         }
     }
 }

@@ -158,8 +158,7 @@ impl ReadContext<'_> {
         while let Some((before, after)) = rest.split_once("${") {
             text.value.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
-                let found = format!("{} is not closed", quote(&format!("${{{after}")));
-                self.diagnostics.error(at, key, found, FORMS);
+                self.diagnostics.error(at, key, format!("{} is not closed", quote(&format!("${{{after}"))), FORMS);
                 text.unknown = true;
                 break;
             };
@@ -189,8 +188,8 @@ impl ReadContext<'_> {
             text.value.push_str(part);
             return true;
         };
-        let found = format!("{} expands to more than {most}", text.display());
-        self.diagnostics.error(text.at, &text.key, found, "refer to shorter variables and files");
+        let message = format!("{} expands to more than {most}", text.display());
+        self.diagnostics.error(text.at, &text.key, message, "refer to shorter variables and files");
         text.value.clear();
         text.unknown = true;
         false
@@ -199,12 +198,12 @@ impl ReadContext<'_> {
     fn look_up(&self, at: Location, key: &str, reference: &str) -> Option<String> {
         let shown = quote(&format!("${{{reference}}}"));
         if let Some(name) = reference.strip_prefix("env:").filter(|name| is_variable(name)) {
-            let found = match self.environment.variables.get(name) {
+            let message = match self.environment.variables.get(name) {
                 Some(value) if !value.is_empty() => return Some(value.clone()),
                 Some(_) => format!("{shown}: the variable is empty"),
                 None => format!("{shown}: the variable is not set"),
             };
-            self.diagnostics.unknown(at, key, found, "set it in the agent's environment");
+            self.diagnostics.unknown(at, key, message, "set it in the agent's environment");
         } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
             match secret::read_file(Path::new(path)) {
                 Ok(value) => return Some(value.expose_secret().to_owned()),

@@ -95,7 +95,7 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 /// It is not such an address; the text says how to write one.
 pub(crate) fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
-    server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.found, error.advice))
+    server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.message, error.advice))
 }
 
 /// A server's address: `https://`, `http://` on loopback, or `unix:///path`.
@@ -154,7 +154,7 @@ mod tests {
                 ServerAddress::Url(url) => url.to_string(),
                 ServerAddress::Unix(path) => path.display().to_string(),
             });
-            let found = found.as_ref().map(String::as_str).map_err(|error| error.found.as_str());
+            let found = found.as_ref().map(String::as_str).map_err(|error| error.message.as_str());
             assert_eq!(found, wanted, "{text}");
         };
         check("https://secrets.example.com:8200", Ok("https://secrets.example.com:8200/"));

@@ -43,11 +43,11 @@ pub(super) fn read(
     let seal = reader.secret("seal_key_file", SEAL_KEY);
     if seal_given && state_dir.is_none() {
         let (at, key) = (reader.locate("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
-        let found = "needs a state folder for the sealed token";
+        let message = "needs a state folder for the sealed token";
         reader.scope.diagnostics.missing_on_host(
             at,
             &key,
-            found,
+            message,
             format!("create {STATE_DIR}, or set agent.state_dir to another folder"),
         );
     }
@@ -57,7 +57,7 @@ pub(super) fn read(
         (revoke_on_exit && wrap_ttl.is_some(), "revoke_on_exit", "wrap_ttl", "the agent does not own a wrapped token"),
         (is_consul && wrap_ttl.is_some(), "wrap_ttl", "a server of the kind consul", "its login does not wrap tokens"),
     ];
-    for (_, key, other, reason) in conflicts.into_iter().filter(|(found, ..)| *found) {
+    for (_, key, other, reason) in conflicts.into_iter().filter(|(is_conflict, ..)| *is_conflict) {
         reader.conflict(key, other, reason);
     }
     if matches!(method.method, IdentityMethod::TokenFile(_)) {
@@ -99,8 +99,8 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
         }
     }
     let text = reader.text("server")?;
-    let found = servers.iter().find(|server| server.name == text.value);
-    if found.is_none() && !text.unknown {
+    let server = servers.iter().find(|server| server.name == text.value);
+    if server.is_none() && !text.unknown {
         let advice = did_you_mean(&text.value, &names).unwrap_or_else(|| match names.as_slice() {
             [] => "define it with [server.NAME]".to_owned(),
             names => format!("there are: {}", names.join(", ")),
@@ -112,14 +112,14 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
             advice,
         );
     }
-    found.cloned()
+    server.cloned()
 }
 
 /// The mount of the method; `usual` is the server's default.
 fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
     if let Some(at) = reader.locate("auth_method") {
-        let found = "only allowed for a server of the kind consul";
-        reader.scope.diagnostics.error(at, &reader.key("auth_method"), found, "write mount, or leave it out");
+        let message = "only allowed for a server of the kind consul";
+        reader.scope.diagnostics.error(at, &reader.key("auth_method"), message, "write mount, or leave it out");
     }
     if let Some(usual) = usual {
         return reader.parse_text("mount", mount).unwrap_or_else(|| usual.to_owned());
@@ -159,12 +159,12 @@ fn namespace(text: &str) -> Result<String, ValueError> {
     path_of(text.trim_matches('/'), "is not a namespace", "write its path, such as \"team-a\" or \"team-a/web\"")
 }
 
-fn path_of(path: &str, found: &str, advice: &str) -> Result<String, ValueError> {
+fn path_of(path: &str, message: &str, advice: &str) -> Result<String, ValueError> {
     let plain = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(|byte| byte.is_ascii_graphic());
     if path.split('/').all(plain) && !path.contains(['?', '#', '%', '\\', '"']) {
         Ok(path.to_owned())
     } else {
-        invalid(found, advice)
+        invalid(message, advice)
     }
 }
 

@@ -35,15 +35,15 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
         if !sink.options.path.as_os_str().is_empty()
             && let Some((first, other)) = files.insert(sink.options.path.clone(), (at, name.clone()))
         {
-            let found =
+            let message =
                 (ErrorCode::DuplicateSetting, format!("also the file of sink {other}, at {}", diagnostics.name(first)));
-            diagnostics.error(at, &format!("{path}.path"), found, "give each sink its own file");
+            diagnostics.error(at, &format!("{path}.path"), message, "give each sink its own file");
         }
         if sessions.is_wrapped(&sink.session)
             && let Some(other) = takers.insert(sink.session.clone(), name)
         {
-            let found = format!("takes the wrapped token of session {}, like sink {other}", sink.session);
-            diagnostics.error(table, &path, found, "keep one: a wrapped token can be unwrapped once");
+            let message = format!("takes the wrapped token of session {}, like sink {other}", sink.session);
+            diagnostics.error(table, &path, message, "keep one: a wrapped token can be unwrapped once");
         }
         sinks.push(sink);
     }
@@ -71,8 +71,8 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     {
         let at = reader.locate("format").unwrap_or(reader.at);
         let whose = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
-        let found = format!("{whose} is wrapped, which a raw file cannot show");
-        reader.scope.diagnostics.missing(at, &reader.key("format"), found, "write format = \"json\"");
+        let message = format!("{whose} is wrapped, which a raw file cannot show");
+        reader.scope.diagnostics.missing(at, &reader.key("format"), message, "write format = \"json\"");
     }
     let encrypt = encrypt(&mut reader);
     if encrypt.is_some() && matches!(format, SinkFormat::Env(_)) {
@@ -81,8 +81,8 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     let is_made_anew =
         encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_)));
     if is_made_anew && let Some(at) = reader.locate("on_missing") {
-        let found = "not allowed for a sink whose content differs at each write";
-        reader.scope.diagnostics.error(at, &reader.key("on_missing"), found, "leave it out: the file is not watched");
+        let message = "not allowed for a sink whose content differs at each write";
+        reader.scope.diagnostics.error(at, &reader.key("on_missing"), message, "leave it out: the file is not watched");
     }
     let on_missing = Some(on_missing(&mut reader)).filter(|_| !is_made_anew);
     let mode = mode(&mut reader, encrypt.is_some());
@@ -109,9 +109,9 @@ fn mode(reader: &mut Reader<'_>, is_encrypted: bool) -> u32 {
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 && !is_encrypted {
         let at = reader.locate("mode").unwrap_or(reader.at);
-        let found =
+        let message =
             (ErrorCode::UnsafePermissions, format!("{mode:04o} lets every user of this machine access the token"));
-        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and set group");
+        reader.scope.diagnostics.warning(at, &reader.key("mode"), message, "end it with 0, and set group");
     }
     mode
 }
@@ -206,18 +206,18 @@ impl Sessions {
             return None;
         }
         let Some(state) = self.states.get(session)? else {
-            let found = "needs a state folder";
+            let message = "needs a state folder";
             diagnostics.missing_on_host(
                 at,
                 key,
-                found,
+                message,
                 format!("create {STATE_DIR}, or set agent.state_dir to another folder"),
             );
             return None;
         };
         let Some(seal) = state.seal_key.clone() else {
-            let found = format!("needs a seal_key_file in session {session}, whose key seals the file");
-            diagnostics.missing(at, key, found, "set one (openssl rand -hex 32), or leave persist out");
+            let message = format!("needs a seal_key_file in session {session}, whose key seals the file");
+            diagnostics.missing(at, key, message, "set one (openssl rand -hex 32), or leave persist out");
             return None;
         };
         Some(PersistOptions { file: state.file.with_file_name(file), seal })
@@ -279,8 +279,8 @@ impl Sessions {
                 [] => "define it with [session.NAME]".to_owned(),
                 names => format!("there are: {}", names.join(", ")),
             });
-            let found = (ErrorCode::UnknownName, format!("there is no session {}", quote(&text.value)));
-            reader.scope.diagnostics.missing(text.at, &text.key, found, advice);
+            let message = (ErrorCode::UnknownName, format!("there is no session {}", quote(&text.value)));
+            reader.scope.diagnostics.missing(text.at, &text.key, message, advice);
         }
         there
     }

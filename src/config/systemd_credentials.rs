@@ -40,11 +40,11 @@ pub(super) fn check_socket(reader: &mut Reader<'_>, endpoint: Option<Endpoint>, 
             let mode = if reader.has("mode") { socket.mode } else { MODE };
             if mode & 0o066 != 0 {
                 let at = reader.locate("mode").unwrap_or(reader.at);
-                let found = (
+                let message = (
                     ErrorCode::UnsafePermissions,
                     format!("{mode:04o} lets users other than root connect, which has no use"),
                 );
-                diagnostics.warning(at, &reader.key("mode"), found, "leave it out");
+                diagnostics.warning(at, &reader.key("mode"), message, "leave it out");
             }
             Some(Endpoint::Unix(UnixSocket { mode, ..socket }))
         }
@@ -77,11 +77,11 @@ pub(super) fn read(
         }
         if tokens.is_empty() {
             let at = reader.locate("derived_token").unwrap_or(reader.at);
-            let found = "has no effect: no credential of the listener is a token";
+            let message = "has no effect: no credential of the listener is a token";
             reader.scope.diagnostics.error(
                 at,
                 &reader.key("derived_token"),
-                found,
+                message,
                 "leave it out, or write token = true",
             );
         }
@@ -112,20 +112,25 @@ fn grant(
         let Some(unit) = reader.parse(&text, unit_pattern) else { continue };
         let diagnostics = reader.scope.diagnostics;
         if unit.shortest() + id.len() > PeerName::MAX_BOTH {
-            let found = format!(
+            let message = format!(
                 "systemd cannot ask for {} of {unit}: together longer than {} bytes",
                 quote(&id),
                 PeerName::MAX_BOTH
             );
-            diagnostics.error(text.at, &text.key, found, "write a shorter id, here and in the unit's LoadCredential=");
+            diagnostics.error(
+                text.at,
+                &text.key,
+                message,
+                "write a shorter id, here and in the unit's LoadCredential=",
+            );
         }
         if let Some((first, other)) = granted.insert((unit.clone(), id.clone()), (text.at, name.clone())) {
-            let found = format!(
+            let message = format!(
                 "{} of {unit} is also granted by credential {other}, at {}",
                 quote(&id),
                 diagnostics.name(first)
             );
-            diagnostics.error(text.at, &text.key, (ErrorCode::DuplicateSetting, found), "grant it once");
+            diagnostics.error(text.at, &text.key, (ErrorCode::DuplicateSetting, message), "grant it once");
         }
         units.push(unit);
     }
@@ -180,9 +185,9 @@ fn content(
             for key in ["path", "field", "source", "contents"] {
                 reader.locate(key);
             }
-            let found = (ErrorCode::ConflictingKeys, "has several contents");
+            let message = (ErrorCode::ConflictingKeys, "has several contents");
             let advice = "keep one of path with field, source, contents and token";
-            reader.scope.diagnostics.error(reader.at, &reader.path, found, advice);
+            reader.scope.diagnostics.error(reader.at, &reader.path, message, advice);
             None
         }
     }

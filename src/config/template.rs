@@ -48,8 +48,13 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let stale = reader.duration("stale_if_error", day, Duration::ZERO..=30 * day);
     let at = reader.locate("persist").unwrap_or(reader.at);
     if !persist && let Some(at) = reader.locate("stale_if_error") {
-        let found = "has no effect without persist = true";
-        reader.scope.diagnostics.error(at, &reader.key("stale_if_error"), found, "set persist = true, or leave it out");
+        let message = "has no effect without persist = true";
+        reader.scope.diagnostics.error(
+            at,
+            &reader.key("stale_if_error"),
+            message,
+            "set persist = true, or leave it out",
+        );
     }
     reader.finish();
     TemplateDefaults { interval, persist: persist.then_some((at, stale)) }
@@ -91,8 +96,8 @@ pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, context: TemplateCon
         if !destination.as_os_str().is_empty()
             && let Some(other) = files.insert(destination, format!("template {name}"))
         {
-            let found = (ErrorCode::DuplicateSetting, format!("also the file of {other}"));
-            diagnostics.error(at, &key, found, "give each one its own file");
+            let message = (ErrorCode::DuplicateSetting, format!("also the file of {other}"));
+            diagnostics.error(at, &key, message, "give each one its own file");
         }
         read.push(template);
     }
@@ -107,7 +112,7 @@ pub(super) fn read_variables(
 ) -> Vec<Template> {
     let variable = |(name, mut reader): (String, Reader<'_>)| {
         let (at, path) = (reader.at, reader.path.clone());
-        let refuse = |found: String, advice: &str| reader.scope.diagnostics.error(at, &path, found, advice);
+        let refuse = |message: String, advice: &str| reader.scope.diagnostics.error(at, &path, message, advice);
         if !is_variable(&name) {
             refuse(format!("{} is not a variable name", quote(&name)), "write letters, digits and _, no digit first");
         } else if is_reserved(&name) {
@@ -156,11 +161,11 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 {
         let at = reader.locate("mode").unwrap_or(reader.at);
-        let found = format!("{mode:04o} lets every user of this machine access the rendered file");
+        let message = format!("{mode:04o} lets every user of this machine access the rendered file");
         reader.scope.diagnostics.warning(
             at,
             &reader.key("mode"),
-            (ErrorCode::UnsafePermissions, found),
+            (ErrorCode::UnsafePermissions, message),
             "end it with 0, and set group",
         );
     }
@@ -197,8 +202,8 @@ pub(super) fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
     let session = sessions.one_of(reader).unwrap_or_default();
     if sessions.is_wrapped(&session) {
         let at = reader.locate("session").unwrap_or(reader.at);
-        let found = format!("session {session} has a wrap_ttl: its token is for one sink");
-        reader.scope.diagnostics.error(at, &reader.key("session"), found, "name a session without one");
+        let message = format!("session {session} has a wrap_ttl: its token is for one sink");
+        reader.scope.diagnostics.error(at, &reader.key("session"), message, "name a session without one");
     }
     session
 }
@@ -232,9 +237,9 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
             None
         }
         (false, [line]) if line.contains(' ') && !Path::new(line).exists() => {
-            let found = format!("{} is not the name of a program", quote(line));
+            let message = format!("{} is not the name of a program", quote(line));
             let advice = "write the program and each argument as a string of its own, or shell = true";
-            reader.scope.diagnostics.error(at, &reader.key("command"), found, advice);
+            reader.scope.diagnostics.error(at, &reader.key("command"), message, advice);
             None
         }
         (false, []) => None,
@@ -245,8 +250,8 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
 /// Reports a program whose absolute path does not exist. It is a warning or note, as a package may install it later.
 pub(super) fn warn_if_program_missing(reader: &Reader<'_>, at: Location, program: &str) {
     if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
-        let found = format!("the program {program} does not exist");
-        reader.scope.diagnostics.optional_on_host(at, &reader.key("command"), found, "install it, or name another");
+        let message = format!("the program {program} does not exist");
+        reader.scope.diagnostics.optional_on_host(at, &reader.key("command"), message, "install it, or name another");
     }
 }
 
@@ -255,7 +260,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
     let at = reader.locate("pass_env").unwrap_or(reader.at);
     let pass: Vec<String> = reader.list("pass_env").unwrap_or_default().into_iter().map(|text| text.value).collect();
     for name in &pass {
-        let found = if is_reserved(name.trim_end_matches('*')) {
+        let message = if is_reserved(name.trim_end_matches('*')) {
             format!("{name} is never passed to a program")
         } else if is_variable(name.strip_suffix('*').unwrap_or(name)) || name == "*" {
             continue;
@@ -263,7 +268,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
             format!("{} is not a variable name", quote(name))
         };
         let advice = "write the name of a variable; it may end in *";
-        reader.scope.diagnostics.error(at, &reader.key("pass_env"), found, advice);
+        reader.scope.diagnostics.error(at, &reader.key("pass_env"), message, advice);
     }
     EnvVars::allowed(&reader.scope.environment.variables, &pass)
 }
@@ -290,14 +295,14 @@ pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&s
     }
     if let Err(errors) = compiled {
         for wrong in errors {
-            let found = match &its.file {
+            let message = match &its.file {
                 Some(file) if wrong.line > 0 => {
                     format!("{}:{}:{}: {}", file.display(), wrong.line, wrong.column, wrong.message)
                 }
                 Some(file) => format!("{}: {}", file.display(), wrong.message),
                 None => wrong.to_string(),
             };
-            reader.scope.diagnostics.error(at, &key, found, "see docs/templates.md");
+            reader.scope.diagnostics.error(at, &key, message, "see docs/templates.md");
         }
     }
     its
@@ -312,9 +317,9 @@ pub(super) fn reject_without_secrets(
 ) {
     let Some(kind) = sessions.keeps_no_secrets(session) else { return };
     let kind = server::kind(kind);
-    let found = format!("reads secrets, but the server of session {session}, of kind \"{kind}\", stores none");
+    let message = format!("reads secrets, but the server of session {session}, of kind \"{kind}\", stores none");
     let advice = "name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")";
-    reader.scope.diagnostics.missing(at, key, found, advice);
+    reader.scope.diagnostics.missing(at, key, message, advice);
 }
 
 /// Reads the template's text: the file of `source`, or `contents`.
@@ -333,8 +338,8 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
                     Some(text.expose_secret().to_owned())
                 }
                 Err(error) => {
-                    let found = crate::error_chain::format_chain(&error).replace("a secret", "a template");
-                    reader.scope.diagnostics.missing_on_host(source.at, &source.key, found, "create the template");
+                    let message = crate::error_chain::format_chain(&error).replace("a secret", "a template");
+                    reader.scope.diagnostics.missing_on_host(source.at, &source.key, message, "create the template");
                     None
                 }
             });
@@ -359,9 +364,9 @@ fn warn_if_writable_by_others(reader: &Reader<'_>, at: Location, path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     let mode = metadata.mode() & 0o7777;
     if mode & 0o022 != 0 {
-        let found = format!("other users can write this file (mode {mode:04o}), and so read the session's secrets");
+        let message = format!("other users can write this file (mode {mode:04o}), and so read the session's secrets");
         let advice = format!("run `chmod go-w {}`", path.display());
-        reader.scope.diagnostics.warning(at, &reader.key("source"), (ErrorCode::UnsafePermissions, found), advice);
+        reader.scope.diagnostics.warning(at, &reader.key("source"), (ErrorCode::UnsafePermissions, message), advice);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::time_format::format_duration;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ValueError {
     /// Follows the value, such as `is not a duration`.
-    pub(super) found: String,
+    pub(super) message: String,
     /// Advice on what to write instead.
     pub(super) advice: String,
     /// The value could be a misplaced secret, and is not printed.
@@ -20,13 +20,13 @@ pub(super) struct ValueError {
 }
 
 /// Builds the error of an invalid value that may be printed.
-pub(super) fn invalid<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
-    Err(ValueError { found: found.into(), advice: advice.into(), secret: false })
+pub(super) fn invalid<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
+    Err(ValueError { message: message.into(), advice: advice.into(), secret: false })
 }
 
 /// Builds the error of an invalid value that must not be printed.
-pub(super) fn invalid_secret<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
-    Err(ValueError { found: found.into(), advice: advice.into(), secret: true })
+pub(super) fn invalid_secret<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
+    Err(ValueError { message: message.into(), advice: advice.into(), secret: true })
 }
 
 /// Returns advice about an invalid host or address: `usual`, or to write the name in ASCII.
@@ -119,7 +119,7 @@ mod tests {
         let range = Duration::from_millis(100)..=Duration::from_hours(1);
         let check = |text: &str, wanted: Result<u64, &str>| {
             let found = duration(text, &range).map(|duration| duration.as_millis());
-            let found = found.as_ref().map_err(|error| error.found.as_str());
+            let found = found.as_ref().map_err(|error| error.message.as_str());
             assert_eq!(found.copied(), wanted.map(u128::from), "{text}");
         };
         check("30s", Ok(30_000));
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn modes_are_octal_digits() {
         let check = |text: &str, wanted: Result<u32, &str>| {
-            assert_eq!(mode(text).as_ref().map_err(|error| error.found.as_str()).copied(), wanted, "{text}");
+            assert_eq!(mode(text).as_ref().map_err(|error| error.message.as_str()).copied(), wanted, "{text}");
         };
         check("0640", Ok(0o640));
         check("600", Ok(0o600));

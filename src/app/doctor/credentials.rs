@@ -69,12 +69,12 @@ fn check_grant(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) ->
         .map(|(id, path)| (files.expand(id), files.expand(path)));
     match loaded.rfind(|(its, _)| its == id) {
         None => {
-            let found = format!("{name} has no LoadCredential= of {id}, which it may load");
-            Err(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix))
+            let message = format!("{name} has no LoadCredential= of {id}, which it may load");
+            Err(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix))
         }
         Some((_, from)) if path.as_ref().is_some_and(|path| *path != from) => {
-            let found = format!("{name} loads {id} from {from}, not from {wanted}");
-            Err(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix))
+            let message = format!("{name} loads {id} from {from}, not from {wanted}");
+            Err(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix))
         }
         Some((_, from)) => Ok(format!("{name} loads {id} from {from}")),
     }

@@ -197,7 +197,7 @@ fn check_configuration(
         let position =
             diagnostic.position.map(|position| format!(":{}:{}", position.line, position.column)).unwrap_or_default();
         let key = if diagnostic.key.is_empty() { String::new() } else { format!(" {}:", diagnostic.key) };
-        let text = format!("{}{position}:{key} {}", diagnostic.file.display(), diagnostic.found);
+        let text = format!("{}{position}:{key} {}", diagnostic.file.display(), diagnostic.message);
         let problem = Problem::new(diagnostic.code, text);
         if diagnostic.advice.is_empty() { problem } else { problem.with_remedy(diagnostic.advice.clone()) }
     };

@@ -55,21 +55,22 @@ impl FileChecker<'_> {
             (PathAccess::Open, _)
             | (PathAccess::ReadOnly, FileOperation::Read | FileOperation::List | FileOperation::Execute) => None,
             (PathAccess::ReadOnly, FileOperation::WriteIn) => {
-                let found = format!("{key}: {setting} of {unit} makes {shown} read-only");
+                let message = format!("{key}: {setting} of {unit} makes {shown} read-only");
                 let fix = if is_system_folder(path) {
                     name_own_folder(key)
                 } else {
                     edit_unit(unit, &[format!("ReadWritePaths={shown}")])
                 };
-                Some(Problem::new(ErrorCode::SandboxReadOnly, found).with_remedy(fix))
+                Some(Problem::new(ErrorCode::SandboxReadOnly, message).with_remedy(fix))
             }
             (PathAccess::Private, FileOperation::WriteIn) => {
-                let found = format!("{key}: {setting} of {unit} gives the agent a {shown} that no other process sees");
-                Some(Problem::new(ErrorCode::SandboxHidden, found).with_remedy(name_own_folder(key)))
+                let message =
+                    format!("{key}: {setting} of {unit} gives the agent a {shown} that no other process sees");
+                Some(Problem::new(ErrorCode::SandboxHidden, message).with_remedy(name_own_folder(key)))
             }
             (PathAccess::Private | PathAccess::Hidden | PathAccess::Inaccessible, _) => {
-                let found = format!("{key}: {setting} of {unit} hides {shown} from the agent");
-                Some(Problem::new(ErrorCode::SandboxHidden, found).with_remedy(self.show(key, path, operation, rule)))
+                let message = format!("{key}: {setting} of {unit} hides {shown} from the agent");
+                Some(Problem::new(ErrorCode::SandboxHidden, message).with_remedy(self.show(key, path, operation, rule)))
             }
         }
     }
@@ -103,12 +104,12 @@ impl FileChecker<'_> {
         let (nodes, is_missing) = match access::nodes(path) {
             Ok(found) => found,
             Err(error) if is_current(self.identity) => {
-                let found = format!("{key}: user {user} cannot reach {}: {error}", path.display());
-                return Some(Problem::new(ErrorCode::FileAccess, found));
+                let message = format!("{key}: user {user} cannot reach {}: {error}", path.display());
+                return Some(Problem::new(ErrorCode::FileAccess, message));
             }
             Err(error) => {
-                let found = format!("{key}: {}: {error}; run keyward doctor as root to check it", path.display());
-                return Some(Problem::skipped(found));
+                let message = format!("{key}: {}: {error}; run keyward doctor as root to check it", path.display());
+                return Some(Problem::skipped(message));
             }
         };
         if is_missing && operation != FileOperation::WriteIn {
@@ -122,8 +123,8 @@ impl FileChecker<'_> {
             }
             AccessVerdict::Unknown(node) => {
                 let shown = node.path.display();
-                let found = format!("{key}: {shown} has an access control list, which decides for user {user}");
-                Some(Problem::skipped(format!("{found}; see getfacl {shown}")))
+                let message = format!("{key}: {shown} has an access control list, which decides for user {user}");
+                Some(Problem::skipped(format!("{message}; see getfacl {shown}")))
             }
         }
     }
@@ -140,11 +141,11 @@ impl FileChecker<'_> {
         let owner = os::user_entry(&node.uid.to_string()).ok().flatten().map_or(node.uid.to_string(), |user| user.0);
         let group = os::group_name(node.gid).unwrap_or_else(|| node.gid.to_string());
         let denied_by = node.path.display();
-        let found = format!(
+        let message = format!(
             "{key}: user {user} may not {verb} {shown}: {denied_by} has mode {:04o}, {owner}:{group}",
             node.mode
         );
-        Problem::new(ErrorCode::FileAccess, found).with_remedy(denied.remedy(user))
+        Problem::new(ErrorCode::FileAccess, message).with_remedy(denied.remedy(user))
     }
 }
 
@@ -170,8 +171,8 @@ fn kind_problem(key: &str, path: &Path) -> Option<Problem> {
         // Without /dev/null or a disk's device, the machine does not work.
         _ => ("a device", "name a regular file".to_owned()),
     };
-    let found = format!("{key}: {} is {kind}, which the agent does not replace", path.display());
-    Some(Problem::new(ErrorCode::OutputNotRegular, found).with_remedy(fix))
+    let message = format!("{key}: {} is {kind}, which the agent does not replace", path.display());
+    Some(Problem::new(ErrorCode::OutputNotRegular, message).with_remedy(fix))
 }
 
 /// Below this, the disk counts as full for token files.
@@ -182,15 +183,15 @@ fn space_problem(key: &str, path: &Path) -> Option<Problem> {
     let disk = rustix::fs::statvfs(existing).ok()?;
     let shown = path.display();
     if disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        let found = format!("{key}: the file system of {shown} is read-only");
-        return Some(Problem::new(ErrorCode::OutputFolder, found).with_remedy(format!("findmnt -T {shown}")));
+        let message = format!("{key}: the file system of {shown} is read-only");
+        return Some(Problem::new(ErrorCode::OutputFolder, message).with_remedy(format!("findmnt -T {shown}")));
     }
     // Some file systems tell no sizes.
     let is_full = disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE_SPACE;
     let no_files = disk.f_files > 0 && disk.f_favail == 0;
     (is_full || no_files).then(|| {
         let what = if is_full { "space" } else { "files" };
-        let found = format!("{key}: the file system of {shown} has no {what} left");
-        Problem::new(ErrorCode::OutputFailed, found).with_remedy(format!("df -h {shown}; df -i {shown}"))
+        let message = format!("{key}: the file system of {shown} has no {what} left");
+        Problem::new(ErrorCode::OutputFailed, message).with_remedy(format!("df -h {shown}; df -i {shown}"))
     })
 }

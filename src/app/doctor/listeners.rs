@@ -50,8 +50,8 @@ impl ListenerChecker<'_> {
         match error {
             Errno::ADDRINUSE => self.check_holders(address, &sockets::holders(&listening(), address)),
             Errno::ADDRNOTAVAIL => {
-                let found = format!("{address} is no address of this machine");
-                Err(Problem::new(ErrorCode::AddressUnavailable, found).with_remedy("ip address"))
+                let message = format!("{address} is no address of this machine");
+                Err(Problem::new(ErrorCode::AddressUnavailable, message).with_remedy("ip address"))
             }
             Errno::ACCESS if self.identity.uid == rustix::process::geteuid().as_raw() => {
                 Err(Problem::new(ErrorCode::BindDenied, format!("{address}: the system does not let this user listen")))
@@ -91,8 +91,8 @@ impl ListenerChecker<'_> {
         match path.symlink_metadata() {
             Err(_) => return Ok(format!("{shown} is free")),
             Ok(metadata) if !metadata.file_type().is_socket() => {
-                let found = format!("{shown} is there and is no socket");
-                return Err(Problem::new(ErrorCode::SocketPath, found).with_remedy(format!("rm {shown}")));
+                let message = format!("{shown} is there and is no socket");
+                return Err(Problem::new(ErrorCode::SocketPath, message).with_remedy(format!("rm {shown}")));
             }
             Ok(_) => {}
         }
@@ -114,8 +114,8 @@ impl ListenerChecker<'_> {
                     return Ok(format!("{shown} is held by the running agent"));
                 }
                 let process = holder.map(|pid| format!(" {pid}")).unwrap_or_default();
-                let found = format!("{shown} is held by another process{process}");
-                Err(Problem::new(ErrorCode::AddressInUse, found).with_remedy(fix))
+                let message = format!("{shown} is held by another process{process}");
+                Err(Problem::new(ErrorCode::AddressInUse, message).with_remedy(fix))
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Err(Problem::skipped(format!("{shown}: run keyward doctor as root to try it")))
@@ -131,9 +131,9 @@ impl ListenerChecker<'_> {
             ))),
             Some(names) if names.iter().any(|its| its == name) => Ok(format!("a socket unit passes {name}")),
             Some(_) => {
-                let found = format!("no socket unit of the service has FileDescriptorName={name}");
+                let message = format!("no socket unit of the service has FileDescriptorName={name}");
                 let fix = "install and enable one, as packaging/systemd/keyward.socket is: systemctl enable --now keyward.socket";
-                Err(Problem::new(ErrorCode::UnitSettings, found).with_remedy(fix))
+                Err(Problem::new(ErrorCode::UnitSettings, message).with_remedy(fix))
             }
         }
     }
@@ -149,8 +149,8 @@ fn check_processes(address: &str, user: &str, holders: &[Process], fix: String) 
             "{address} is held by a process{user} that this user cannot see; run keyward doctor as root"
         )));
     };
-    let found = format!("{address} is held by {program}, process {id}{user}");
-    Err(Problem::new(ErrorCode::AddressInUse, found).with_remedy(fix))
+    let message = format!("{address} is held by {program}, process {id}{user}");
+    Err(Problem::new(ErrorCode::AddressInUse, message).with_remedy(fix))
 }
 
 /// Binds without listening, so that nobody can connect, and closes the socket.
@@ -179,7 +179,7 @@ mod tests {
             let mut steps = Steps::new("listener", None, &Progress::default());
             steps.record("address", check_processes("127.0.0.1:8500", " of user root", holders, "ss".to_owned()));
             let results = steps.into_results();
-            assert_eq!((results[0].status, results[0].found.as_str()), wanted);
+            assert_eq!((results[0].status, results[0].message.as_str()), wanted);
         };
         check(
             &[process("systemd"), process("keyward")],

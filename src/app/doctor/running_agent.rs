@@ -74,21 +74,23 @@ pub(crate) async fn query(contact: &AgentContact) -> Result<Option<RunningAgent>
     let (status, body) = match get(&client, contact, "agent/v1/status").await {
         Ok(response) => response,
         Err(TransportError::Connect { cause, .. }) if cause.contains("Permission denied") => {
-            let found = format!("the agent's {} refuses this user", client.server());
-            return Err(Problem::new(ErrorCode::AgentSocketDenied, found).with_remedy("sudo keyward doctor"));
+            let message = format!("the agent's {} refuses this user", client.server());
+            return Err(Problem::new(ErrorCode::AgentSocketDenied, message).with_remedy("sudo keyward doctor"));
         }
         Err(TransportError::Connect { .. }) => return Ok(None),
         Err(error) => return Err(Problem::new(error.code(), error.to_string())),
     };
     if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
-        let found = format!("the agent at {} answers {status}", client.server());
-        return Err(Problem::new(ErrorCode::AgentRefused, found));
+        return Err(Problem::new(
+            ErrorCode::AgentRefused,
+            format!("the agent at {} answers {status}", client.server()),
+        ));
     }
     let parsed: Option<Value> =
         serde_json::from_slice(&body).ok().filter(|status: &Value| status["version"].is_string());
     let Some(parsed) = parsed.filter(|_| status.is_success()) else {
-        let found = format!("{} answers {status} and is no agent", client.server());
-        return Err(Problem::new(ErrorCode::AddressInUse, found));
+        let message = format!("{} answers {status} and is no agent", client.server());
+        return Err(Problem::new(ErrorCode::AddressInUse, message));
     };
     let metrics = match get(&client, contact, "metrics").await {
         Ok((StatusCode::OK, body)) => String::from_utf8_lossy(&body).into_owned(),
@@ -131,8 +133,8 @@ pub(crate) fn record_agent(found: Option<&Result<Option<RunningAgent>, Problem>>
             return;
         }
         None => {
-            let found = "the configuration has no local API to ask; the other checks do without";
-            steps.record("status", Err(Problem::skipped(found)));
+            let message = "the configuration has no local API to ask; the other checks do without";
+            steps.record("status", Err(Problem::skipped(message)));
             return;
         }
     };
@@ -154,13 +156,13 @@ pub(crate) fn record_agent(found: Option<&Result<Option<RunningAgent>, Problem>>
         steps.record("status", Err(problem));
     }
     if let Some(error) = agent.status["reload_error"].as_str() {
-        let found = format!("the last reload failed, the configuration before it is in force: {error}");
+        let message = format!("the last reload failed, the configuration before it is in force: {error}");
         let fix = if agent.status["reload_needs_restart"] == true {
             "systemctl restart keyward"
         } else {
             "keyward check --host, then systemctl reload keyward"
         };
-        steps.record("reload", Err(Problem::new(None, found).with_remedy(fix)));
+        steps.record("reload", Err(Problem::new(None, message).with_remedy(fix)));
     }
     if let Some(result) = check_sandbox(&agent.status["sandbox"]) {
         steps.record("sandbox", result);
@@ -203,8 +205,8 @@ fn compare_versions(theirs: &str) -> StepResult {
     if theirs == ours {
         return Ok(format!("agent and program are release {ours}"));
     }
-    let found = format!("the agent is release {theirs}, this program {ours}");
-    Err(Problem::new(ErrorCode::AgentVersion, found).warning().with_remedy("systemctl restart keyward"))
+    let message = format!("the agent is release {theirs}, this program {ours}");
+    Err(Problem::new(ErrorCode::AgentVersion, message).warning().with_remedy("systemctl restart keyward"))
 }
 
 #[cfg(test)]

@@ -48,19 +48,19 @@ impl ServiceUnit {
             for name in names {
                 let id = if kind == "user" { os::user_id(&name) } else { os::group_id(&name) };
                 if !is_dynamic && matches!(id, Ok(None)) {
-                    let found = format!("{key}= of {} names the {kind} {name}, which does not exist", self.name);
+                    let message = format!("{key}= of {} names the {kind} {name}, which does not exist", self.name);
                     let command = if kind == "user" { "useradd --system" } else { "groupadd --system" };
                     problems
-                        .push(Problem::new(ErrorCode::UnitSettings, found).with_remedy(format!("{command} {name}")));
+                        .push(Problem::new(ErrorCode::UnitSettings, message).with_remedy(format!("{command} {name}")));
                 }
             }
         }
         for (setting, path) in self.rules.required() {
             if matches!(path.try_exists(), Ok(false)) && !self.rules.is_created(path) {
-                let found = format!("{setting} of {} does not exist, so that the unit does not start", self.name);
+                let message = format!("{setting} of {} does not exist, so that the unit does not start", self.name);
                 let create = create_advice(setting, path);
                 let fix = format!("{create}, or write - before the path");
-                problems.push(Problem::new(ErrorCode::UnitSettings, found).with_remedy(fix));
+                problems.push(Problem::new(ErrorCode::UnitSettings, message).with_remedy(fix));
             }
         }
         problems.extend(self.config_problem(configs));
@@ -73,19 +73,19 @@ impl ServiceUnit {
         let is_other = |path: &String| !configs.iter().any(|config| real(config) == real(Path::new(path)));
         let started = self.unit.values("ExecStart").last().map(|line| named_configs(line)).unwrap_or_default();
         if started.iter().any(is_other) {
-            let found = format!("{} starts the agent with {}, which was not checked", self.name, started.join(", "));
+            let message = format!("{} starts the agent with {}, which was not checked", self.name, started.join(", "));
             let fix = format!("keyward doctor -c {}", started.join(" -c "));
-            return Some(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix));
+            return Some(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix));
         }
         let reload =
             self.unit.values("ExecReload").into_iter().find(|line| named_configs(line).iter().any(is_other))?;
-        let found = format!(
+        let message = format!(
             "ExecReload= of {} checks {}, not the agent's configuration",
             self.name,
             named_configs(reload).join(", ")
         );
         let fix = self.edit("ExecReload=, then both lines of the unit with the agent's --config");
-        Some(Problem::new(ErrorCode::UnitSettings, found).warning().with_remedy(fix))
+        Some(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix))
     }
 
     /// Returns why configured commands cannot run or cannot do their work. `rules` are polkit's; `None` if they are
@@ -111,13 +111,13 @@ impl ServiceUnit {
                     Some(_) => {
                         let rule = polkit::rule(&checker.identity.name, &control);
                         let fix = format!("add to /etc/polkit-1/rules.d/50-keyward.rules: {rule}");
-                        let found = format!("{text}: no polkit rule allows it");
-                        problems.push(Problem::new(ErrorCode::UnitControlDenied, found).with_remedy(fix));
+                        let message = format!("{text}: no polkit rule allows it");
+                        problems.push(Problem::new(ErrorCode::UnitControlDenied, message).with_remedy(fix));
                     }
                     None => {
-                        let found =
+                        let message =
                             format!("{}: polkit's rules for {} may be read by root alone", needed.by, control.unit);
-                        problems.push(Problem::skipped(found));
+                        problems.push(Problem::skipped(message));
                     }
                 }
             }
@@ -127,18 +127,18 @@ impl ServiceUnit {
 
     fn exec_problem(&self, by: &str, program: &str, checker: &FileChecker<'_>) -> Option<Problem> {
         if raises_rights(program) && self.sandbox.no_new_privileges {
-            let found =
+            let message =
                 format!("{by}: NoNewPrivileges=yes of {} keeps {program} from another user's rights", self.name);
             let fix = "run the command as the agent's user; let a polkit rule allow what it does";
-            return Some(Problem::new(ErrorCode::SandboxProgram, found).with_remedy(fix));
+            return Some(Problem::new(ErrorCode::SandboxProgram, message).with_remedy(fix));
         }
         // The configuration reports a program that is not there.
         let path = find_program(program)?;
         let real = path.canonicalize().unwrap_or(path);
         if !self.rules.may_execute(&real) {
-            let found = format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, real.display());
+            let message = format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, real.display());
             let fix = self.edit(format!("ExecPaths={}", real.display()));
-            return Some(Problem::new(ErrorCode::SandboxProgram, found).with_remedy(fix));
+            return Some(Problem::new(ErrorCode::SandboxProgram, message).with_remedy(fix));
         }
         checker.rights_problem(by, &real, FileOperation::Execute)
     }
@@ -153,15 +153,15 @@ impl ServiceUnit {
         let (by, unit) = (&needed.by, &self.name);
         if let (false, Some(group)) = (is_other_owner, foreign_group) {
             let group = os::group_name(group).unwrap_or_else(|| group.to_string());
-            let found = format!("{by}: user {} is not in the group {group} that the file is for", identity.name);
+            let message = format!("{by}: user {} is not in the group {group} that the file is for", identity.name);
             let fix = self.edit(format!("SupplementaryGroups={group}"));
-            return Some(Problem::new(ErrorCode::SandboxCapability, found).with_remedy(fix));
+            return Some(Problem::new(ErrorCode::SandboxCapability, message).with_remedy(fix));
         }
-        let found = format!("{by}: {unit} has no CAP_CHOWN, which another owner needs");
+        let message = format!("{by}: {unit} has no CAP_CHOWN, which another owner needs");
         let mut settings = capability_settings("CAP_CHOWN");
         settings.push("SystemCallFilter=@chown".to_owned());
         let fix = format!("use `group` without `owner`; or {}", edit_unit(unit, &settings));
-        Some(Problem::new(ErrorCode::SandboxCapability, found).with_remedy(fix))
+        Some(Problem::new(ErrorCode::SandboxCapability, message).with_remedy(fix))
     }
 
     /// Returns why an address cannot be listened on.
@@ -178,9 +178,10 @@ impl ServiceUnit {
             && (1..1024).contains(&address.port())
             && !self.sandbox.has_capability("CAP_NET_BIND_SERVICE", identity.uid == 0)
         {
-            let found = format!("{by}: {} has no CAP_NET_BIND_SERVICE, which port {} needs", self.name, address.port());
+            let message =
+                format!("{by}: {} has no CAP_NET_BIND_SERVICE, which port {} needs", self.name, address.port());
             let fix = edit_unit(&self.name, &capability_settings("CAP_NET_BIND_SERVICE"));
-            problems.push(Problem::new(ErrorCode::SandboxCapability, found).with_remedy(fix));
+            problems.push(Problem::new(ErrorCode::SandboxCapability, message).with_remedy(fix));
         }
         problems
     }
@@ -189,9 +190,9 @@ impl ServiceUnit {
         if self.sandbox.allows_family(family) {
             return None;
         }
-        let found = format!("{by}: RestrictAddressFamilies= of {} does not have {family}", self.name);
+        let message = format!("{by}: RestrictAddressFamilies= of {} does not have {family}", self.name);
         let fix = self.edit(format!("RestrictAddressFamilies={family}"));
-        Some(Problem::new(ErrorCode::SandboxNetwork, found).with_remedy(fix))
+        Some(Problem::new(ErrorCode::SandboxNetwork, message).with_remedy(fix))
     }
 
     /// Returns why a peer at an address cannot be reached from the sandbox.
@@ -203,8 +204,11 @@ impl ServiceUnit {
         if self.sandbox.allows_address(address) {
             return None;
         }
-        let found = format!("{by}: IPAddressDeny= of {} covers {address}", self.name);
-        Some(Problem::new(ErrorCode::SandboxNetwork, found).with_remedy(self.edit(format!("IPAddressAllow={address}"))))
+        let message = format!("{by}: IPAddressDeny= of {} covers {address}", self.name);
+        Some(
+            Problem::new(ErrorCode::SandboxNetwork, message)
+                .with_remedy(self.edit(format!("IPAddressAllow={address}"))),
+        )
     }
 }
 

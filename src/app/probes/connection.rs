@@ -142,8 +142,8 @@ pub(crate) fn describe_expiry(
         ));
     };
     let days = left.as_secs() / (24 * 60 * 60);
-    let found = format!("{subject} is valid for {days} more days, until {}", format_rfc3339(due.ends));
-    if now < due.warn_at { Ok(found) } else { Err(Problem::new(ErrorCode::CertificateExpiring, found).warning()) }
+    let message = format!("{subject} is valid for {days} more days, until {}", format_rfc3339(due.ends));
+    if now < due.warn_at { Ok(message) } else { Err(Problem::new(ErrorCode::CertificateExpiring, message).warning()) }
 }
 
 /// Compares this machine's clock with the `Date` of a response, which is exact to a second. `None` without a date.
@@ -164,8 +164,8 @@ fn compare_clocks(ours: SystemTime, theirs: SystemTime, server: &str) -> StepRes
     if apart < WARNS_FROM {
         return Ok(format!("within {} s of {server}", apart.as_secs() + 1));
     }
-    let found = format!("this machine's clock is {} {word} that of {server}", format_seconds(apart));
-    let problem = Problem::new(ErrorCode::ClockSkew, found).with_remedy("timedatectl set-ntp true");
+    let message = format!("this machine's clock is {} {word} that of {server}", format_seconds(apart));
+    let problem = Problem::new(ErrorCode::ClockSkew, message).with_remedy("timedatectl set-ntp true");
     Err(if apart < FAILS_FROM { problem.warning() } else { problem })
 }
 
@@ -183,9 +183,9 @@ mod tests {
             let is_ok = steps.record("clock", compare_clocks(now, theirs, "vault"));
             let result = steps.into_results().remove(0);
             match wanted {
-                Ok(text) => assert_eq!((result.found.as_str(), result.code), (text, None)),
+                Ok(text) => assert_eq!((result.message.as_str(), result.code), (text, None)),
                 Err((ok, text)) => {
-                    assert_eq!((is_ok, result.found.as_str(), result.code), (ok, text, Some(ErrorCode::ClockSkew)));
+                    assert_eq!((is_ok, result.message.as_str(), result.code), (ok, text, Some(ErrorCode::ClockSkew)));
                 }
             }
         };

@@ -55,12 +55,12 @@ pub(crate) async fn check_gateway(
         }
         Ok((server, response, description)) => {
             steps.record("platform", Ok(description));
-            if let Some(found) = check_clock(&response.headers, client.server()) {
-                steps.record("clock", found);
+            if let Some(result) = check_clock(&response.headers, client.server()) {
+                steps.record("clock", result);
             }
             let ask = async |token: &SecretString| look_up_owner(&client, token, &server).await;
-            let found = with_token(gateway, sessions, &limits, ask).await;
-            steps.record("platform token", found);
+            let result = with_token(gateway, sessions, &limits, ask).await;
+            steps.record("platform token", result);
         }
     }
     steps.into_results()
@@ -73,11 +73,11 @@ async fn ping(client: &Client) -> Result<(ServerInfo, ClientResponse, String), P
     let server = ServerInfo::default().updated_by(&response.headers).unwrap_or_default();
     let status = response.status.as_u16();
     if !response.status.is_success() && response.status != StatusCode::UNAUTHORIZED && server == ServerInfo::default() {
-        let found = format!(
+        let message = format!(
             "{} answers {status} to /api/v2/ping, as neither HCP Terraform nor Terraform Enterprise does",
             client.server()
         );
-        return Err(Problem::new(ErrorCode::PlatformUnreachable, found));
+        return Err(Problem::new(ErrorCode::PlatformUnreachable, message));
     }
     let description = format!("{} answers {status}; {}", client.server(), describe(&server));
     Ok((server, response, description))
@@ -113,8 +113,8 @@ async fn with_token(
         TokenSource::Secret(secret) => return with_leased_token(secret, sessions, limits, ask).await,
     };
     let token = read_token(file)?;
-    let found = limits.bound(ask(&token)).await.and_then(|found| found);
-    found.map(|found| format!("{before}{found} (file {})", file.display()))
+    let result = limits.bound(ask(&token)).await.and_then(|result| result);
+    result.map(|message| format!("{before}{message} (file {})", file.display()))
 }
 
 async fn with_leased_token(
@@ -128,15 +128,15 @@ async fn with_leased_token(
     let logged_in = limits.bound(login(session)).await?;
     let logged_in = logged_in
         .map_err(|error| Problem::new(error.code(), format!("session {}: {}", session.name, format_chain(&error))))?;
-    let found = limits.bound(ask_with_secret(secret, session, &logged_in, ask)).await.and_then(|found| found);
+    let result = limits.bound(ask_with_secret(secret, session, &logged_in, ask)).await.and_then(|result| result);
     let revoked = limits.bound_revocation(logged_in.try_revoke()).await;
-    match (found, revoked) {
-        (Ok(found), Ok(Err(error))) => {
-            let text = format!("{found}; the login for it could not be revoked: {error}");
+    match (result, revoked) {
+        (Ok(message), Ok(Err(error))) => {
+            let text = format!("{message}; the login for it could not be revoked: {error}");
             Err(Problem::new(ErrorCode::TokenNotRevoked, text))
         }
-        (Ok(found), Err(late)) => Err(late.with_prefix(&format!("{found}; the login for it was not revoked: "))),
-        (found, _) => found,
+        (Ok(message), Err(late)) => Err(late.with_prefix(&format!("{message}; the login for it was not revoked: "))),
+        (result, _) => result,
     }
 }
 
@@ -154,12 +154,12 @@ async fn ask_with_secret(
     let token = token.ok_or_else(|| {
         Problem::new(ErrorCode::SecretUnusable, format!("{path} has no text in the field `{}`", secret.field))
     })?;
-    let found = ask(&token).await.map(|found| format!("{found} ({path})"));
-    let Some(lease) = &response.lease else { return found };
+    let result = ask(&token).await.map(|message| format!("{message} ({path})"));
+    let Some(lease) = &response.lease else { return result };
     let (own, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
     let given_back = logged_in.upstream().revoke_lease(own, lease, namespace).await;
     let lease_problem = |error| Problem::new(None, format!("{path}: its lease stays: {}", format_chain(&error)));
-    given_back.map_err(lease_problem).and(found)
+    given_back.map_err(lease_problem).and(result)
 }
 
 fn read_token(file: &Path) -> Result<SecretString, Problem> {
@@ -183,12 +183,12 @@ fn owner(client: &Client, response: &ClientResponse, token: &SecretString) -> St
     match response.status {
         StatusCode::OK => {}
         StatusCode::UNAUTHORIZED => {
-            let found = format!("{} refuses the token: replace it", client.server());
-            return Err(Problem::new(ErrorCode::PlatformTokenRejected, found));
+            let message = format!("{} refuses the token: replace it", client.server());
+            return Err(Problem::new(ErrorCode::PlatformTokenRejected, message));
         }
         status => {
-            let found = format!("{} answers {} to /api/v2/account/details", client.server(), status.as_u16());
-            return Err(Problem::new(None, found));
+            let message = format!("{} answers {} to /api/v2/account/details", client.server(), status.as_u16());
+            return Err(Problem::new(None, message));
         }
     }
     let document: Value = serde_json::from_slice(&response.body).map_err(|_| {

@@ -128,9 +128,9 @@ fn check_right(right: &NeededRight, has: &BTreeMap<String, Vec<String>>) -> Step
     if granted.iter().any(|its| its == "root" || any_of.contains(&its.as_str())) {
         return Ok(format!("may {} {path}, for {needed_by}", any_of[0]));
     }
-    let found = format!("the token may not {} {path}, which {needed_by} needs", any_of[0]);
+    let message = format!("the token may not {} {path}, which {needed_by} needs", any_of[0]);
     let capabilities: Vec<String> = any_of.iter().map(|its| format!("\"{its}\"")).collect();
     let fix =
         format!("add to a policy of the role: path \"{path}\" {{ capabilities = [{}] }}", capabilities.join(", "));
-    Err(Problem::new(ErrorCode::AccessDenied, found).with_remedy(fix))
+    Err(Problem::new(ErrorCode::AccessDenied, message).with_remedy(fix))
 }

@@ -40,8 +40,8 @@ async fn check_server(session: &Session, limits: &Limits, steps: &mut Steps) -> 
         Err(problem) => steps.record("server", Err(problem)),
         Ok((server, response)) => {
             let is_ok = steps.record("server", describe_health(&server, response.status));
-            if let Some(found) = check_clock(&response.headers, &server) {
-                steps.record("clock", found);
+            if let Some(result) = check_clock(&response.headers, &server) {
+                steps.record("clock", result);
             }
             is_ok
         }
@@ -64,11 +64,11 @@ async fn probe_server(session: &Session) -> Result<(String, ClientResponse), Pro
 
 /// The statuses are those of Vault's `sys/health`; other servers answer 404, or 200.
 fn describe_health(server: &str, status: StatusCode) -> StepResult {
-    let found = format!("{server} answers (health {})", status.as_u16());
+    let message = format!("{server} answers (health {})", status.as_u16());
     match status.as_u16() {
-        501 => Err(Problem::new(ErrorCode::ServerFailed, format!("{found}: it is not initialized")).warning()),
-        503 => Err(Problem::new(ErrorCode::ServerSealed, format!("{found}: it is sealed")).warning()),
-        _ => Ok(found),
+        501 => Err(Problem::new(ErrorCode::ServerFailed, format!("{message}: it is not initialized")).warning()),
+        503 => Err(Problem::new(ErrorCode::ServerSealed, format!("{message}: it is sealed")).warning()),
+        _ => Ok(message),
     }
 }
 
@@ -136,8 +136,8 @@ async fn check_login(config: &Config, session: &Session, proven: ProvenIdentity,
 async fn check_token(config: &Config, session: &Session, logged_in: &LoggedIn, limits: &Limits, steps: &mut Steps) {
     let needed = needed_rights(config, &session.name);
     let Some(results) = check_rights(logged_in, &needed, limits).await else {
-        let found = "the server does not report capabilities; shown are the policies of the login";
-        steps.record("rights", Ok(found.to_owned()));
+        let message = "the server does not report capabilities; shown are the policies of the login";
+        steps.record("rights", Ok(message.to_owned()));
         return;
     };
     for result in results {

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn an_address_to_listen_on_has_three_forms() {
     let check = |text: &str, wanted: Result<&str, &str>| {
-        let found = endpoint(text).map(|endpoint| endpoint.to_string()).map_err(|error| error.found);
+        let found = endpoint(text).map(|endpoint| endpoint.to_string()).map_err(|error| error.message);
         assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
     };
     check("unix:///run/keyward/api.sock", Ok("unix:///run/keyward/api.sock"));

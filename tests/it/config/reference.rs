@@ -81,10 +81,10 @@ fn kind(base: &str, key: &str) -> Option<String> {
         return Some("table".to_owned());
     }
     let wanted = errors(base, key, "1979-05-27").into_iter().find_map(|error| {
-        let wanted = error.found.strip_prefix("expected ")?.strip_suffix(", found a date")?.to_owned();
+        let wanted = error.message.strip_prefix("expected ")?.strip_suffix(", found a date")?.to_owned();
         Some(wanted)
     })?;
-    let has = |value: &str, text: &str| errors(base, key, value).iter().any(|error| error.found.contains(text));
+    let has = |value: &str, text: &str| errors(base, key, value).iter().any(|error| error.message.contains(text));
     let advice = |value: &str, start: &str| {
         let advice =
             errors(base, key, value).into_iter().find_map(|it| Some(it.advice.strip_prefix(start)?.to_owned()));
@@ -186,7 +186,7 @@ fn the_reference_has_the_default_of_every_key() {
             let read = |base: &str, line: &str| check(&filled(base, key, line)).1;
             if row.default == "required" {
                 let full = format!("{}.{key}", path(bases[0]));
-                if !read(bases[0], "").errors.iter().any(|error| error.key == full && error.found == "missing") {
+                if !read(bases[0], "").errors.iter().any(|error| error.key == full && error.message == "missing") {
                     wrong.push(format!("{heading} {key} may be left out"));
                 }
                 continue;

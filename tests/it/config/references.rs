@@ -128,7 +128,7 @@ fn a_key_that_others_can_read_is_a_warning() {
     let group_may_read = environment(&[]).user == 0;
     for (mode, sound) in [(0o600, true), (0o640, group_may_read), (0o660, false), (0o604, false)] {
         super::chmod(&folder.path("key"), mode);
-        let told: Vec<_> = super::check(&text).1.warnings.into_iter().map(|it| (it.key, it.found)).collect();
+        let told: Vec<_> = super::check(&text).1.warnings.into_iter().map(|it| (it.key, it.message)).collect();
         let found = format!("other users can access this file (mode {mode:04o})");
         let wanted = (!sound).then(|| ("listener.a.key_file".to_owned(), found));
         assert_eq!(told, Vec::from_iter(wanted), "{mode:o}");

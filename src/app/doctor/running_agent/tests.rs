@@ -49,8 +49,8 @@ fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
         }
         let results = steps.into_results();
         let text = |it: &'_ crate::app::check_result::CheckResult| match it.status {
-            CheckStatus::Ok => Ok(it.found.clone()),
-            _ => Err(it.found.clone()),
+            CheckStatus::Ok => Ok(it.message.clone()),
+            _ => Err(it.message.clone()),
         };
         let found = results.first().map(text);
         assert_eq!(found, wanted.map(|wanted| wanted.map(str::to_owned).map_err(str::to_owned)), "{sandbox}");
