@@ -38,18 +38,17 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     callers
 }
 
-fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> ReadCaller {
+fn read(name: String, mut reader: Reader<'_>, all_sessions: &Sessions) -> ReadCaller {
     let at = reader.at;
     let matches = read_match(&mut reader);
     let routes = read_routes(&mut reader);
-    let named = reader.list("sessions");
-    let sessions = named.map(|texts| {
-        let named = texts.into_iter().filter(|text| known.exists(&reader, text));
-        named.map(|text| text.value).collect::<BTreeSet<_>>()
+    let sessions = reader.list("sessions").map(|texts| {
+        let texts = texts.into_iter().filter(|text| all_sessions.exists(&reader, text));
+        texts.map(|text| text.value).collect::<BTreeSet<_>>()
     });
     let derived_token = derived_token::read_for_caller(&mut reader, &name);
     if let Some(options) = &derived_token {
-        check_derived(&mut reader, sessions.as_ref(), options.scope, (&matches, &routes), known);
+        check_derived(&mut reader, sessions.as_ref(), options.scope, (&matches, &routes), all_sessions);
     }
     let requests_per_second = reader.number("requests_per_second", 1..=1_000_000);
     let requests_per_second = requests_per_second.and_then(|number| u32::try_from(number).ok());
@@ -81,10 +80,10 @@ fn check_derived(
     sessions: Option<&BTreeSet<String>>,
     scope: CallerTokenScope,
     (matches, routes): (&CallerMatch, &BTreeSet<CallerRoute>),
-    known: &Sessions,
+    all_sessions: &Sessions,
 ) {
-    for session in sessions.cloned().unwrap_or_else(|| known.plain().into_iter().collect()) {
-        known.reject_derived(reader, "derived_token", &session);
+    for session in sessions.cloned().unwrap_or_else(|| all_sessions.plain().into_iter().collect()) {
+        all_sessions.reject_derived(reader, "derived_token", &session);
     }
     let at = reader.locate("derived_token").unwrap_or(reader.at);
     let key = reader.key("derived_token");
@@ -271,13 +270,13 @@ fn credential_rule(credential: &Credential) -> Option<Rule> {
 fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnostics) {
     let serving: Vec<_> = listeners.iter().filter(|listener| has_callers(listener)).collect();
     let proxies = serving.iter().any(|its| matches!(its.serves, Serves::ApiProxy(_)));
-    for (at, ReadCaller { rule, at: place, .. }) in callers.iter().enumerate() {
+    for (index, ReadCaller { rule, at, .. }) in callers.iter().enumerate() {
         let key = format!("caller.{}", rule.name);
-        let warn = |code, message: String, advice: &str| diagnostics.warning(*place, &key, (code, message), advice);
+        let warn = |code, message: String, advice: &str| diagnostics.warning(*at, &key, (code, message), advice);
         let mut its_listeners = serving.iter().filter(|listener| serves_any(listener, &rule.grants.routes)).peekable();
         let tcp_alone = its_listeners.peek().is_some()
             && its_listeners.all(|listener| matches!(listener.endpoint, Endpoint::Tcp(_)));
-        let earlier = callers.iter().take(at).find(|earlier| earlier.rule.matches.covers(&rule.matches));
+        let earlier = callers.iter().take(index).find(|earlier| earlier.rule.matches.covers(&rule.matches));
         if let Some(earlier) = earlier {
             let message = format!(
                 "never matches: caller {}, at {}, matches first",

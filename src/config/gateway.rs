@@ -92,8 +92,8 @@ pub(super) fn read(
         .chain(token.iter().map(TokenSource::identity))
         .collect::<Vec<_>>();
     let local_token = local_token(&mut reader, state_dir, owner.join(" "));
-    let named = reader.parse_text("host", service_host);
-    let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
+    let host = reader.parse_text("host", service_host);
+    let host = host.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
     let terraform_config_file = terraform_config_file(&mut reader, host.as_ref(), &endpoints);
     let process_token = process_token(&mut reader, &endpoints);
     let actions = actions(&mut reader);
@@ -312,11 +312,11 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
         }
     }
     let unix = endpoints.iter().find(|it| matches!(it, Endpoint::Unix(_))).cloned();
-    let owned = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
-    if let Some(owned @ Endpoint::Unix(_)) = &owned {
+    let first = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
+    if let Some(first @ Endpoint::Unix(_)) = &first {
         for endpoint in endpoints.iter_mut().filter(|it| matches!(it, Endpoint::Unix(_))) {
-            if let (Endpoint::Unix(socket), Endpoint::Unix(given)) = (endpoint, owned) {
-                (socket.mode, socket.owner, socket.group) = (given.mode, given.owner, given.group);
+            if let (Endpoint::Unix(socket), Endpoint::Unix(first)) = (endpoint, first) {
+                (socket.mode, socket.owner, socket.group) = (first.mode, first.owner, first.group);
             }
         }
     }

@@ -31,9 +31,9 @@ impl Reader<'_> {
         if text.unknown {
             return;
         }
-        let named = NamedPath { key: text.key.clone(), path: path.to_owned(), usage };
+        let named_path = NamedPath { key: text.key.clone(), path: path.to_owned(), usage };
         let list = if text.written.is_some() { &self.scope.referenced_paths } else { &self.scope.paths };
-        list.borrow_mut().push(named);
+        list.borrow_mut().push(named_path);
     }
 
     /// Reads the path of a file that must exist.
@@ -81,8 +81,9 @@ impl Reader<'_> {
         if text.unknown || !metadata.is_dir() {
             return;
         }
-        let shown = if text.written.is_some() { text.display() } else { folder.display().to_string() };
-        if let Some((message, advice)) = permission_issue("its folder", &shown, &metadata, self.scope.environment.user)
+        let path_text = if text.written.is_some() { text.display() } else { folder.display().to_string() };
+        if let Some((message, advice)) =
+            permission_issue("its folder", &path_text, &metadata, self.scope.environment.user)
         {
             let advice =
                 format!("{advice}, or set shared_folder = true if everyone who can write there may replace the file");
@@ -119,13 +120,15 @@ impl Reader<'_> {
         if text.unknown {
             return;
         }
-        let shown = display_path(text, path);
+        let path_text = display_path(text, path);
         let kind = if folder { "folder" } else { "file" };
         let message = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() == folder => return,
-            Ok(_) => format!("{shown} is not a {kind}"),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} does not exist"),
-            Err(error) => format!("cannot check the {kind} {shown}: {error}"),
+            Ok(_) => format!("{path_text} is not a {kind}"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                format!("the {kind} {path_text} does not exist")
+            }
+            Err(error) => format!("cannot check the {kind} {path_text}: {error}"),
         };
         self.scope.diagnostics.missing_on_host(text.at, &text.key, message, "create it before the agent starts");
     }
@@ -197,11 +200,11 @@ impl Reader<'_> {
         name: &'static str,
         kind: &str,
         look_up: impl FnOnce(&str) -> std::io::Result<Option<u32>>,
-        named: impl FnOnce(&mut FileOwners) -> &mut BTreeSet<String>,
+        names_of: impl FnOnce(&mut FileOwners) -> &mut BTreeSet<String>,
     ) -> Option<u32> {
         let text = self.text(name)?;
         if !text.unknown {
-            named(&mut self.scope.accounts.borrow_mut()).insert(text.value.clone());
+            names_of(&mut self.scope.accounts.borrow_mut()).insert(text.value.clone());
         }
         self.id_of(&text, kind, look_up)
     }
@@ -227,21 +230,23 @@ impl Reader<'_> {
         if text.unknown {
             return None;
         }
-        let shown = text.display();
+        let id_text = text.display();
         let (message, advice) = match look_up(&text.value) {
             // The kernel takes the last id as "leave it".
             Ok(Some(u32::MAX)) => {
                 self.scope.diagnostics.error(
                     text.at,
                     &text.key,
-                    format!("{shown} is not an id"),
+                    format!("{id_text} is not an id"),
                     "write a name or another id",
                 );
                 return None;
             }
             Ok(Some(id)) => return Some(id),
-            Ok(None) => (format!("this machine has no {kind} {shown}"), format!("create the {kind}, or write its id")),
-            Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
+            Ok(None) => {
+                (format!("this machine has no {kind} {id_text}"), format!("create the {kind}, or write its id"))
+            }
+            Err(error) => (format!("the {kind} {id_text} cannot be looked up: {error}"), "write its id".to_owned()),
         };
         self.scope.diagnostics.unknown(text.at, &text.key, (ErrorCode::UnknownUser, message), advice);
         None

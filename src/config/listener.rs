@@ -68,7 +68,7 @@ pub(super) fn read_all(
 }
 
 fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_callers: bool) -> Option<Listener> {
-    let known = context.sessions;
+    let all_sessions = context.sessions;
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let (endpoint, at) = address(&name, &mut reader);
     if kind == Kind::SystemdCredentials {
@@ -93,13 +93,13 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let (serves, sessions) = match kind {
-        Kind::Health => (Serves::Health, known.all()),
+        Kind::Health => (Serves::Health, all_sessions.all()),
         Kind::SystemdCredentials => return None,
-        Kind::LocalApi => (Serves::LocalApi, read_sessions(&mut reader, known)),
-        Kind::Ui => (ui(&mut reader, tls)?, read_sessions(&mut reader, known)),
+        Kind::LocalApi => (Serves::LocalApi, read_sessions(&mut reader, all_sessions)),
+        Kind::Ui => (ui(&mut reader, tls)?, read_sessions(&mut reader, all_sessions)),
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
-            let (options, session) = api_proxy::read(&mut reader, known);
+            let (options, session) = api_proxy::read(&mut reader, all_sessions);
             if admit == AccessMode::AnyLocalUser && !options.request_header {
                 warn_of_web_pages(&mut reader);
             }
@@ -116,7 +116,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     let serves_tokens = matches!(kind, Kind::LocalApi | Kind::ApiProxy);
     let derived_token = if serves_tokens { derived_token::read(&mut reader, false) } else { None };
     for session in sessions.iter().filter(|_| derived_token.is_some()) {
-        known.reject_derived(&mut reader, "derived_token", session);
+        all_sessions.reject_derived(&mut reader, "derived_token", session);
     }
     let required = reader.flag("required", true);
     reader.finish();
@@ -223,9 +223,9 @@ fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: boo
 }
 
 fn read_sessions(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
-    let Some(named) = reader.list("sessions") else { return sessions.plain() };
+    let Some(texts) = reader.list("sessions") else { return sessions.plain() };
     let mut names = BTreeSet::new();
-    for text in named.into_iter().filter(|text| sessions.exists(reader, text)).collect::<Vec<_>>() {
+    for text in texts.into_iter().filter(|text| sessions.exists(reader, text)).collect::<Vec<_>>() {
         if sessions.is_wrapped(&text.value) {
             let message = format!("session {} has a wrap_ttl, and a wrapped token is for one reader", text.value);
             reader.scope.diagnostics.error(text.at, &text.key, message, "write it to a sink");

@@ -98,7 +98,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
 )]
 fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Config> {
     let mut table = top.table("agent");
-    let named = table.as_mut().is_some_and(|table| table.locate("state_dir").is_some());
+    let is_state_dir_set = table.as_mut().is_some_and(|table| table.locate("state_dir").is_some());
     let agent = table.map_or_else(Agent::default, agent::read);
     let log = top.table("log").map_or_else(Log::default, agent::read_log);
     let tables = top.tables("server");
@@ -107,7 +107,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let tables = top.tables("session");
     let session_places = places(&tables);
     let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
-    if agent.state_dir.is_none() && !named && !names.is_empty() {
+    if agent.state_dir.is_none() && !is_state_dir_set && !names.is_empty() {
         let message = format!("{STATE_DIR} does not exist, and without it no session survives a restart");
         top.scope.diagnostics.optional_on_host(top.at, "agent.state_dir", message, "create it, or set another folder");
     }
@@ -115,18 +115,18 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
     let sessions: Vec<_> = tables.into_iter().map(read).collect();
     let whole: Vec<_> = sessions.iter().flatten().cloned().collect();
-    let known = Sessions::new(&names, &whole);
-    let sinks = sink::read_all(top.tables("sink"), &known);
+    let all_sessions = Sessions::new(&names, &whole);
+    let sinks = sink::read_all(top.tables("sink"), &all_sessions);
     let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
-    let context = template::TemplateContext { sessions: &known, sinks: &sinks, shared };
+    let context = template::TemplateContext { sessions: &all_sessions, sinks: &sinks, shared };
     let templates = template::read_files(top.tables("template"), context);
     let env_templates = template::read_variables(top.tables("env_template"), context, &templates);
     let process = top.table("process").map(process::read);
     let tables = top.tables("listener");
     let listener_places = places(&tables);
-    let callers = caller::read_all(top.tables("caller"), &known);
+    let callers = caller::read_all(top.tables("caller"), &all_sessions);
     let mut listeners = listener::read_all(tables, context, !callers.is_empty());
-    let credentials = credential::read_all(top.tables("credential"), &known);
+    let credentials = credential::read_all(top.tables("credential"), &all_sessions);
     let callers = caller::attach(callers, &mut listeners, &credentials, top.scope.diagnostics);
     valid_listeners.clone_from(&listeners);
     let audit = audit::read_all(top.tables("audit"));
@@ -139,12 +139,12 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
         let config_home = top.scope.environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
         let process = process.as_ref().and_then(Option::as_ref);
         let reads = process.map(|process| UserConfigFiles::new(&process.variables, &process.command, config_home));
-        gateway::read(table, &known, state_dir, reads)
+        gateway::read(table, &all_sessions, state_dir, reads)
     });
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
-    let others = ["session", "acl", "gateway"];
-    if names.is_empty() && others.into_iter().all(|part| top.locate(part).is_none()) && !top.has("access") {
+    let sections = ["session", "acl", "gateway"];
+    if names.is_empty() && sections.into_iter().all(|part| top.locate(part).is_none()) && !top.has("access") {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.diagnostics.missing(top.at, "", "no session: there is nothing to do", advice);
     }

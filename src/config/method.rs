@@ -32,13 +32,13 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/tok
 
 /// Reads the method of a session that logs in to `server`, if that is known.
 pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>) -> SessionMethod {
-    let given: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.locate(name)?, name))).collect();
-    let Some((_, name)) = given.first().copied() else {
+    let methods: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.locate(name)?, name))).collect();
+    let Some((_, name)) = methods.first().copied() else {
         let advice = format!("a session has one method: write [{}] with role and resource", reader.key("cloud"));
         reader.missing("cloud", &advice);
         return placeholder();
     };
-    for (at, other) in given.iter().skip(1) {
+    for (at, other) in methods.iter().skip(1) {
         let message = format!("conflicts with {}: a session has one method", reader.key(name));
         reader.scope.diagnostics.error(*at, &reader.key(other), message, "keep one, or write another session");
         let _ = reader.table(other);
@@ -207,16 +207,16 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
     match &session.identity {
         IdentityMethod::Cloud(options) => describe_cloud(options, &tell),
         IdentityMethod::Jwt(JwtFileOptions { file: path, remove }) => {
-            let gone = if *remove { ", and removes it after reading" } else { "" };
-            vec![format!("authenticates with the signed token in {}{gone}", file("file", path))]
+            let removal = if *remove { ", and removes it after reading" } else { "" };
+            vec![format!("authenticates with the signed token in {}{removal}", file("file", path))]
         }
         IdentityMethod::AppRole(options) => {
             let role_id = file("role_id_file", &options.role_id_file);
             let mut does = vec![format!("authenticates with the role id in {role_id}")];
             if let Some(path) = &options.secret_id_file {
                 let wrapped = if options.wrapping_path.is_some() { "wrapped " } else { "" };
-                let gone = if options.remove_secret_id { ", and removes it after reading" } else { "" };
-                does.push(format!("and the {wrapped}secret id in {}{gone}", file("secret_id_file", path)));
+                let removal = if options.remove_secret_id { ", and removes it after reading" } else { "" };
+                does.push(format!("and the {wrapped}secret id in {}{removal}", file("secret_id_file", path)));
             }
             does
         }
@@ -233,7 +233,7 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
 
 fn describe_cloud(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> String) -> Vec<String> {
     let resource = tell("resource", &options.resource);
-    let whose = match &options.from {
+    let identity = match &options.from {
         IdentityOrigin::Environment => None,
         IdentityOrigin::Instance(ManagedIdentity::System) => Some("this machine's managed identity".to_owned()),
         IdentityOrigin::Instance(ManagedIdentity::ObjectId(id)) => {
@@ -243,8 +243,8 @@ fn describe_cloud(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> 
             Some(format!("this machine's managed identity with client id {}", tell("client_id", id)))
         }
     };
-    let mut does = vec![if let Some(whose) = whose {
-        format!("authenticates with {whose}, for the resource {resource}")
+    let mut does = vec![if let Some(identity) = identity {
+        format!("authenticates with {identity}, for the resource {resource}")
     } else {
         let scope = options.scope.as_ref().map(|scope| tell("scope", scope));
         let scope = CloudIdentityOptions { resource, scope, ..options.clone() }.environment_scope();

@@ -87,7 +87,7 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
 /// Reads `single_slot`; false, with an error, if a kind with one token per owner lacks the acknowledgement.
 fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
     let at = table.locate("single_slot");
-    let given = table.choice("single_slot", &[("acknowledged", ())]).is_some();
+    let is_acknowledged = table.choice("single_slot", &[("acknowledged", ())]).is_some();
     let key = table.key("single_slot");
     match kind {
         Some(Kind::Organization | Kind::TeamLegacy) if at.is_none() => {
@@ -110,7 +110,7 @@ fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
             table.scope.diagnostics.error(at, &key, message, "leave it out");
             false
         }
-        Some(Kind::Organization | Kind::TeamLegacy) => given,
+        Some(Kind::Organization | Kind::TeamLegacy) => is_acknowledged,
         _ => true,
     }
 }

@@ -20,12 +20,12 @@ pub(super) fn permission_issues(
     if rustix::fs::fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)) {
         return Vec::new();
     }
-    let shown = path.display().to_string();
-    let mut issues: Vec<_> = permission_issue("the file", &shown, metadata, user).into_iter().collect();
+    let path_text = path.display().to_string();
+    let mut issues: Vec<_> = permission_issue("the file", &path_text, metadata, user).into_iter().collect();
     // The folder of the name, and that of the file where the name is a symlink.
-    let named = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
     let real = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-    for folder in [named.map(Path::to_owned), real].into_iter().flatten() {
+    for folder in [parent.map(Path::to_owned), real].into_iter().flatten() {
         let Ok(whole) = folder.canonicalize() else { continue };
         if let Ok(metadata) = std::fs::metadata(&folder)
             && checked.insert(whole)

@@ -25,9 +25,9 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
     let words =
         [("restart", OnChange::RestartMode), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
     let on_change = reader.choice("on_change", &words).unwrap_or(OnChange::RestartMode);
-    let given = reader.locate("change_signal");
+    let signal_location = reader.locate("change_signal");
     let change_signal = reader.parse_text("change_signal", signal);
-    let on_change = match (on_change, given) {
+    let on_change = match (on_change, signal_location) {
         (OnChange::Signal(default), _) => OnChange::Signal(change_signal.unwrap_or(default)),
         (other, None) => other,
         (other, Some(at)) => {

@@ -23,12 +23,12 @@ pub(super) struct Reader<'a> {
     /// The same with `*` for names.
     pattern: String,
     items: &'a Table,
-    known: Vec<&'static str>,
+    known_keys: Vec<&'static str>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(scope: &'a ReadContext<'a>, at: Location, items: &'a Table) -> Self {
-        Self { scope, at, path: String::new(), pattern: String::new(), items, known: Vec::new() }
+        Self { scope, at, path: String::new(), pattern: String::new(), items, known_keys: Vec::new() }
     }
 
     /// Returns the full key of an entry of this table.
@@ -42,8 +42,8 @@ impl<'a> Reader<'a> {
     }
 
     fn entry(&mut self, name: &'static str) -> Option<&'a Entry> {
-        if !self.known.contains(&name) {
-            self.known.push(name);
+        if !self.known_keys.contains(&name) {
+            self.known_keys.push(name);
         }
         self.items.get(name)
     }
@@ -144,9 +144,14 @@ impl<'a> Reader<'a> {
             Ok(value) => Some(value),
             Err(_) if text.unknown => None,
             Err(wrong) => {
-                let shown =
+                let value_text =
                     if wrong.secret && text.written.is_none() { "the value".to_owned() } else { text.display() };
-                self.scope.diagnostics.error(text.at, &text.key, format!("{shown} {}", wrong.message), wrong.advice);
+                self.scope.diagnostics.error(
+                    text.at,
+                    &text.key,
+                    format!("{value_text} {}", wrong.message),
+                    wrong.advice,
+                );
                 None
             }
         }
@@ -265,7 +270,7 @@ impl<'a> Reader<'a> {
             self.scope.diagnostics.error(entry.at, &path, message, format!("write [{path}] and its keys below"));
             return None;
         };
-        Some(Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() })
+        Some(Self { scope: self.scope, at: entry.key, path, pattern, items, known_keys: Vec::new() })
     }
 
     /// Reads the tables of `[name.NAME]`, by name. Names must be valid file names.
@@ -279,7 +284,7 @@ impl<'a> Reader<'a> {
             return Vec::new();
         };
         let pattern = format!("{}.*", tree::join(&self.pattern, name));
-        let named = |(its, entry): (&String, &'a Entry)| {
+        let read_table = |(its, entry): (&String, &'a Entry)| {
             let path = tree::join(&above, its);
             let Value::Table(items) = &entry.value else {
                 let message =
@@ -293,9 +298,9 @@ impl<'a> Reader<'a> {
                 self.scope.diagnostics.error(entry.key, &path, format!("the name {} is not valid", quote(its)), advice);
             }
             let pattern = pattern.clone();
-            Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() }))
+            Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known_keys: Vec::new() }))
         };
-        items.iter().filter_map(named).collect()
+        items.iter().filter_map(read_table).collect()
     }
 
     /// Reads `tls_cert` and `tls_key` of a server; one without the other is an error.
@@ -312,16 +317,17 @@ impl<'a> Reader<'a> {
 
     /// Reports the keys that no getter has read.
     pub(super) fn finish(self) {
-        for (name, entry) in self.items.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
+        for (name, entry) in self.items.iter().filter(|(name, _)| !self.known_keys.contains(&name.as_str())) {
             if let Some(new) = renamed::key(&tree::join(&self.pattern, name)) {
                 let message = (ErrorCode::RenamedKey, "an old name");
                 self.scope.diagnostics.error(entry.key, &self.key(name), message, format!("write {new}"));
                 continue;
             }
-            let advice = values::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
-                [] => "this table has no keys".to_owned(),
-                known => format!("known keys: {}", known.join(", ")),
-            });
+            let advice =
+                values::did_you_mean(name, &self.known_keys).unwrap_or_else(|| match self.known_keys.as_slice() {
+                    [] => "this table has no keys".to_owned(),
+                    known_keys => format!("known keys: {}", known_keys.join(", ")),
+                });
             self.scope.diagnostics.error(entry.key, &self.key(name), (ErrorCode::UnknownKey, "an unknown key"), advice);
         }
     }

@@ -196,12 +196,12 @@ impl ReadContext<'_> {
     }
 
     fn look_up(&self, at: Location, key: &str, reference: &str) -> Option<String> {
-        let shown = quote(&format!("${{{reference}}}"));
+        let quoted = quote(&format!("${{{reference}}}"));
         if let Some(name) = reference.strip_prefix("env:").filter(|name| is_variable(name)) {
             let message = match self.environment.variables.get(name) {
                 Some(value) if !value.is_empty() => return Some(value.clone()),
-                Some(_) => format!("{shown}: the variable is empty"),
-                None => format!("{shown}: the variable is not set"),
+                Some(_) => format!("{quoted}: the variable is empty"),
+                None => format!("{quoted}: the variable is not set"),
             };
             self.diagnostics.unknown(at, key, message, "set it in the agent's environment");
         } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
@@ -209,7 +209,7 @@ impl ReadContext<'_> {
                 Ok(value) => return Some(value.expose_secret().to_owned()),
                 Err(error) => {
                     let why = error.source().map(ToString::to_string).unwrap_or_default();
-                    self.diagnostics.unknown(at, key, format!("{shown}: {why}"), "the file must hold one line");
+                    self.diagnostics.unknown(at, key, format!("{quoted}: {why}"), "the file must hold one line");
                 }
             }
         } else if let Some(name) = reference.strip_prefix("credential:").filter(|name| is_credential_name(name)) {
@@ -220,11 +220,11 @@ impl ReadContext<'_> {
                         "write LoadCredential={name}:/PATH, or LoadCredentialEncrypted= for an encrypted file, in [Service] of \
                          the agent's unit (systemctl edit keyward.service)"
                     );
-                    self.diagnostics.unknown(at, key, format!("{shown}: {why}"), advice);
+                    self.diagnostics.unknown(at, key, format!("{quoted}: {why}"), advice);
                 }
             }
         } else {
-            self.diagnostics.error(at, key, format!("{shown} is not a reference"), FORMS);
+            self.diagnostics.error(at, key, format!("{quoted} is not a reference"), FORMS);
         }
         None
     }

@@ -70,8 +70,8 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         && format != SinkFormat::Json
     {
         let at = reader.locate("format").unwrap_or(reader.at);
-        let whose = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
-        let message = format!("{whose} is wrapped, which a raw file cannot show");
+        let subject = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
+        let message = format!("{subject} is wrapped, which a raw file cannot show");
         reader.scope.diagnostics.missing(at, &reader.key("format"), message, "write format = \"json\"");
     }
     let encrypt = encrypt(&mut reader);
@@ -138,12 +138,16 @@ fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
 fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<DerivedTokenKind> {
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
-    let given = ["wrap_ttl", "derived_token"].map(|key| reader.locate(key).is_some());
+    let is_present = ["wrap_ttl", "derived_token"].map(|key| reader.locate(key).is_some());
     let derived = derived_token::read(reader, true);
-    if given == [true, true] {
+    if is_present == [true, true] {
         reader.conflict("derived_token", "wrap_ttl", "a file holds one token");
     }
-    for key in ["wrap_ttl", "derived_token"].into_iter().zip(given).filter_map(|(key, given)| given.then_some(key)) {
+    for key in ["wrap_ttl", "derived_token"]
+        .into_iter()
+        .zip(is_present)
+        .filter_map(|(key, is_present)| is_present.then_some(key))
+    {
         sessions.reject_derived(reader, key, session);
     }
     wrap.map(DerivedTokenKind::Wrapped).or(derived.map(DerivedTokenKind::Child))

@@ -35,14 +35,14 @@ impl Defaults {
 /// Reads the settings at the top of the file that apply to all templates.
 pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
     let mut defaults = Defaults::default();
-    for (key, ours) in [
+    for (key, delimiter) in [
         ("default_left_delimiter", &mut defaults.left_delimiter),
         ("default_right_delimiter", &mut defaults.right_delimiter),
     ] {
         if let Some(input) = top.take(key)
             && let Some(text) = input.required_text()
         {
-            *ours = Some(text.to_owned());
+            *delimiter = Some(text.to_owned());
             input.record_kept("left_delimiter, right_delimiter of each template");
         }
     }
@@ -66,13 +66,13 @@ pub(super) fn debounce(input: &InputValue<'_>, least: Option<Duration>) -> Optio
         input.not_supported("not a duration");
         return None;
     };
-    let ours = least.min(Duration::from_mins(5));
-    if ours == least {
+    let wait = least.min(Duration::from_mins(5));
+    if wait == least {
         input.record_kept("debounce");
     } else {
         input.record_changed("debounce, which is 5m at most");
     }
-    Some(format_span(ours))
+    Some(format_span(wait))
 }
 
 /// Keys of `vault {}` by which consul-template finds its token.
@@ -141,21 +141,21 @@ pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
 }
 
 fn tls(ssl: &mut Block<'_>, section: &mut Section) {
-    for (theirs, ours) in [
+    for (source_key, key) in [
         ("ca_cert", "ca_file"),
         ("ca_path", "ca_dir"),
         ("cert", "client_cert"),
         ("key", "client_key"),
         ("server_name", "server_name"),
     ] {
-        match ssl.take(theirs) {
+        match ssl.take(source_key) {
             Some(input) if matches!(input.value, Value::Text(text) if text.is_empty()) => {
                 input.record_kept("empty: no effect");
             }
             Some(input) => {
                 if let Some(text) = input.required_text() {
-                    section.text(ours, text);
-                    input.record_kept(ours);
+                    section.text(key, text);
+                    input.record_kept(key);
                 }
             }
             None => {}

@@ -39,9 +39,9 @@ impl<'a> Block<'a> {
 
     /// Takes the value of a key. If it is repeated the last value counts, as it does for Vault Agent and consul-template.
     pub(super) fn take(&mut self, key: &str) -> Option<InputValue<'a>> {
-        let mut found: Vec<_> = self.all(key);
-        let last = found.pop();
-        for earlier in found {
+        let mut values: Vec<_> = self.all(key);
+        let last = values.pop();
+        for earlier in values {
             earlier.not_supported("set again below; the last one counts");
         }
         last
@@ -60,10 +60,10 @@ impl<'a> Block<'a> {
 
     fn all(&mut self, key: &str) -> Vec<InputValue<'a>> {
         let path = self.key(key);
-        let mut found = Vec::new();
+        let mut values = Vec::new();
         for (number, item) in self.items.iter().enumerate().filter(|(_, item)| item.key == key) {
             if self.taken.insert(number) {
-                found.push(InputValue {
+                values.push(InputValue {
                     report: self.report,
                     key: path.clone(),
                     at: item.at,
@@ -71,7 +71,7 @@ impl<'a> Block<'a> {
                 });
             }
         }
-        found
+        values
     }
 
     /// The blocks of that name. JSON writes several as a list.

@@ -61,7 +61,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
 
 /// Reads `api_proxy {}` and `cache {}`: the token on requests, and the cache.
 fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
-    let (mut token_use, mut kept) = (TokenUse::Never, None);
+    let (mut token_use, mut cache_options) = (TokenUse::Never, None);
     // Vault Agent copies the cache's key to an `api_proxy {}` of its own making, and only if there is none.
     let has_proxy = top.has("api_proxy");
     for name in ["cache", "api_proxy"] {
@@ -79,11 +79,11 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
             input.record_changed("requests with the session's token get its namespace, unless the caller sets one");
         }
         if name == "cache" {
-            kept = cache(&mut block);
+            cache_options = cache(&mut block);
         }
         block.finish();
     }
-    (token_use, kept)
+    (token_use, cache_options)
 }
 
 /// Reads `use_auto_auth_token`; `None` for a value that it cannot have.
@@ -225,18 +225,18 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         }
         listener.record(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
     }
-    for (input, ours) in all.iter().zip(["mode", "owner", "group"]) {
+    for (input, key) in all.iter().zip(["mode", "owner", "group"]) {
         let Some(input) = input else { continue };
-        match (ours, input.value) {
+        match (key, input.value) {
             ("mode", crate::hcl::Value::Text(text)) => {
                 let mode = format!("{:0>4}", text.trim_start_matches("0o"));
                 section.text("mode", &mode);
             }
             ("mode", _) => sink::mode(input, section),
-            (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(ours, text)),
+            (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(key, text)),
             _ => input.not_supported("not a name or a number"),
         }
-        input.record_kept(ours);
+        input.record_kept(key);
     }
 }
 

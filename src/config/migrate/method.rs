@@ -215,36 +215,36 @@ fn azure(config: &mut Block<'_>, section: &mut Section) {
 
 /// Keys whose value is a text and means the same.
 fn copy_keys(config: &mut Block<'_>, section: &mut Section, keys: &[(&'static str, &'static str)]) {
-    for (theirs, ours) in keys {
-        if let Some(input) = config.take(theirs) {
-            put(&input, section, ours);
+    for (source_key, key) in keys {
+        if let Some(input) = config.take(source_key) {
+            put(&input, section, key);
         }
     }
 }
 
-fn put(input: &InputValue<'_>, section: &mut Section, ours: &'static str) {
+fn put(input: &InputValue<'_>, section: &mut Section, key: &'static str) {
     // An empty text is as good as none there.
     match input.text() {
         Some(text) => {
-            section.text(ours, text);
-            input.record_kept(ours);
+            section.text(key, text);
+            input.record_kept(key);
         }
         None => drop(input.required_text()),
     }
 }
 
 /// A file that the other agent removes by default, and keyward only if configured.
-fn migrate_removal(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'static str) {
-    let input = config.take(theirs);
+fn migrate_removal(config: &mut Block<'_>, section: &mut Section, source_key: &str, key: &'static str) {
+    let input = config.take(source_key);
     let remove = input.as_ref().and_then(InputValue::flag).unwrap_or(true);
     if remove {
-        section.flag(ours, true);
+        section.flag(key, true);
     }
     match &input {
         Some(input) if input.flag().is_none() => input.not_supported(format!("{NO_FLAG}: the file is removed")),
-        Some(input) => input.record_kept(if remove { ours } else { "false is the default" }),
+        Some(input) => input.record_kept(if remove { key } else { "false is the default" }),
         None => {
-            config.record(Outcome::Changed, format!("{ours} = true, since Vault Agent removes the file by default"));
+            config.record(Outcome::Changed, format!("{key} = true, since Vault Agent removes the file by default"));
         }
     }
 }

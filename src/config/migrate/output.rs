@@ -46,7 +46,7 @@ impl Report {
     /// each text.
     pub(super) fn lines(self, starts: &[usize]) -> Vec<ReportLine> {
         let mut lines = self.0.into_inner();
-        lines.sort_by_key(|left| left.at);
+        lines.sort_by_key(|line| line.at);
         for line in &mut lines {
             line.file = starts.partition_point(|start| *start < line.at.line).saturating_sub(1);
             line.at.line -= starts.get(line.file).copied().unwrap_or_default();
@@ -90,11 +90,11 @@ impl Document {
 
     /// Returns the section of that name; appends one if there is none.
     pub(super) fn section(&mut self, name: &str) -> &mut Section {
-        let place = self.0.iter().position(|section| section.name == name).unwrap_or_else(|| {
+        let index = self.0.iter().position(|section| section.name == name).unwrap_or_else(|| {
             self.0.push(Section { name: name.to_owned(), ..Section::default() });
             self.0.len() - 1
         });
-        &mut self.0[place]
+        &mut self.0[index]
     }
 }
 

@@ -6,16 +6,16 @@ use super::output::{Document, Outcome};
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(level) = top.take("log_level") {
         let word = level.text().unwrap_or_default().to_ascii_lowercase();
-        let ours = match word.as_str() {
+        let log_level = match word.as_str() {
             "trace" | "debug" | "info" | "warn" | "error" => Some(word.as_str()),
             "err" => Some("error"),
             "notice" => Some("info"),
             "warning" => Some("warn"),
             _ => None,
         };
-        match ours {
-            Some(ours) => {
-                document.section("log").text("level", ours);
+        match log_level {
+            Some(log_level) => {
+                document.section("log").text("level", log_level);
                 level.record_kept("log.level");
             }
             None => level.not_supported("not a log level"),

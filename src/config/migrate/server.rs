@@ -26,18 +26,18 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
         }
         None => drop(section.text("address", ADDRESS)),
     }
-    for (theirs, ours) in [
+    for (source_key, key) in [
         ("ca_cert", "ca_file"),
         ("ca_path", "ca_dir"),
         ("client_cert", "client_cert"),
         ("client_key", "client_key"),
         ("tls_server_name", "server_name"),
     ] {
-        if let Some(taken) = vault.take(theirs)
+        if let Some(taken) = vault.take(source_key)
             && let Some(text) = taken.required_text()
         {
-            section.text(ours, text);
-            taken.record_kept(ours);
+            section.text(key, text);
+            taken.record_kept(key);
         }
     }
     if let Some(skip) = vault.take("tls_skip_verify") {

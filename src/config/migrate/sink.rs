@@ -69,8 +69,8 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
     let [kind, path, derive, aad, variable] =
         ["dh_type", "dh_path", "derive_key", "aad", "aad_env_var"].map(|key| sink.take(key));
     let kind = kind.filter(|kind| {
-        let known = kind.text() == Some("curve25519");
-        if known {
+        let is_supported = kind.text() == Some("curve25519");
+        if is_supported {
             kind.record_kept("[sink.NAME.encrypt]");
         } else {
             section.disable();
@@ -78,7 +78,7 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
                 "only \"curve25519\" is supported: the sink is written commented out, as it would not be encrypted",
             );
         }
-        known
+        is_supported
     });
     let path = path.filter(|path| path.required_text().is_some());
     if let (Some(_), Some(path)) = (&kind, &path) {
@@ -128,13 +128,13 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
     if let Some(input) = config.take("mode") {
         mode(&input, section);
     }
-    for (theirs, ours) in [("owner", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
-        let Some(input) = config.take(theirs) else { continue };
+    for (source_key, key) in [("owner", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
+        let Some(input) = config.take(source_key) else { continue };
         match input.value {
             Value::Number(text) | Value::Text(text) if text == "-1" => input.record_kept("-1: the agent's own"),
             Value::Number(text) | Value::Text(text) if !text.is_empty() => {
-                section.text(ours, text);
-                input.record_kept(ours);
+                section.text(key, text);
+                input.record_kept(key);
             }
             _ => input.not_supported("not an id"),
         }

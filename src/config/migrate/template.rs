@@ -16,9 +16,9 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             match interval.span() {
                 Some(span) => {
                     let (least, most) = (Duration::from_secs(10), Duration::from_hours(24));
-                    let ours = span.clamp(least, most);
-                    document.section("templates").text("interval", &format_span(ours));
-                    if ours == span {
+                    let new_interval = span.clamp(least, most);
+                    document.section("templates").text("interval", &format_span(new_interval));
+                    if new_interval == span {
                         interval.record_kept("templates.interval; secrets with a lease have their own schedule");
                     } else {
                         let words = "templates.interval, which is from 10s to 24h; secrets with a lease have their own schedule";
@@ -65,14 +65,14 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
 
 /// The text and how it is read, which both kinds have.
 fn text(template: &mut Block<'_>, section: &mut Section) {
-    for (theirs, ours) in
+    for (source_key, key) in
         [("source", "source"), ("left_delimiter", "left_delimiter"), ("right_delimiter", "right_delimiter")]
     {
-        if let Some(input) = template.take(theirs)
+        if let Some(input) = template.take(source_key)
             && let Some(text) = input.required_text()
         {
-            section.text(ours, text);
-            input.record_kept(ours);
+            section.text(key, text);
+            input.record_kept(key);
         }
     }
     let contents = template.take("contents");
@@ -134,13 +134,13 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             template.record(Outcome::Changed, "mode 0640; the default there is the mode of the existing file, or 0644");
         }
     }
-    for (theirs, ours) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
-        let Some(input) = template.take(theirs) else { continue };
+    for (source_key, key) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
+        let Some(input) = template.take(source_key) else { continue };
         match input.value {
             Value::Text(text) if text.is_empty() => input.record_kept("empty: no effect"),
             Value::Text(text) | Value::Number(text) if !text.starts_with('-') => {
-                section.text(ours, text);
-                input.record_kept(ours);
+                section.text(key, text);
+                input.record_kept(key);
             }
             _ => input.not_supported("not a name or an id"),
         }

@@ -71,12 +71,12 @@ impl UnitNeeds {
 /// Formats `ExecPaths=` for one program. A bare name may be in any folder of the unit's `PATH`.
 fn exec_paths(program: &str) -> String {
     let path = PathBuf::from(program);
-    let found: Vec<PathBuf> = if path.is_absolute() {
+    let programs: Vec<PathBuf> = if path.is_absolute() {
         vec![path]
     } else {
         PATH.iter().map(|folder| Path::new(folder).join(program)).collect()
     };
-    let escaped: Option<Vec<String>> = found.iter().map(|path| escape(path)).collect();
+    let escaped: Option<Vec<String>> = programs.iter().map(|path| escape(path)).collect();
     match escaped {
         Some(paths) => format!("ExecPaths={}", paths.join(" ")),
         None => format!("# ExecPaths= cannot name the program {program:?}"),
@@ -109,8 +109,8 @@ fn assign(key: &str, path: &Path) -> String {
 /// Formats the setting of a folder that is written, or a comment for one that other programs share.
 fn assign_writable(key: &str, folder: &Path) -> String {
     if is_system_folder(folder) {
-        let shown = folder.display().to_string();
-        return format!("# {key}= is left out for the shared folder {shown:?}: name a path in a folder of its own.");
+        let path = folder.display().to_string();
+        return format!("# {key}= is left out for the shared folder {path:?}: name a path in a folder of its own.");
     }
     assign(key, folder)
 }

@@ -28,8 +28,8 @@ pub(in crate::config) fn describe(template: &Template, tell: impl Fn(&str, &str)
         does.push("keeps the previous file, with .bak appended to its name".to_owned());
     }
     if let Some(TemplateCommand { command, timeout }) = &file.command {
-        let shown = command.join(" ");
-        does.push(format!("after a change runs {shown}, for {} at most", format_duration(*timeout)));
+        let command_line = command.join(" ");
+        does.push(format!("after a change runs {command_line}, for {} at most", format_duration(*timeout)));
     }
     if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.offline {
         does.push(format!(
