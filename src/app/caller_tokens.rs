@@ -58,7 +58,7 @@ pub(super) struct CallerTokensPlan {
     /// Pairs of a session's token and the caller's shared token.
     pub(super) pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
     built: BTreeMap<Key, BuiltToken>,
-    kept: Vec<Key>,
+    reused_keys: Vec<Key>,
 }
 
 impl RunningCallerTokens {
@@ -73,13 +73,13 @@ impl RunningCallerTokens {
         rebuilt: impl Fn(&String) -> bool,
         shared: &Shared,
     ) -> anyhow::Result<CallerTokensPlan> {
-        let (mut sources, mut pairs, mut built, mut kept) =
+        let (mut sources, mut pairs, mut built, mut reused_keys) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
         for (key, inputs) in list_required_tokens(new) {
             let Some(session) = sessions.sources.get(&key.1) else { continue };
             let running = self.running.get(&key).filter(|its| its.inputs == inputs && !rebuilt(&key.1));
             let source = if let Some(running) = running {
-                kept.push(key.clone());
+                reused_keys.push(key.clone());
                 running.source.clone()
             } else {
                 let options =
@@ -94,13 +94,13 @@ impl RunningCallerTokens {
             }
             sources.insert(key, source);
         }
-        Ok(CallerTokensPlan { tokens: CallerTokens::new(sources), pairs, built, kept })
+        Ok(CallerTokensPlan { tokens: CallerTokens::new(sources), pairs, built, reused_keys })
     }
 
     /// Stops the tokens that are not in the plan, and starts those that it built.
     pub(super) fn commit(&mut self, plan: CallerTokensPlan) {
-        let CallerTokensPlan { built, kept, .. } = plan;
-        for (_, ended) in self.running.extract_if(.., |key, _| !kept.contains(key)) {
+        let CallerTokensPlan { built, reused_keys, .. } = plan;
+        for (_, ended) in self.running.extract_if(.., |key, _| !reused_keys.contains(key)) {
             ended.stop.cancel();
         }
         for (key, BuiltToken { inputs, source, manager }) in built {
@@ -158,8 +158,8 @@ fn list_required_tokens(config: &Config) -> BTreeMap<Key, TokenInputs> {
             let served = listener.sessions.iter();
             for session in served.filter(|name| listener.serves_token_of(name) && rule.grants.permits_session(name)) {
                 let inputs = TokenInputs { options: options.clone(), required: listener.required };
-                let known = wanted.entry((rule.name.clone(), session.clone())).or_insert(inputs);
-                known.required |= listener.required;
+                let entry = wanted.entry((rule.name.clone(), session.clone())).or_insert(inputs);
+                entry.required |= listener.required;
             }
         }
     }

@@ -25,15 +25,15 @@ pub(super) enum CertificatePaths {
 
 /// Lists the certificate files that a configuration names.
 pub(super) fn files(config: &Config) -> CertificateFiles {
-    let mut found = CertificateFiles::new();
+    let mut files = CertificateFiles::new();
     for session in &config.sessions {
         let TlsOptions { ca_file, ca_dir, identity, .. } = &session.upstream.client.tls;
         let server = format!("server.{}", session.upstream.name);
         if let Some(path) = ca_file {
-            found.insert(format!("{server}.ca_file"), CertificatePaths::Authorities(path.clone()));
+            files.insert(format!("{server}.ca_file"), CertificatePaths::Authorities(path.clone()));
         }
         if let Some(path) = ca_dir {
-            found.insert(format!("{server}.ca_dir"), CertificatePaths::Folder(path.clone()));
+            files.insert(format!("{server}.ca_dir"), CertificatePaths::Folder(path.clone()));
         }
         if let Some(identity) = identity {
             let key = match session.identity {
@@ -41,7 +41,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
                 _ => format!("{server}.client_cert"),
             };
             let (certificate, private) = (identity.certificate.clone(), identity.key.clone());
-            found.insert(key, CertificatePaths::Pair { certificate, key: private });
+            files.insert(key, CertificatePaths::Pair { certificate, key: private });
         }
     }
     #[cfg(feature = "ui")]
@@ -49,37 +49,37 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         if let crate::config::Serves::Ui(Some(pair)) = &listener.serves {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
             let name = format!("listener.{}.tls_cert", listener.name);
-            found.insert(name, CertificatePaths::Pair { certificate, key });
+            files.insert(name, CertificatePaths::Pair { certificate, key });
         }
     }
     #[cfg(feature = "gateway")]
     if let Some(path) = config.gateway.as_ref().and_then(|gateway| gateway.proxy.ca_file.clone()) {
-        found.insert("gateway.ca_file".to_owned(), CertificatePaths::Authorities(path));
+        files.insert("gateway.ca_file".to_owned(), CertificatePaths::Authorities(path));
     }
     #[cfg(feature = "acl")]
     if let Some(server) = &config.acl {
         use crate::acl::service::issuer_keys::CaSource;
         if let Some(pair) = &server.tls {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
-            found.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });
+            files.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });
         }
         #[cfg(feature = "etcd")]
         if let crate::acl::store::StoreOptions::Etcd(etcd) = &server.service.store {
             if let Some(path) = &etcd.ca_file {
-                found.insert("acl.etcd.ca_file".to_owned(), CertificatePaths::Authorities(path.clone()));
+                files.insert("acl.etcd.ca_file".to_owned(), CertificatePaths::Authorities(path.clone()));
             }
             if let Some(pair) = &etcd.identity {
                 let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
-                found.insert("acl.etcd.client_cert".to_owned(), CertificatePaths::Pair { certificate, key });
+                files.insert("acl.etcd.client_cert".to_owned(), CertificatePaths::Pair { certificate, key });
             }
         }
         for (name, method) in &server.service.methods {
             if let CaSource::File(path) = &method.keys.authorities {
-                found.insert(format!("acl.method.{name}.ca_file"), CertificatePaths::Authorities(path.clone()));
+                files.insert(format!("acl.method.{name}.ca_file"), CertificatePaths::Authorities(path.clone()));
             }
         }
     }
-    found
+    files
 }
 
 impl CertificatePaths {
@@ -96,11 +96,11 @@ impl CertificatePaths {
             Self::Authorities(path) => tls::certificates(path),
             Self::Folder(path) => {
                 let fail = |source| CertificateError::Read { path: path.clone(), source };
-                let mut found = Vec::new();
+                let mut certificates = Vec::new();
                 for file in tls::certificate_files(path).map_err(fail)? {
-                    found.extend(tls::certificates(&file)?);
+                    certificates.extend(tls::certificates(&file)?);
                 }
-                Ok(found)
+                Ok(certificates)
             }
             Self::Pair { certificate, key } => tls::verify_pair(certificate, key),
         }

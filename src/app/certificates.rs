@@ -78,8 +78,8 @@ struct CertificateState {
 impl CertificateMonitor {
     /// Reads all files, logs changes, and returns the time of the next warning.
     async fn check_all(&mut self, list: CertificateFiles) -> Option<SystemTime> {
-        let gone: Vec<String> = self.entries.keys().filter(|key| !list.contains_key(*key)).cloned().collect();
-        for key in gone {
+        let removed_keys: Vec<String> = self.entries.keys().filter(|key| !list.contains_key(*key)).cloned().collect();
+        for key in removed_keys {
             self.entries.remove(&key);
             self.metrics.get::<CertificateMetrics>().expiry.remove(&label(&key));
             self.metrics.get::<CertificateMetrics>().rejected.remove(&label(&key));
@@ -101,52 +101,41 @@ impl CertificateMonitor {
         files: CertificatePaths,
         read: Result<Vec<CertificateDer<'static>>, String>,
     ) -> Option<SystemTime> {
-        let known = self.entries.remove(key).filter(|entry| entry.files == files);
-        let shown = files.describe();
+        let previous = self.entries.remove(key).filter(|entry| entry.files == files);
+        let paths = files.describe();
         let rejected = self.metrics.get::<CertificateMetrics>().rejected.get_or_create(&label(key)).clone();
         rejected.set(i64::from(read.is_err()));
-        let changed = known.as_ref().is_some_and(|known| known.read != read);
-        let mut entry = match (known, read) {
-            (Some(mut known), Ok(certificates)) => {
+        let changed = previous.as_ref().is_some_and(|previous| previous.read != read);
+        let mut entry = match (previous, read) {
+            (Some(mut previous), Ok(certificates)) => {
                 if changed {
-                    tracing::info!(
-                        event = "certificate.reloaded",
-                        key,
-                        paths = shown,
-                        "new connections use the new files"
-                    );
-                    (known.warned, known.end_logged) = (None, false);
+                    tracing::info!(event = "certificate.reloaded", key, paths, "new connections use the new files");
+                    (previous.warned, previous.end_logged) = (None, false);
                 }
-                known.read = Ok(certificates);
-                known
+                previous.read = Ok(certificates);
+                previous
             }
-            (Some(known), Err(error)) => {
+            (Some(previous), Err(error)) => {
                 if changed {
                     tracing::warn!(
                         event = "certificate.rejected",
                         key,
-                        paths = shown,
+                        paths,
                         error,
                         "the new files cannot be used; connections use the ones from before"
                     );
                 }
-                CertificateState { read: Err(error), ..known }
+                CertificateState { read: Err(error), ..previous }
             }
             (None, read) => {
                 if let Err(error) = &read {
-                    tracing::warn!(
-                        event = "certificate.rejected",
-                        key,
-                        paths = shown,
-                        error,
-                        "the files cannot be used"
-                    );
+                    tracing::warn!(event = "certificate.rejected", key, paths, error, "the files cannot be used");
                 }
                 CertificateState { files, read, warned: None, end_logged: false }
             }
         };
         let due = entry.read.as_ref().ok().and_then(|certificates| tls::expiry(certificates));
-        let next = due.and_then(|due| self.warn(key, &shown, due, &mut entry));
+        let next = due.and_then(|due| self.warn(key, &paths, due, &mut entry));
         self.entries.insert(key.to_owned(), entry);
         next
     }

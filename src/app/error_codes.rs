@@ -23,7 +23,7 @@ pub(crate) fn format(error: &anyhow::Error) -> String {
 }
 
 fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
-    let found = cause
+    let code = cause
         .downcast_ref::<ListenError>()
         .and_then(ListenError::code)
         .or_else(|| cause.downcast_ref::<LoginError>()?.code())
@@ -32,15 +32,14 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
         .or_else(|| cause.downcast_ref::<BuildError>()?.code())
         .or_else(|| cause.downcast_ref::<CertificateError>().map(|_| ErrorCode::CertificateFile));
     #[cfg(feature = "acl")]
-    let found = found
+    let code = code
         .or_else(|| cause.downcast_ref::<crate::acl::AclOpenError>()?.code())
         .or_else(|| cause.downcast_ref::<crate::acl::LostStoreError>()?.code());
     #[cfg(feature = "gateway")]
-    let found = found.or_else(|| {
+    let code = code.or_else(|| {
         cause.downcast_ref::<crate::gateway::local_token::LocalTokenError>().map(|_| ErrorCode::LocalTokenFile)
     });
-    found
-        .or_else(|| cause.downcast_ref().map(ReplaceError::code))
+    code.or_else(|| cause.downcast_ref().map(ReplaceError::code))
         .or_else(|| cause.downcast_ref().map(DirError::code))
         .or_else(|| cause.downcast_ref::<SecretFileError>().map(|_| ErrorCode::UnresolvedValue))
 }

@@ -57,8 +57,8 @@ struct RunningInstance {
     #[cfg(feature = "ui")]
     ui_sources: crate::ui::UiSources,
     stop: CancellationToken,
-    /// Cancelled if no other gateway replaces it.
-    gone: CancellationToken,
+    /// Cancelled if no other gateway replaces it: idle connections close then.
+    close_idle: CancellationToken,
 }
 
 /// Change of the gateway by a new configuration. Dropping it changes nothing.
@@ -153,8 +153,8 @@ impl BuiltGateway {
     }
 
     /// Serves until `stop`, then drains for at most `drain`; token sources stop afterwards. A replaced gateway keeps idle
-    /// connections for one more request, until then or until it is `gone`.
-    async fn run(self, drain: Duration, stop: CancellationToken, gone: CancellationToken) -> anyhow::Result<()> {
+    /// connections for one more request, until then or until `close_idle`.
+    async fn run(self, drain: Duration, stop: CancellationToken, close_idle: CancellationToken) -> anyhow::Result<()> {
         let drained = CancellationToken::new();
         let endpoints = self.endpoints().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         self.health.describe(endpoints);
@@ -174,7 +174,7 @@ impl BuiltGateway {
             let limits = ListenerLimits {
                 idle_timeout: IDLE_TIMEOUT,
                 drain,
-                replaced_until: Some(gone.clone()),
+                replaced_until: Some(close_idle.clone()),
                 listener_metrics: Some(self.listener_metrics.clone()),
                 ..ListenerLimits::default()
             };
@@ -264,12 +264,12 @@ impl RunningGateway {
                 running.status_registry.remove_section(PlatformStatus::KEY);
                 #[cfg(feature = "ui")]
                 running.ui_sources.set_gateway(None);
-                running.gone.cancel();
+                running.close_idle.cancel();
             }
             running.stop.cancel();
         }
         if let GatewayPlan::Start(built) = plan {
-            let (stop, gone) = (tasks.stop_token().child_token(), tasks.stop_token().child_token());
+            let (stop, close_idle) = (tasks.stop_token().child_token(), tasks.stop_token().child_token());
             #[cfg(feature = "ui")]
             built.ui_sources.set_gateway(Some(InProcessService::new(built.gateway.admin_service())));
             // Copies of the sockets stay here, so that a reload can hand them over.
@@ -283,9 +283,9 @@ impl RunningGateway {
                 #[cfg(feature = "ui")]
                 ui_sources: built.ui_sources.clone(),
                 stop: stop.clone(),
-                gone: gone.clone(),
+                close_idle: close_idle.clone(),
             });
-            tasks.start("gateway", built.run(drain, stop, gone));
+            tasks.start("gateway", built.run(drain, stop, close_idle));
         }
     }
 }

@@ -94,12 +94,12 @@ fn start_on(
 /// The filter of a configuration. At the level `info`, libraries log from `warn` on: their lines about each call would
 /// repeat ours. At `debug` they log at the same level as keyward.
 pub(crate) fn targets(log: &Log) -> Targets {
-    let (others, ours) = match log.level {
+    let (default_level, own_target) = match log.level {
         LevelFilter::INFO => (LevelFilter::WARN, Some((OURS.to_owned(), LevelFilter::INFO))),
         level => (level, None),
     };
-    let named = log.targets.iter().map(|(name, level)| (name.clone(), *level));
-    Targets::new().with_default(others).with_targets(ours.into_iter().chain(named))
+    let config_targets = log.targets.iter().map(|(name, level)| (name.clone(), *level));
+    Targets::new().with_default(default_level).with_targets(own_target.into_iter().chain(config_targets))
 }
 
 /// The target of this program's own lines begins so.

@@ -84,21 +84,21 @@ impl OneShotReader {
     pub(crate) async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
         let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Template)?;
-        let mut known = BTreeMap::new();
+        let mut resolved = BTreeMap::new();
         loop {
-            match template.render(Arc::new(known.clone()), Clock::System.now().wall) {
+            match template.render(Arc::new(resolved.clone()), Clock::System.now().wall) {
                 Rendered::Complete { text, .. } => return Ok(text),
                 Rendered::Failed(wrong) => return Err(RenderError::Template(vec![wrong])),
                 Rendered::Unresolved(needs) => {
                     for need in needs {
-                        let found = match &need {
+                        let result = match &need {
                             Dependency::Secret(request) => self.request(request).await?,
                             Dependency::File(path) => match secret::read_text_beneath(&folders, path) {
                                 Ok(text) => Resolved::Text(Arc::new(text)),
                                 Err(error) => Resolved::Absent(format_chain(&error).into()),
                             },
                         };
-                        known.insert(need, found);
+                        resolved.insert(need, result);
                     }
                 }
             }
@@ -113,8 +113,8 @@ impl OneShotReader {
                 Err(RenderError::Unavailable { peer: self.peer, source: error })
             }
             Err(error) => {
-                let gone = matches!(error, CallError::Status { status: 404, .. });
-                let what = if gone { "does not exist" } else { "is not available" };
+                let is_missing = matches!(error, CallError::Status { status: 404, .. });
+                let what = if is_missing { "does not exist" } else { "is not available" };
                 Ok(Resolved::Absent(format!("the secret {} {what}: {error}", request.path).into()))
             }
         }

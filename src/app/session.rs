@@ -164,10 +164,10 @@ impl Session {
     /// A file that the options name cannot be used.
     pub(super) fn build(inputs: SessionInputs, shared: &Shared) -> anyhow::Result<Self> {
         let options = &inputs.options;
-        let named = || format!("session {}", options.name);
-        let upstream = ServerClient::build(&options.upstream).with_context(named)?.counting_in(&shared.metrics);
+        let context = || format!("session {}", options.name);
+        let upstream = ServerClient::build(&options.upstream).with_context(context)?.counting_in(&shared.metrics);
         let namespace = options.login.namespace.as_deref();
-        let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(named)?;
+        let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(context)?;
         let login = Login::new(upstream, options.login.clone());
         let (publisher, watch) = credential_channel("no login has succeeded yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());

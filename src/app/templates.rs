@@ -237,10 +237,10 @@ impl RunningTemplates {
         fd_limits::reserve_for_templates(plan.wanted.len());
         let stays =
             |name: &String| plan.wanted.contains(name) && !plan.templates.iter().any(|built| built.name == *name);
-        let gone: Vec<_> = self.templates.extract_if(.., |name, _| !stays(name)).collect();
+        let to_stop: Vec<_> = self.templates.extract_if(.., |name, _| !stays(name)).collect();
         // One that takes a file over begins once the one before is done.
-        let follows: Vec<_> = gone.iter().map(|(_, running)| running.done.clone()).collect();
-        for (_, running) in &gone {
+        let follows: Vec<_> = to_stop.iter().map(|(_, running)| running.done.clone()).collect();
+        for (_, running) in &to_stop {
             running.stop.cancel();
         }
         for (session, registry, settings, worker) in plan.registries {

@@ -26,10 +26,10 @@ pub(super) fn service(
     };
     let (registry, health, sessions) =
         (shared.status_registry.clone(), shared.health.clone(), shared.session_statuses.clone());
-    let shown = options.sessions.clone();
+    let session_names = options.sessions.clone();
     let agent = StatusSource::new(move || {
         let mut sessions = sessions.sessions();
-        sessions.retain(|name, _| shown.contains(name));
+        sessions.retain(|name, _| session_names.contains(name));
         serde_json::to_value(Status::new(&registry, &health, sessions)).and_then(serde_json::from_value)
     });
     let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };

@@ -56,8 +56,8 @@ pub(crate) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>>
         .with_context(|| format!("cannot read {}", endpoints.gateway_token.display()))?;
     let gateway = loopback_client(ServerAddress::Url(Url::parse(&format!("http://{}", endpoints.gateway))?))?;
     let request = gateway.request(Method::GET, "api/v2/account/details").bearer_auth(local.trim());
-    let whose = read(&gateway, request).await.context("the gateway")?;
-    let name = whose.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
+    let account = read(&gateway, request).await.context("the gateway")?;
+    let name = account.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
     lines.push(format!("the emulated HCP Terraform authenticates the gateway's calls as its user {name}"));
     lines.extend(fault_tour::run(endpoints).await?);
     Ok(lines)

@@ -12,8 +12,8 @@ use crate::os;
 /// # Errors
 /// The user database cannot be read, or has no such user; the text is for people.
 pub(crate) fn identity(name: &str) -> Result<UserIdentity, String> {
-    let found = os::user_entry(name).map_err(|error| format!("user {name}: {error}"))?;
-    let (name, uid, gid) = found.ok_or_else(|| format!("this machine has no user {name}"))?;
+    let entry = os::user_entry(name).map_err(|error| format!("user {name}: {error}"))?;
+    let (name, uid, gid) = entry.ok_or_else(|| format!("this machine has no user {name}"))?;
     let groups = os::groups_of(&name, gid).map_err(|error| format!("groups of user {name}: {error}"))?;
     Ok(UserIdentity { name, uid, gid, groups: groups.into_iter().collect(), passes_modes: uid == 0 })
 }
@@ -22,15 +22,15 @@ pub(crate) fn identity(name: &str) -> Result<UserIdentity, String> {
 pub(crate) fn current_identity() -> UserIdentity {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
-    let mut found = identity(&uid.to_string()).unwrap_or_else(|_| UserIdentity {
+    let mut user = identity(&uid.to_string()).unwrap_or_else(|_| UserIdentity {
         name: uid.to_string(),
         uid,
         gid,
         groups: std::collections::BTreeSet::new(),
         passes_modes: uid == 0,
     });
-    found.groups.extend(rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw));
-    found
+    user.groups.extend(rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw));
+    user
 }
 
 /// Returns folders and files from the root to `path`, with symlinks resolved. If the end does not exist, stops at the

@@ -86,10 +86,10 @@ fn write(file: File, texts: &[(String, String)]) -> io::Result<()> {
 fn redactor(diagnosis: &Diagnosis, environment: &Environment) -> Redactor {
     let mut redactor = Redactor::default();
     let secrets = diagnosis.outcome.paths.iter();
-    for named in secrets.filter(|named| matches!(named.usage, PathUse::ReadSecret | PathUse::Replace)) {
-        for line in secret::read_lines(&named.path).into_iter().flatten() {
+    for named_path in secrets.filter(|named_path| matches!(named_path.usage, PathUse::ReadSecret | PathUse::Replace)) {
+        for line in secret::read_lines(&named_path.path).into_iter().flatten() {
             // A rendered file contains ordinary words: treat only a one-line file as a secret.
-            if named.usage == PathUse::ReadSecret || secret::read_file(&named.path).is_ok() {
+            if named_path.usage == PathUse::ReadSecret || secret::read_file(&named_path.path).is_ok() {
                 redactor.add(line.expose_secret());
             }
         }
@@ -97,8 +97,8 @@ fn redactor(diagnosis: &Diagnosis, environment: &Environment) -> Redactor {
     for reference in diagnosis.outcome.references.values() {
         for part in reference.split("${file:").skip(1) {
             let path = part.split_once('}').map_or(part, |(path, _)| path);
-            if let Ok(found) = secret::read_file(Path::new(path)) {
-                redactor.add(found.expose_secret());
+            if let Ok(secret) = secret::read_file(Path::new(path)) {
+                redactor.add(secret.expose_secret());
             }
         }
         for part in reference.split("${env:").skip(1) {
@@ -119,7 +119,7 @@ fn redactor(diagnosis: &Diagnosis, environment: &Environment) -> Redactor {
 }
 
 /// The files of the configuration: those given, those of given folders, and those of the drop-in folder.
-fn config_files(given: &[PathBuf]) -> Vec<PathBuf> {
+fn config_files(paths: &[PathBuf]) -> Vec<PathBuf> {
     let in_folder = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|it| it == "toml")).collect();
@@ -127,7 +127,7 @@ fn config_files(given: &[PathBuf]) -> Vec<PathBuf> {
         files
     };
     let mut files = Vec::new();
-    for path in given {
+    for path in paths {
         if path.is_dir() { files.extend(in_folder(path)) } else { files.push(path.clone()) }
     }
     let drop_in = files.iter().find_map(|file| {

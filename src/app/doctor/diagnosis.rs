@@ -189,9 +189,9 @@ fn check_configuration(
         diagnostic.code == ErrorCode::UnresolvedValue && !ids.is_empty() && service.is_some_and(passes)
     };
     let is_created = |diagnostic: &Diagnostic| {
-        let named = outcome.paths.iter().find(|named| named.key == diagnostic.key);
+        let path = outcome.paths.iter().find(|path| path.key == diagnostic.key);
         diagnostic.code == ErrorCode::MissingOnHost
-            && named.zip(service).is_some_and(|(named, service)| service.rules.is_created(&named.path))
+            && path.zip(service).is_some_and(|(path, service)| service.rules.is_created(&path.path))
     };
     let to_problem = |diagnostic: &Diagnostic| {
         let position =
@@ -226,18 +226,18 @@ impl HostFacts<'_> {
     }
 
     fn check_files(&self, outcome: &LoadOutcome, config: Option<&Config>) -> Vec<CheckResult> {
-        let named = |key: &str, path: &PathBuf, usage| NamedPath { key: key.to_owned(), path: path.clone(), usage };
+        let new_path = |key: &str, path: &PathBuf, usage| NamedPath { key: key.to_owned(), path: path.clone(), usage };
         let files = self.options.files.iter();
         let mut paths: Vec<NamedPath> = files
             .map(|path| {
                 let usage = if path.is_dir() { PathUse::ReadFolder } else { PathUse::Read };
-                named("--config", path, usage)
+                new_path("--config", path, usage)
             })
             .collect();
         paths.extend(outcome.paths.iter().cloned());
         let state_dir = config.and_then(|config| config.agent.state_dir.as_ref());
-        if let Some(folder) = state_dir.filter(|_| !paths.iter().any(|named| named.key == "agent.state_dir")) {
-            paths.push(named("agent.state_dir", folder, PathUse::WriteFolder));
+        if let Some(folder) = state_dir.filter(|_| !paths.iter().any(|path| path.key == "agent.state_dir")) {
+            paths.push(new_path("agent.state_dir", folder, PathUse::WriteFolder));
         }
         let checker = self.file_checker();
         let mut steps = Steps::new("files", None, &self.options.progress);
@@ -333,29 +333,29 @@ struct NetworkFindings {
 
 /// Compares the addresses of all peers with the sandbox.
 async fn check_network(service: Option<&ServiceUnit>, config: Option<&Config>) -> NetworkFindings {
-    let mut found = NetworkFindings::default();
-    let Some((service, config)) = service.zip(config) else { return found };
+    let mut findings = NetworkFindings::default();
+    let Some((service, config)) = service.zip(config) else { return findings };
     let peers = needs::peers(config);
     let lookups = peers.iter().map(|peer| tokio::time::timeout(NAMES_TIME, resolve_host(&peer.host, peer.port)));
     for (peer, resolved) in peers.iter().zip(join_all(lookups).await) {
         for address in resolved.into_iter().flatten().flatten() {
-            found.addresses += 1;
-            found.problems.extend(service.peer_problem(&peer.by, address.ip()));
+            findings.addresses += 1;
+            findings.problems.extend(service.peer_problem(&peer.by, address.ip()));
         }
     }
-    found.problems.dedup();
-    found
+    findings.problems.dedup();
+    findings
 }
 
 /// Days left of the certificates in files.
 fn check_certificates(config: &Config, progress: &Progress) -> Vec<CheckResult> {
     let mut steps = Steps::new("certificates", None, progress);
     for (key, files) in certificate_files::files(config) {
-        let found = match files.read() {
+        let result = match files.read() {
             Ok(certificates) => describe_expiry(&certificates, &files.describe(), SystemTime::now()),
             Err(error) => Err(Problem::new(ErrorCode::CertificateFile, format_chain(&error))),
         };
-        steps.record(key, found);
+        steps.record(key, result);
     }
     steps.into_results()
 }

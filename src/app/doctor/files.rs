@@ -26,20 +26,20 @@ pub(crate) struct FileChecker<'a> {
 
 impl FileChecker<'_> {
     /// Returns what is wrong with a path of the configuration. A path that does not exist is the configuration's own error.
-    pub(crate) fn problems(&self, named: &NamedPath) -> Vec<Problem> {
-        let (path, operation) = match named.usage {
-            PathUse::Read | PathUse::ReadSecret => (named.path.clone(), FileOperation::Read),
-            PathUse::ReadFolder => (named.path.clone(), FileOperation::List),
-            PathUse::Replace => (folder_of(&named.path), FileOperation::WriteIn),
-            PathUse::WriteFolder | PathUse::CreateFolder => (named.path.clone(), FileOperation::WriteIn),
+    pub(crate) fn problems(&self, named_path: &NamedPath) -> Vec<Problem> {
+        let (path, operation) = match named_path.usage {
+            PathUse::Read | PathUse::ReadSecret => (named_path.path.clone(), FileOperation::Read),
+            PathUse::ReadFolder => (named_path.path.clone(), FileOperation::List),
+            PathUse::Replace => (folder_of(&named_path.path), FileOperation::WriteIn),
+            PathUse::WriteFolder | PathUse::CreateFolder => (named_path.path.clone(), FileOperation::WriteIn),
         };
-        let key = &named.key;
+        let key = &named_path.key;
         let mut problems: Vec<Problem> = self.sandbox_problem(key, &path, operation).into_iter().collect();
         if !self.rules.is_some_and(|rules| rules.is_own_folder(&path)) {
             problems.extend(self.rights_problem(key, &path, operation));
         }
-        if named.usage == PathUse::Replace {
-            problems.extend(kind_problem(key, &named.path));
+        if named_path.usage == PathUse::Replace {
+            problems.extend(kind_problem(key, &named_path.path));
         }
         if operation == FileOperation::WriteIn {
             problems.extend(space_problem(key, &path));
@@ -50,26 +50,26 @@ impl FileChecker<'_> {
     fn sandbox_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let rule = self.rules?.rule(&real)?;
-        let (shown, setting, unit) = (path.display(), &rule.setting, self.unit);
+        let (path_text, setting, unit) = (path.display(), &rule.setting, self.unit);
         match (rule.access, operation) {
             (PathAccess::Open, _)
             | (PathAccess::ReadOnly, FileOperation::Read | FileOperation::List | FileOperation::Execute) => None,
             (PathAccess::ReadOnly, FileOperation::WriteIn) => {
-                let message = format!("{key}: {setting} of {unit} makes {shown} read-only");
+                let message = format!("{key}: {setting} of {unit} makes {path_text} read-only");
                 let fix = if is_system_folder(path) {
                     name_own_folder(key)
                 } else {
-                    edit_unit(unit, &[format!("ReadWritePaths={shown}")])
+                    edit_unit(unit, &[format!("ReadWritePaths={path_text}")])
                 };
                 Some(Problem::new(ErrorCode::SandboxReadOnly, message).with_remedy(fix))
             }
             (PathAccess::Private, FileOperation::WriteIn) => {
                 let message =
-                    format!("{key}: {setting} of {unit} gives the agent a {shown} that no other process sees");
+                    format!("{key}: {setting} of {unit} gives the agent a {path_text} that no other process sees");
                 Some(Problem::new(ErrorCode::SandboxHidden, message).with_remedy(name_own_folder(key)))
             }
             (PathAccess::Private | PathAccess::Hidden | PathAccess::Inaccessible, _) => {
-                let message = format!("{key}: {setting} of {unit} hides {shown} from the agent");
+                let message = format!("{key}: {setting} of {unit} hides {path_text} from the agent");
                 Some(Problem::new(ErrorCode::SandboxHidden, message).with_remedy(self.show(key, path, operation, rule)))
             }
         }
@@ -102,7 +102,7 @@ impl FileChecker<'_> {
     pub(crate) fn rights_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
         let user = &self.identity.name;
         let (nodes, is_missing) = match access::nodes(path) {
-            Ok(found) => found,
+            Ok(nodes) => nodes,
             Err(error) if is_current(self.identity) => {
                 let message = format!("{key}: user {user} cannot reach {}: {error}", path.display());
                 return Some(Problem::new(ErrorCode::FileAccess, message));
@@ -122,16 +122,16 @@ impl FileChecker<'_> {
                 Some(self.denied(&DeniedPath { key, path, operation, node, is_last, is_missing }))
             }
             AccessVerdict::Unknown(node) => {
-                let shown = node.path.display();
-                let message = format!("{key}: {shown} has an access control list, which decides for user {user}");
-                Some(Problem::skipped(format!("{message}; see getfacl {shown}")))
+                let path_text = node.path.display();
+                let message = format!("{key}: {path_text} has an access control list, which decides for user {user}");
+                Some(Problem::skipped(format!("{message}; see getfacl {path_text}")))
             }
         }
     }
 
     fn denied(&self, denied: &DeniedPath<'_>) -> Problem {
         let DeniedPath { key, path, operation, node, .. } = *denied;
-        let (user, shown) = (&self.identity.name, path.display());
+        let (user, path_text) = (&self.identity.name, path.display());
         let verb = match operation {
             FileOperation::Read => "read",
             FileOperation::List => "list",
@@ -142,7 +142,7 @@ impl FileChecker<'_> {
         let group = os::group_name(node.gid).unwrap_or_else(|| node.gid.to_string());
         let denied_by = node.path.display();
         let message = format!(
-            "{key}: user {user} may not {verb} {shown}: {denied_by} has mode {:04o}, {owner}:{group}",
+            "{key}: user {user} may not {verb} {path_text}: {denied_by} has mode {:04o}, {owner}:{group}",
             node.mode
         );
         Problem::new(ErrorCode::FileAccess, message).with_remedy(denied.remedy(user))
@@ -181,17 +181,17 @@ const MIN_FREE_SPACE: u64 = 64 * 1024;
 fn space_problem(key: &str, path: &Path) -> Option<Problem> {
     let existing = path.ancestors().find(|path| path.exists())?;
     let disk = rustix::fs::statvfs(existing).ok()?;
-    let shown = path.display();
+    let path_text = path.display();
     if disk.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        let message = format!("{key}: the file system of {shown} is read-only");
-        return Some(Problem::new(ErrorCode::OutputFolder, message).with_remedy(format!("findmnt -T {shown}")));
+        let message = format!("{key}: the file system of {path_text} is read-only");
+        return Some(Problem::new(ErrorCode::OutputFolder, message).with_remedy(format!("findmnt -T {path_text}")));
     }
     // Some file systems tell no sizes.
     let is_full = disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE_SPACE;
     let no_files = disk.f_files > 0 && disk.f_favail == 0;
     (is_full || no_files).then(|| {
         let what = if is_full { "space" } else { "files" };
-        let message = format!("{key}: the file system of {shown} has no {what} left");
-        Problem::new(ErrorCode::OutputFailed, message).with_remedy(format!("df -h {shown}; df -i {shown}"))
+        let message = format!("{key}: the file system of {path_text} has no {what} left");
+        Problem::new(ErrorCode::OutputFailed, message).with_remedy(format!("df -h {path_text}; df -i {path_text}"))
     })
 }

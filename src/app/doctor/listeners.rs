@@ -87,12 +87,12 @@ impl ListenerChecker<'_> {
     }
 
     fn check_unix(&self, path: &Path) -> StepResult {
-        let shown = path.display();
+        let path_text = path.display();
         match path.symlink_metadata() {
-            Err(_) => return Ok(format!("{shown} is free")),
+            Err(_) => return Ok(format!("{path_text} is free")),
             Ok(metadata) if !metadata.file_type().is_socket() => {
-                let message = format!("{shown} is there and is no socket");
-                return Err(Problem::new(ErrorCode::SocketPath, message).with_remedy(format!("rm {shown}")));
+                let message = format!("{path_text} is there and is no socket");
+                return Err(Problem::new(ErrorCode::SocketPath, message).with_remedy(format!("rm {path_text}")));
             }
             Ok(_) => {}
         }
@@ -100,10 +100,10 @@ impl ListenerChecker<'_> {
             Ok(stream) => {
                 let holder = rustix::net::sockopt::socket_peercred(&stream).ok();
                 let holder = holder.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
-                let fix = format!("ss -lxp 'src = {shown}'");
+                let fix = format!("ss -lxp 'src = {path_text}'");
                 if self.agent == AgentProcess::NotAsked {
                     let holder: Vec<Process> = holder.and_then(processes::with_id).into_iter().collect();
-                    return check_processes(&shown.to_string(), "", &holder, fix);
+                    return check_processes(&path_text.to_string(), "", &holder, fix);
                 }
                 let is_agents = match self.agent {
                     AgentProcess::NotRunning | AgentProcess::NotAsked => false,
@@ -111,16 +111,16 @@ impl ListenerChecker<'_> {
                     AgentProcess::Id(pid) => holder == Some(pid),
                 };
                 if is_agents {
-                    return Ok(format!("{shown} is held by the running agent"));
+                    return Ok(format!("{path_text} is held by the running agent"));
                 }
                 let process = holder.map(|pid| format!(" {pid}")).unwrap_or_default();
-                let message = format!("{shown} is held by another process{process}");
+                let message = format!("{path_text} is held by another process{process}");
                 Err(Problem::new(ErrorCode::AddressInUse, message).with_remedy(fix))
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Err(Problem::skipped(format!("{shown}: run keyward doctor as root to try it")))
+                Err(Problem::skipped(format!("{path_text}: run keyward doctor as root to try it")))
             }
-            Err(_) => Ok(format!("{shown} was left by an earlier process, and is replaced")),
+            Err(_) => Ok(format!("{path_text} was left by an earlier process, and is replaced")),
         }
     }
 

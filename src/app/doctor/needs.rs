@@ -74,42 +74,42 @@ pub(crate) fn owners(config: &Config) -> Vec<NeededOwner> {
 /// Lists the addresses that are listened on, each with its part.
 #[cfg_attr(not(any(feature = "acl", feature = "gateway")), allow(unused_mut, reason = "other parts add theirs"))]
 pub(crate) fn endpoints(config: &Config) -> Vec<(String, &Endpoint)> {
-    let mut found: Vec<_> =
+    let mut endpoints: Vec<_> =
         config.listeners.iter().map(|its| (format!("listener {}", its.name), &its.endpoint)).collect();
     #[cfg(feature = "acl")]
     if let Some(acl) = &config.acl {
-        found.extend(acl.endpoints.iter().map(|endpoint| ("acl".to_owned(), endpoint)));
+        endpoints.extend(acl.endpoints.iter().map(|endpoint| ("acl".to_owned(), endpoint)));
     }
     #[cfg(feature = "gateway")]
     if let Some(gateway) = &config.gateway {
-        found.extend(gateway.endpoints.iter().map(|endpoint| ("gateway".to_owned(), endpoint)));
+        endpoints.extend(gateway.endpoints.iter().map(|endpoint| ("gateway".to_owned(), endpoint)));
     }
-    found
+    endpoints
 }
 
 /// Lists the servers, proxies, members of etcd and the metadata service that the agent connects to.
 pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
-    let mut found = Vec::new();
+    let mut peers = Vec::new();
     for session in &config.sessions {
         let by = format!("session {}", session.name);
         if let IdentityMethod::Cloud(cloud) = &session.identity
             && matches!(cloud.from, IdentityOrigin::Instance(_))
         {
-            found.extend(peer(format!("{by}: identity"), &cloud.endpoints.metadata));
+            peers.extend(peer(format!("{by}: identity"), &cloud.endpoints.metadata));
         }
-        found.extend(peer_of(by, &session.upstream.client));
+        peers.extend(peer_of(by, &session.upstream.client));
     }
     #[cfg(feature = "gateway")]
     if let Some(gateway) = &config.gateway {
-        found.extend(peer("gateway".to_owned(), &gateway.proxy.upstream));
+        peers.extend(peer("gateway".to_owned(), &gateway.proxy.upstream));
     }
     #[cfg(feature = "etcd")]
     if let Some(acl) = &config.acl
         && let crate::acl::store::StoreOptions::Etcd(etcd) = &acl.service.store
     {
-        found.extend(etcd.endpoints.iter().filter_map(|url| peer("acl: etcd".to_owned(), url)));
+        peers.extend(etcd.endpoints.iter().filter_map(|url| peer("acl: etcd".to_owned(), url)));
     }
-    found
+    peers
 }
 
 /// The server of a client, or the proxy in front of it.

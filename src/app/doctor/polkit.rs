@@ -29,13 +29,13 @@ fn allows_by(file: &str, identity: &UserIdentity, control: &UnitAction) -> bool 
 /// Removes `//` and `/* */` comments. A `//` inside of a string is taken for one: rules hold no addresses.
 fn without_comments(text: &str) -> String {
     let mut rest = text;
-    let mut kept = String::new();
+    let mut output = String::new();
     while let Some((before, after)) = rest.split_once("/*") {
-        kept.push_str(before);
+        output.push_str(before);
         rest = after.split_once("*/").map_or("", |(_, after)| after);
     }
-    kept.push_str(rest);
-    kept.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code)).collect::<Vec<_>>().join("\n")
+    output.push_str(rest);
+    output.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code)).collect::<Vec<_>>().join("\n")
 }
 
 /// A rule that lets the user control the unit.

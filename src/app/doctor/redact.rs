@@ -178,19 +178,19 @@ fn without_user(text: &str) -> String {
 /// Rewrites a unit file: of variables and credentials only the names are shown, of commands that are not keyward's only the
 /// program.
 pub(crate) fn redact_unit(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut output = String::with_capacity(text.len());
     // Comments may stand beside a secret that was commented out.
     for line in super::unit::logical_lines(text) {
         let line = line.trim();
         match line.split_once('=') {
             Some((key, value)) => {
                 let value = redact_setting(key.trim(), value.trim());
-                shown.extend([key.trim(), "=", &value, "\n"]);
+                output.extend([key.trim(), "=", &value, "\n"]);
             }
-            None => shown.extend([line, "\n"]),
+            None => output.extend([line, "\n"]),
         }
     }
-    shown
+    output
 }
 
 fn redact_setting(key: &str, value: &str) -> String {

@@ -26,20 +26,20 @@ impl DeniedPath<'_> {
     /// Returns the command or the change by which the user may do the operation. It takes nothing from the owner and the
     /// group of what exists: they could lose access, and programs such as sshd refuse a folder that others own.
     pub(crate) fn remedy(&self, user: &str) -> String {
-        let (path, place) = (self.path.display(), self.node.path.display());
+        let (path, node_path) = (self.path.display(), self.node.path.display());
         if !self.is_last {
-            return format!("setfacl -m u:{user}:x {place}");
+            return format!("setfacl -m u:{user}:x {node_path}");
         }
         match self.operation {
-            FileOperation::Read => format!("setfacl -m u:{user}:r {place}"),
-            FileOperation::List | FileOperation::Execute => format!("setfacl -m u:{user}:rx {place}"),
+            FileOperation::Read => format!("setfacl -m u:{user}:r {node_path}"),
+            FileOperation::List | FileOperation::Execute => format!("setfacl -m u:{user}:rx {node_path}"),
             FileOperation::WriteIn if self.is_missing => format!("install -d -o {user} -m 0755 {path}"),
             // A token goes only to a folder that no other user owns or can write.
             FileOperation::WriteIn if is_system_folder(&self.node.path) || self.key.starts_with("sink.") => {
                 name_own_folder(self.key)
             }
             FileOperation::WriteIn => {
-                format!("{}; or setfacl -m u:{user}:rwx {place}", name_own_folder(self.key))
+                format!("{}; or setfacl -m u:{user}:rwx {node_path}", name_own_folder(self.key))
             }
         }
     }

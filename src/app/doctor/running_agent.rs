@@ -121,8 +121,8 @@ async fn peer_of(path: &Path) -> Option<u32> {
 
 /// Reports whether an agent runs, its release, and components that are not ready. `None` means that the configuration has
 /// no local API.
-pub(crate) fn record_agent(found: Option<&Result<Option<RunningAgent>, Problem>>, steps: &mut Steps) {
-    let agent = match found {
+pub(crate) fn record_agent(agent: Option<&Result<Option<RunningAgent>, Problem>>, steps: &mut Steps) {
+    let agent = match agent {
         Some(Ok(Some(agent))) => agent,
         Some(Ok(None)) => {
             steps.record("status", Err(Problem::skipped("no agent is running; checks that need one are skipped")));
@@ -200,12 +200,12 @@ fn check_sandbox(sandbox: &Value) -> Option<StepResult> {
     Some(Err(Problem::new(None, format!("the agent's sandbox is incomplete: {missing}")).warning()))
 }
 
-fn compare_versions(theirs: &str) -> StepResult {
-    let ours = env!("CARGO_PKG_VERSION");
-    if theirs == ours {
-        return Ok(format!("agent and program are release {ours}"));
+fn compare_versions(agent_version: &str) -> StepResult {
+    let own_version = env!("CARGO_PKG_VERSION");
+    if agent_version == own_version {
+        return Ok(format!("agent and program are release {own_version}"));
     }
-    let message = format!("the agent is release {theirs}, this program {ours}");
+    let message = format!("the agent is release {agent_version}, this program {own_version}");
     Err(Problem::new(ErrorCode::AgentVersion, message).warning().with_remedy("systemctl restart keyward"))
 }
 

@@ -220,11 +220,11 @@ fn capability_settings(capability: &str) -> Vec<String> {
 /// Returns how to create the path of a setting, such as `ReadWritePaths=/srv`. A folder in the place of a program would keep the
 /// program from being installed there.
 fn create_advice(setting: &str, path: &Path) -> String {
-    let shown = path.display();
+    let path_text = path.display();
     match setting.split_once('=').map(|(key, _)| key) {
-        Some("ExecPaths" | "NoExecPaths") => format!("install the program {shown}"),
-        Some("ReadWritePaths") => format!("install -d {shown}"),
-        _ => format!("create {shown}"),
+        Some("ExecPaths" | "NoExecPaths") => format!("install the program {path_text}"),
+        Some("ReadWritePaths") => format!("install -d {path_text}"),
+        _ => format!("create {path_text}"),
     }
 }
 

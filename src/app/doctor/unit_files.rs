@@ -43,13 +43,13 @@ impl UnitFiles {
         } else {
             FOLDERS.iter().map(PathBuf::from).collect()
         };
-        let mut found = Self { name, ..Self::default() };
-        let Some(main) = found.main_file(&folders) else { return found };
-        found.read_file(&main);
-        for drop_in in found.drop_ins(&folders) {
-            found.read_file(&drop_in);
+        let mut files = Self { name, ..Self::default() };
+        let Some(main) = files.main_file(&folders) else { return files };
+        files.read_file(&main);
+        for drop_in in files.drop_ins(&folders) {
+            files.read_file(&drop_in);
         }
-        found
+        files
     }
 
     /// Returns the file of the unit, or of the template that it is an instance of.

@@ -31,10 +31,10 @@ pub(super) async fn check_way(
         return steps.record("dns", Ok("a unix socket needs no name".to_owned()));
     };
     if let Some((host, port)) = options.proxy_endpoint(url) {
-        let found = resolve(&host, port, limits).await.map_err(|problem| problem.with_prefix("the proxy "));
-        let found = found
+        let addresses = resolve(&host, port, limits).await.map_err(|problem| problem.with_prefix("the proxy "));
+        let result = addresses
             .map(|addresses| format!("the proxy {host} is {}; it looks the server's name up itself", list(&addresses)));
-        return steps.record("dns", found);
+        return steps.record("dns", result);
     }
     let addresses = resolve(url.host_str().unwrap_or_default(), port_of(url), limits).await;
     let addresses = match addresses {
@@ -51,8 +51,7 @@ pub(super) async fn check_way(
     if url.scheme() != "https" {
         return true;
     }
-    let found = limits.bound(check_certificate(stream, url, options)).await.and_then(|found| found);
-    steps.record("tls", found)
+    steps.record("tls", limits.bound(check_certificate(stream, url, options)).await.and_then(|result| result))
 }
 
 fn port_of(url: &Url) -> u16 {
@@ -74,12 +73,12 @@ async fn resolve(host: &str, port: u16, limits: &Limits) -> Result<Vec<SocketAdd
 /// The resolver does not answer, or knows no address.
 pub(crate) async fn resolve_host(host: &str, port: u16) -> Result<Vec<SocketAddr>, Problem> {
     let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
-    let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
+    let result = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
     let unknown =
         |text: String| Problem::new(ErrorCode::ServerNameUnknown, text).with_remedy(format!("getent hosts {host}"));
-    let found = found.map_err(|_| unknown(format!("{host}: no answer within 10 s")))?;
-    let found: Vec<_> = found.map_err(|error| unknown(format!("{host}: {error}")))?.collect();
-    if found.is_empty() { Err(unknown(format!("{host} has no address"))) } else { Ok(found) }
+    let result = result.map_err(|_| unknown(format!("{host}: no answer within 10 s")))?;
+    let addresses: Vec<_> = result.map_err(|error| unknown(format!("{host}: {error}")))?.collect();
+    if addresses.is_empty() { Err(unknown(format!("{host} has no address"))) } else { Ok(addresses) }
 }
 
 /// Connects to the first address that accepts.
@@ -135,29 +134,29 @@ pub(crate) fn describe_expiry(
     now: SystemTime,
 ) -> StepResult {
     let Some(due) = expiry(certificates) else { return Ok(format!("{subject} has no end that can be read")) };
-    let Ok(left) = due.ends.duration_since(now) else {
+    let Ok(remaining) = due.ends.duration_since(now) else {
         return Err(Problem::new(
             ErrorCode::CertificateExpiring,
             format!("{subject} ended at {}", format_rfc3339(due.ends)),
         ));
     };
-    let days = left.as_secs() / (24 * 60 * 60);
+    let days = remaining.as_secs() / (24 * 60 * 60);
     let message = format!("{subject} is valid for {days} more days, until {}", format_rfc3339(due.ends));
     if now < due.warn_at { Ok(message) } else { Err(Problem::new(ErrorCode::CertificateExpiring, message).warning()) }
 }
 
 /// Compares this machine's clock with the `Date` of a response, which is exact to a second. `None` without a date.
 pub(super) fn check_clock(headers: &HeaderMap, server: &str) -> Option<StepResult> {
-    let theirs = parse_date_header(headers)?;
-    Some(compare_clocks(SystemTime::now(), theirs, server))
+    let server_time = parse_date_header(headers)?;
+    Some(compare_clocks(SystemTime::now(), server_time, server))
 }
 
 /// Clock difference from which logins fail: identity tokens have no leeway.
 const FAILS_FROM: Duration = Duration::from_secs(30);
 const WARNS_FROM: Duration = Duration::from_secs(5);
 
-fn compare_clocks(ours: SystemTime, theirs: SystemTime, server: &str) -> StepResult {
-    let (apart, word) = match ours.duration_since(theirs) {
+fn compare_clocks(own_time: SystemTime, server_time: SystemTime, server: &str) -> StepResult {
+    let (apart, word) = match own_time.duration_since(server_time) {
         Ok(apart) => (apart, "ahead of"),
         Err(error) => (error.duration(), "behind"),
     };

@@ -59,8 +59,7 @@ pub(crate) async fn check_gateway(
                 steps.record("clock", result);
             }
             let ask = async |token: &SecretString| look_up_owner(&client, token, &server).await;
-            let result = with_token(gateway, sessions, &limits, ask).await;
-            steps.record("platform token", result);
+            steps.record("platform token", with_token(gateway, sessions, &limits, ask).await);
         }
     }
     steps.into_results()

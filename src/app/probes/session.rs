@@ -92,16 +92,16 @@ fn describe_identity(proven: &ProvenIdentity) -> String {
     let IdentityProof::Signed(token) = &proven.proof else { return proven.source.clone() };
     let mut facts = vec![proven.source.clone()];
     if let Some(claims) = &token.claims {
-        let named = [("object id", &claims.oid), ("client id", &claims.appid), ("tenant", &claims.tid)];
-        facts.extend(named.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
+        let ids = [("object id", &claims.oid), ("client id", &claims.appid), ("tenant", &claims.tid)];
+        facts.extend(ids.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
         if !claims.aud.is_empty() {
             facts.push(format!("audience {}", claims.aud.join(", ")));
         }
         facts.extend(claims.xms_az_rid.as_ref().or(claims.xms_mirid.as_ref()).map(|id| format!("resource {id}")));
     }
     let fields = &token.fields;
-    let named = [("vm", &fields.vm_name), ("scale set", &fields.vmss_name), ("group", &fields.resource_group_name)];
-    facts.extend(named.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
+    let names = [("vm", &fields.vm_name), ("scale set", &fields.vmss_name), ("group", &fields.resource_group_name)];
+    facts.extend(names.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
     crate::http::client::sanitize::sanitize(&facts.join("; "), "")
 }
 

@@ -42,10 +42,10 @@ pub(crate) fn apply(
     }
     restrict(plan, &mut allowed, &mut report);
     match drop_capabilities(plan) {
-        Ok(left) => {
-            allowed.capabilities = Some(left);
+        Ok(capabilities) => {
+            allowed.capabilities = Some(capabilities);
             report.parts.extend([Part::Capabilities]);
-            report.capabilities = capability_names(left).collect();
+            report.capabilities = capability_names(capabilities).collect();
         }
         Err(error) => report.missing.push(format!("capabilities cannot be dropped: {error}")),
     }
@@ -63,10 +63,10 @@ fn count_threads() -> usize {
 /// Drops all capabilities but those that the plan needs. Returns those that are left.
 fn drop_capabilities(plan: &SandboxPlan) -> io::Result<CapabilitySet> {
     let current = rustix::thread::capabilities(None)?;
-    let mut kept = current.permitted & plan.capabilities;
+    let mut capabilities = current.permitted & plan.capabilities;
     let sets = |effective, permitted| CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
     // Tried without it, so that the kernel decides who may read what.
-    rustix::thread::set_capabilities(None, sets(kept, current.permitted))?;
+    rustix::thread::set_capabilities(None, sets(capabilities, current.permitted))?;
     let is_denied = |path: &Path, access| {
         matches!(
             accessat(CWD, path, access, AtFlags::EACCESS),
@@ -76,11 +76,11 @@ fn drop_capabilities(plan: &SandboxPlan) -> io::Result<CapabilitySet> {
     let reads = plan.read.iter().any(|path| is_denied(path, Access::READ_OK));
     let writes = plan.write.iter().any(|path| is_denied(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK));
     if reads || writes {
-        kept |= current.permitted & CapabilitySet::DAC_OVERRIDE;
+        capabilities |= current.permitted & CapabilitySet::DAC_OVERRIDE;
     }
     let _ = rustix::thread::clear_ambient_capability_set();
-    rustix::thread::set_capabilities(None, sets(kept, kept))?;
-    Ok(kept)
+    rustix::thread::set_capabilities(None, sets(capabilities, capabilities))?;
+    Ok(capabilities)
 }
 
 /// Follows the symlinks of a path, up to its nearest parent that exists.

@@ -73,10 +73,10 @@ impl SandboxPlan {
         plan.write.extend(OWN_FOLDERS.iter().map(PathBuf::from));
         plan.read.extend(files.iter().cloned());
         plan.read.extend(outcome.files.iter().cloned());
-        for named in outcome.paths.iter().chain(&outcome.referenced_paths.0) {
-            plan.add_path(named);
+        for named_path in outcome.paths.iter().chain(&outcome.referenced_paths.0) {
+            plan.add_path(named_path);
         }
-        plan.hidden.extend(outcome.referenced_paths.0.iter().map(|named| named.path.clone()));
+        plan.hidden.extend(outcome.referenced_paths.0.iter().map(|named_path| named_path.path.clone()));
         plan.add_environment(environment);
         if let Some(config) = &outcome.config {
             plan.add_config(config, &outcome.accounts, environment);
@@ -87,14 +87,14 @@ impl SandboxPlan {
         plan
     }
 
-    fn add_path(&mut self, named: &NamedPath) {
-        match named.usage {
+    fn add_path(&mut self, named_path: &NamedPath) {
+        match named_path.usage {
             PathUse::Read | PathUse::ReadSecret | PathUse::ReadFolder => {
-                self.read.insert(named.path.clone());
+                self.read.insert(named_path.path.clone());
             }
-            PathUse::Replace => self.write_file(&named.path),
+            PathUse::Replace => self.write_file(&named_path.path),
             PathUse::WriteFolder | PathUse::CreateFolder => {
-                self.write.insert(named.path.clone());
+                self.write.insert(named_path.path.clone());
             }
         }
     }
@@ -102,8 +102,8 @@ impl SandboxPlan {
     fn add_environment(&mut self, environment: &Environment) {
         let files = ["SSL_CERT_FILE", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_CERTIFICATE_PATH"];
         let folders = ["CREDENTIALS_DIRECTORY", "SSL_CERT_DIR"];
-        let named = files.iter().chain(&folders).filter_map(|name| environment.variables.get(*name));
-        self.read.extend(named.map(PathBuf::from).filter(|path| path.is_absolute()));
+        let paths = files.iter().chain(&folders).filter_map(|name| environment.variables.get(*name));
+        self.read.extend(paths.map(PathBuf::from).filter(|path| path.is_absolute()));
         self.abstract_socket = environment.variables.get("NOTIFY_SOCKET").is_some_and(|socket| socket.starts_with('@'));
     }
 
