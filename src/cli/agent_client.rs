@@ -200,9 +200,9 @@ impl AgentAddress {
 
 /// Finds the listener to call. The file may contain errors that the running agent has not loaded.
 fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddress, Option<&Listener>), Exit> {
-    let found = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
+    let target = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
     if outcome.config.is_some() {
-        return found.ok_or_else(|| {
+        return target.ok_or_else(|| {
             print_error_with_code(
                 ErrorCode::NoListener,
                 "the configuration has no listener for this command; write --address /PATH, or add [listener.local]",
@@ -210,7 +210,7 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
             Exit::Failed
         });
     }
-    let (address, listener) = found.unwrap_or_else(|| (ServerAddress::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
+    let (address, listener) = target.unwrap_or_else(|| (ServerAddress::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
     let more = match outcome.errors.len() {
         0 | 1 => String::new(),
         count => format!(" (and {} more)", count - 1),

@@ -106,7 +106,7 @@ impl Filters {
 
     fn filter(self, changelog: &Changelog) -> anyhow::Result<ChangeFilter> {
         let mut filter = ChangeFilter::default();
-        let given = [
+        let options = [
             ("since", self.since),
             ("until", self.until),
             ("resource", self.resource),
@@ -118,7 +118,7 @@ impl Filters {
             ("path", self.path),
             ("text", self.text),
         ];
-        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        for (name, value) in options.into_iter().filter_map(|(name, value)| Some((name, value?))) {
             filter.set(name, &value, changelog).map_err(|error| anyhow!("--{name}: {error}"))?;
         }
         Ok(filter)
@@ -172,9 +172,9 @@ fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<E
         let (day, _) = id.split_once('/').unwrap_or((id, ""));
         let of_day: Vec<&str> =
             changelog.rows_on(day.parse()?).flat_map(|row| &row.changes).map(|change| change.id.as_str()).collect();
-        let known =
+        let existing =
             if of_day.is_empty() { "that day has none".to_owned() } else { format!("there are {}", of_day.join(", ")) };
-        print_error(&format!("there is no change {id}; {known}"));
+        print_error(&format!("there is no change {id}; {existing}"));
         return Ok(Exit::Missing);
     };
     match format {
@@ -225,8 +225,8 @@ fn documentation(documentation: &Documentation, margin: &str) {
     for successor in documentation.successor.iter().map(Endpoint::as_str) {
         tell("called in its place: ", successor);
     }
-    for (name, others) in &documentation.aliases {
-        tell("", &format!("{name} is also {}", others.join(", ")));
+    for (name, aliases) in &documentation.aliases {
+        tell("", &format!("{name} is also {}", aliases.join(", ")));
     }
     if let Some(edition) = documentation.edition {
         tell("edition: ", &edition.to_string());

@@ -19,16 +19,16 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn run(self) -> Exit {
         let codes = self.code.map_or_else(|| ErrorCode::ALL.to_vec(), |code| vec![code]);
-        let found: Vec<Explanation> = codes.into_iter().map(ErrorCode::explain).collect();
-        match (self.format, self.code, found.as_slice()) {
-            (Format::Json, ..) => json(&found),
+        let explanations: Vec<Explanation> = codes.into_iter().map(ErrorCode::explain).collect();
+        match (self.format, self.code, explanations.as_slice()) {
+            (Format::Json, ..) => json(&explanations),
             (Format::Text, Some(_), [one]) => {
                 print_line(&format!("{}: {}", one.code, one.title));
                 print_line(&format!("cause:  {}", one.cause));
                 print_line(&format!("remedy: {}", one.remedy));
             }
             (Format::Text, ..) => {
-                table(["Code", "Error"], found.iter().map(|one| [one.code.to_string(), one.title.to_owned()]));
+                table(["Code", "Error"], explanations.iter().map(|one| [one.code.to_string(), one.title.to_owned()]));
             }
         }
         Exit::Ok

@@ -54,7 +54,7 @@ impl LoginOnce {
                 if !self.reveal {
                     // Nobody could use it.
                     match runtime.block_on(logged_in.revoke()) {
-                        Ok(told) if self.format == Format::Text => print_line(&format!("           {told}")),
+                        Ok(message) if self.format == Format::Text => print_line(&format!("           {message}")),
                         Ok(_) => {}
                         Err(error) => print_error(&format!("the token is not revoked and lives to its end: {error}")),
                     }
@@ -109,12 +109,12 @@ impl LoginOnce {
 /// The session of that name, or the only one.
 pub(super) fn choose<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Session, String> {
     let names: Vec<&str> = config.sessions.iter().map(|session| session.name.as_str()).collect();
-    let found = match (name, config.sessions.as_slice()) {
+    let session = match (name, config.sessions.as_slice()) {
         (Some(name), sessions) => sessions.iter().find(|session| session.name == name),
         (None, [only]) => Some(only),
         (None, _) => None,
     };
-    found.ok_or_else(|| match name {
+    session.ok_or_else(|| match name {
         _ if names.is_empty() => "the configuration has no [session.NAME]: there is nothing to log in".to_owned(),
         Some(name) => format!("--session {name}: there is no such session (there are: {})", names.join(", ")),
         None => format!("--session is needed: the configuration has {}", names.join(", ")),

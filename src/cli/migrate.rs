@@ -99,11 +99,11 @@ fn write_config(out: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let group = if is_root { os::group_id("keyward")? } else { None };
     atomic_file::replace(out, text.as_bytes(), &Attributes { mode, owner: None, group })?;
-    let shown = out.display();
-    print_report_line(&format!("wrote {shown}, mode {mode:04o}"));
+    let path_text = out.display();
+    print_report_line(&format!("wrote {path_text}, mode {mode:04o}"));
     if group.is_none() || mode & 0o040 == 0 {
         print_report_line(&format!(
-            "  then, on the machine: sudo chown root:keyward {shown} && sudo chmod 0640 {shown}"
+            "  then, on the machine: sudo chown root:keyward {path_text} && sudo chmod 0640 {path_text}"
         ));
     }
     Ok(())

@@ -168,8 +168,8 @@ struct ConfigFiles {
 /// The configuration that `KEYWARD_CONFIG` names, else that of the package. A default, so that a file on the command line
 /// takes its place.
 fn default_config() -> PathBuf {
-    let named = Environment::current().variables.remove("KEYWARD_CONFIG").filter(|path| !path.is_empty());
-    named.map_or_else(|| "/etc/keyward/keyward.toml".into(), PathBuf::from)
+    let path = Environment::current().variables.remove("KEYWARD_CONFIG").filter(|path| !path.is_empty());
+    path.map_or_else(|| "/etc/keyward/keyward.toml".into(), PathBuf::from)
 }
 
 /// Output format of a command.

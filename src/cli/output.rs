@@ -26,9 +26,9 @@ pub(super) fn json(value: &impl Serialize) {
 pub(super) fn strip_control_chars(text: &str) -> String {
     let unseen = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     let harm = |letter: char| (letter.is_control() && !matches!(letter, '\n' | '\t')) || unseen(letter);
-    let mut shown = String::with_capacity(text.len());
+    let mut output = String::with_capacity(text.len());
     for letter in text.chars() {
-        if harm(letter) { shown.extend(letter.escape_default()) } else { shown.push(letter) }
+        if harm(letter) { output.extend(letter.escape_default()) } else { output.push(letter) }
     }
-    shown
+    output
 }

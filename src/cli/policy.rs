@@ -46,8 +46,8 @@ pub(super) struct ExplainCaller {
 }
 
 fn route(text: &str) -> Result<CallerRoute, String> {
-    let known = CallerRoute::NAMES.iter().find(|(name, _)| *name == text).map(|(_, route)| *route);
-    known.ok_or_else(|| format!("write {}", CallerRoute::NAMES.map(|(name, _)| name).join(", ")))
+    let route = CallerRoute::NAMES.iter().find(|(name, _)| *name == text).map(|(_, route)| *route);
+    route.ok_or_else(|| format!("write {}", CallerRoute::NAMES.map(|(name, _)| name).join(", ")))
 }
 
 /// Caller that a process is, and its rights.
@@ -185,7 +185,7 @@ impl ExplainCaller {
             let is_tcp = matches!(listener.endpoint, Endpoint::Tcp(_));
             let decided = if is_tcp { policy.decide(&facts.over_tcp()) } else { policy.decide(facts) };
             let decision = match decided {
-                Some((place, _)) => explain_request(options, place, &self.method, path),
+                Some((index, _)) => explain_request(options, index, &self.method, path),
                 None if is_tcp => {
                     Err("no caller matches by user and cgroup, which is all that the kernel tells over TCP")
                 }
@@ -216,10 +216,15 @@ impl Explanation {
     }
 
     fn print(&self) {
-        let known = |id: Option<u32>| id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+        let format_id = |id: Option<u32>| id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
         let ProcessFacts { pid, uid, gid, groups, cgroup, executable } = &self.process;
         let groups: Vec<_> = groups.iter().map(u32::to_string).collect();
-        print_line(&format!("process {pid}: uid {}, gid {}, groups {}", known(*uid), known(*gid), groups.join(" ")));
+        print_line(&format!(
+            "process {pid}: uid {}, gid {}, groups {}",
+            format_id(*uid),
+            format_id(*gid),
+            groups.join(" ")
+        ));
         print_line(&format!("  cgroup: {}", cgroup.as_deref().unwrap_or("unknown")));
         if let Some(executable) = executable {
             print_line(&format!("  executable: {executable}"));

@@ -151,18 +151,22 @@ fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()
     let ids = file.access.ids().context("cannot look up the service's user")?;
     make_folder(path.parent().unwrap_or(Path::new("/")), file)?;
     let attributes = Attributes { mode: file.access.mode(), owner: ids.map(|ids| ids.0), group: ids.map(|ids| ids.1) };
-    let shown = path.display();
+    let path_text = path.display();
     match &file.content {
         Content::Text(text) => {
             atomic_file::replace(path, text.as_bytes(), &attributes)?;
-            tell(&format!("wrote {shown}"));
+            tell(&format!("wrote {path_text}"));
         }
         Content::Key(key) => {
             let mut line = Zeroizing::new(Vec::with_capacity(key.expose_secret().len() + 1));
             line.extend_from_slice(key.expose_secret().as_bytes());
             line.push(b'\n');
             let created = atomic_file::create(path, &line, &attributes)?;
-            tell(&if created { format!("wrote {shown}") } else { format!("kept {shown}, which exists already") });
+            tell(&if created {
+                format!("wrote {path_text}")
+            } else {
+                format!("kept {path_text}, which exists already")
+            });
         }
     }
     if let (Some((owner, group)), None) = (file.access.owner(), ids) {

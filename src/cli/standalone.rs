@@ -68,8 +68,8 @@ fn describe_diagnostic(diagnostic: &Diagnostic, section: &str) -> String {
     let Some(setting) = diagnostic.key.strip_prefix(section).and_then(|key| key.strip_prefix('.')) else {
         return diagnostic.to_string();
     };
-    let known = FLAGS.iter().find(|(name, _)| *name == setting).map(|(_, flag)| (*flag).to_owned());
-    let flag = known.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")));
+    let flag = FLAGS.iter().find(|(name, _)| *name == setting).map(|(_, flag)| (*flag).to_owned());
+    let flag = flag.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")));
     let mut text = format!("{flag}: {}", diagnostic.message);
     if !diagnostic.advice.is_empty() {
         let advice = FLAGS.iter().fold(diagnostic.advice.clone(), |advice, (name, flag)| advice.replace(name, flag));

@@ -105,13 +105,15 @@ impl Command {
                 let new = NewAuthMethod { name: create.name, kind: create.kind, ..NewAuthMethod::default() };
                 print_auth_method(service, &client.create_auth_method(&create.changes.apply(new)?).await?);
             }
-            Self::Read(named) => print_auth_method(service, &client.read_auth_method(&named.name, &query).await?.value),
+            Self::Read(target) => {
+                print_auth_method(service, &client.read_auth_method(&target.name, &query).await?.value);
+            }
             Self::Update(update) => {
                 let there = NewAuthMethod::from(&client.read_auth_method(&update.name, &query).await?.value);
                 print_auth_method(service, &client.update_auth_method(&update.changes.apply(there)?).await?);
             }
-            Self::Delete(named) => {
-                print_deleted(client.delete_auth_method(&named.name).await?, "auth method", &named.name)?;
+            Self::Delete(target) => {
+                print_deleted(client.delete_auth_method(&target.name).await?, "auth method", &target.name)?;
             }
             Self::List => {
                 let read = client.list_auth_methods(&query).await?;

@@ -114,8 +114,8 @@ impl Command {
                 let new = NewBindingRule { auth_method: method, bind_type, bind_name, ..NewBindingRule::default() };
                 print_binding_rule(service, &client.create_binding_rule(&more.apply(new)).await?);
             }
-            Self::Read(named) => {
-                let id = resolve::binding_rule(service, &named.id).await?;
+            Self::Read(target) => {
+                let id = resolve::binding_rule(service, &target.id).await?;
                 print_binding_rule(service, &client.read_binding_rule(&id, &query).await?.value);
             }
             Self::Update(update) => {
@@ -125,8 +125,8 @@ impl Command {
                 rule.bind_name = update.bind_name.unwrap_or(rule.bind_name);
                 print_binding_rule(service, &client.update_binding_rule(&id, &rule).await?);
             }
-            Self::Delete(named) => {
-                let id = resolve::binding_rule(service, &named.id).await?;
+            Self::Delete(target) => {
+                let id = resolve::binding_rule(service, &target.id).await?;
                 print_deleted(client.delete_binding_rule(&id).await?, "binding rule", &id.to_string())?;
             }
             Self::List(list) => {
@@ -147,13 +147,13 @@ impl Command {
     }
 }
 
-fn print_binding_rule(service: &AclConnection, found: &BindingRule) {
-    let rule = &found.rule;
-    service.show(found, || {
+fn print_binding_rule(service: &AclConnection, record: &BindingRule) {
+    let rule = &record.rule;
+    service.show(record, || {
         Fields::default()
-            .add("ID", found.id)
+            .add("ID", record.id)
             .add("Auth method", &rule.auth_method)
-            .optional("Namespace", found.namespace.as_ref())
+            .optional("Namespace", record.namespace.as_ref())
             .add("Description", &rule.description)
             .add("Selector", &rule.selector)
             .add("Bind type", &rule.bind_type)

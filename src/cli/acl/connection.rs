@@ -69,12 +69,12 @@ impl Connection {
         let environment = Environment::current();
         let variable = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty());
         let failure = |name: &str, why: String| CommandFailure::new(Exit::Failed, format!("{name}: {why}"));
-        let given = match (self.address, variable("KEYWARD_ACL_ADDR")) {
+        let explicit_address = match (self.address, variable("KEYWARD_ACL_ADDR")) {
             (Some(address), _) => Some(address),
             (None, Some(text)) => Some(address(text).map_err(|why| failure("KEYWARD_ACL_ADDR", why))?),
             (None, None) => None,
         };
-        let at = match given {
+        let at = match explicit_address {
             Some(address) => address,
             None => address(DEFAULT).map_err(|why| failure("the default address", why))?,
         };

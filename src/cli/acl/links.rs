@@ -77,34 +77,39 @@ impl RoleFlags {
 
 impl MergeFlags {
     /// Returns the links after the update.
-    pub(super) fn apply(&self, there: AclLinks, given: AclLinks) -> AclLinks {
+    pub(super) fn apply(&self, there: AclLinks, new_links: AclLinks) -> AclLinks {
         let merge = self.merge;
         AclLinks {
-            policies: merge_links(there.policies, given.policies, merge, self.no_policies),
+            policies: merge_links(there.policies, new_links.policies, merge, self.no_policies),
             templated_policies: merge_links(
                 there.templated_policies,
-                given.templated_policies,
+                new_links.templated_policies,
                 merge,
                 self.no_templated_policies,
             ),
             service_identities: merge_links(
                 there.service_identities,
-                given.service_identities,
+                new_links.service_identities,
                 merge,
                 self.no_service_identities,
             ),
-            node_identities: merge_links(there.node_identities, given.node_identities, merge, self.no_node_identities),
+            node_identities: merge_links(
+                there.node_identities,
+                new_links.node_identities,
+                merge,
+                self.no_node_identities,
+            ),
         }
     }
 }
 
 /// One kind of links after an update.
-pub(super) fn merge_links<T: PartialEq>(there: Vec<T>, given: Vec<T>, merge: bool, drop: bool) -> Vec<T> {
-    if drop || (!merge && !given.is_empty()) {
-        return given;
+pub(super) fn merge_links<T: PartialEq>(there: Vec<T>, new_links: Vec<T>, merge: bool, drop: bool) -> Vec<T> {
+    if drop || (!merge && !new_links.is_empty()) {
+        return new_links;
     }
     let mut all = there;
-    for link in given {
+    for link in new_links {
         if !all.contains(&link) {
             all.push(link);
         }

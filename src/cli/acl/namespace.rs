@@ -114,22 +114,22 @@ impl Command {
                 let new = NewNamespace { name, description, acls, meta: contents.meta.into_iter().collect() };
                 print_namespace(service, &client.create_namespace(&new).await?);
             }
-            Self::Read(named) => print_namespace(service, &client.read_namespace(&named.name, &query).await?.value),
+            Self::Read(target) => print_namespace(service, &client.read_namespace(&target.name, &query).await?.value),
             Self::Update(update) => {
                 let mut new = NewNamespace::from(&client.read_namespace(&update.name, &query).await?.value);
-                let given = update.contents.defaults(service).await?;
+                let new_defaults = update.contents.defaults(service).await?;
                 new.description = update.description.unwrap_or(new.description);
                 let NamespaceDefaults { policy_defaults, role_defaults } = new.acls;
                 new.acls = NamespaceDefaults {
                     policy_defaults: merge_links(
                         policy_defaults,
-                        given.policy_defaults,
+                        new_defaults.policy_defaults,
                         update.merge,
                         update.no_default_policies,
                     ),
                     role_defaults: merge_links(
                         role_defaults,
-                        given.role_defaults,
+                        new_defaults.role_defaults,
                         update.merge,
                         update.no_default_roles,
                     ),
@@ -140,9 +140,9 @@ impl Command {
                 new.meta.extend(update.contents.meta);
                 print_namespace(service, &client.update_namespace(&new).await?);
             }
-            Self::Delete(named) => {
-                let marked = client.delete_namespace(&named.name).await?;
-                print_deleted(marked, "namespace", &named.name)?;
+            Self::Delete(target) => {
+                let marked = client.delete_namespace(&target.name).await?;
+                print_deleted(marked, "namespace", &target.name)?;
                 print_note("its records are deleted in the background; until then it can be read, with its DeletedAt");
             }
             Self::List => {

@@ -86,8 +86,8 @@ fn format_with_datacenters(name: &str, datacenters: &[String]) -> String {
 /// Formats links for one cell of a table.
 pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
     // The server sends an empty name for a record that it cannot read.
-    let named = |link: &AclLink| link.name.clone().filter(|name| !name.is_empty());
-    let name = |link: &AclLink| named(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
+    let own_name = |link: &AclLink| link.name.clone().filter(|name| !name.is_empty());
+    let name = |link: &AclLink| own_name(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
     let policies = links.policies.iter().map(|it| format!("policy {}", name(it)));
     let roles = roles.iter().map(|it| format!("role {}", name(it)));
     let templates = links.templated_policies.iter().map(format_templated_policy);
@@ -99,8 +99,8 @@ pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
 /// Formats an expiry and the time left from `now`.
 pub(super) fn end(end: Option<Timestamp>, now: Timestamp) -> String {
     let Some(end) = end else { return "never".to_owned() };
-    let left = end.since(now);
-    if left.is_zero() { format!("{end} (over)") } else { format!("{end} (in {})", format_seconds(left)) }
+    let remaining = end.since(now);
+    if remaining.is_zero() { format!("{end} (over)") } else { format!("{end} (in {})", format_seconds(remaining)) }
 }
 
 /// Formats the time until an end, for one cell of a table.

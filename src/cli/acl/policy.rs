@@ -85,8 +85,8 @@ impl Command {
                     &client.create_policy(&NewPolicy { name, description, rules, datacenters }).await?,
                 );
             }
-            Self::Read(named) => {
-                let id = resolve::policy(service, &named.policy).await?;
+            Self::Read(target) => {
+                let id = resolve::policy(service, &target.policy).await?;
                 print_policy(service, &client.read_policy(&id, &query).await?.value);
             }
             Self::Update(update) => {
@@ -101,9 +101,9 @@ impl Command {
                 }
                 print_policy(service, &client.update_policy(&id, &new).await?);
             }
-            Self::Delete(named) => {
-                let id = resolve::policy(service, &named.policy).await?;
-                print_deleted(client.delete_policy(&id).await?, "policy", &named.policy)?;
+            Self::Delete(target) => {
+                let id = resolve::policy(service, &target.policy).await?;
+                print_deleted(client.delete_policy(&id).await?, "policy", &target.policy)?;
             }
             Self::List => {
                 let read = client.list_policies(&query).await?;

@@ -118,8 +118,8 @@ fn id_prefix(text: &str) -> Option<String> {
 const MIN_PREFIX_LENGTH: usize = 4;
 
 fn single_id(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, CommandFailure> {
-    let found: Vec<Id> = ids.filter(|id| id.to_string().starts_with(start)).collect();
-    match found.as_slice() {
+    let matches: Vec<Id> = ids.filter(|id| id.to_string().starts_with(start)).collect();
+    match matches.as_slice() {
         [only] => Ok(*only),
         [] => Err(none(what, start, "id")),
         many => {

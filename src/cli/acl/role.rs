@@ -81,24 +81,24 @@ impl Command {
                 let new = NewRole { name: create.name, description: create.description, links };
                 print_role(service, &client.create_role(&new).await?);
             }
-            Self::Read(named) => {
-                let id = resolve::role(service, &named.role).await?;
+            Self::Read(target) => {
+                let id = resolve::role(service, &target.role).await?;
                 print_role(service, &client.read_role(&id, &query).await?.value);
             }
             Self::Update(update) => {
                 let id = resolve::role(service, &update.role).await?;
                 let there = client.read_role(&id, &query).await?.value;
-                let given = update.links.resolve(service).await?;
+                let new_links = update.links.resolve(service).await?;
                 let new = NewRole {
                     name: update.name.unwrap_or(there.name),
                     description: update.description.unwrap_or(there.description),
-                    links: update.merging.apply(there.links, given),
+                    links: update.merging.apply(there.links, new_links),
                 };
                 print_role(service, &client.update_role(&id, &new).await?);
             }
-            Self::Delete(named) => {
-                let id = resolve::role(service, &named.role).await?;
-                print_deleted(client.delete_role(&id).await?, "role", &named.role)?;
+            Self::Delete(target) => {
+                let id = resolve::role(service, &target.role).await?;
+                print_deleted(client.delete_role(&id).await?, "role", &target.role)?;
             }
             Self::List(list) => {
                 let policy = match &list.policy {

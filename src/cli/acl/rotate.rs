@@ -81,8 +81,8 @@ impl Rotate {
             CommandFailure::from(error).and(state)
         })?;
         let pair = RotationTokens { service, old: &old, new };
-        let shown = pair.deliver_new_token(&self.output_flags).await?;
-        token_output::token(service, &pair.new, &shown, None);
+        let display = pair.deliver_new_token(&self.output_flags).await?;
+        token_output::token(service, &pair.new, &display, None);
         if self.leave_old {
             print_note(&format!("the old token still works; delete it by: {}", pair.deletion()));
             return Ok(());
@@ -108,10 +108,10 @@ impl Rotate {
             return Err(CommandFailure::new(Exit::Remote, text));
         }
         if let (Some(end), None) = (old.expiration_time, self.ttl) {
-            let left = end.since(token_output::now(read.date));
+            let remaining = end.since(token_output::now(read.date));
             print_note(&format!(
                 "the new token expires with the old one, in {}; pass --ttl for another lifetime",
-                format_seconds(left)
+                format_seconds(remaining)
             ));
         }
         Ok(old)

@@ -51,13 +51,13 @@ impl Bootstrap {
     /// The service makes this token once. A secret that is to go into a file is therefore chosen here and written first:
     /// no failure after the call can lose it.
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let given = self.secret_file.as_ref().map(SecretInput::secret).transpose()?;
+        let file_secret = self.secret_file.as_ref().map(SecretInput::secret).transpose()?;
         let Some(path) = &self.output_flags.out else {
-            let token = create_first(service, given).await?;
+            let token = create_first(service, file_secret).await?;
             token_output::token(service, &token, &SecretDisplay::Plain(secret_of(&token)?), None);
             return Ok(());
         };
-        let secret = given.unwrap_or_else(|| SecretString::from(Id::random().to_string()));
+        let secret = file_secret.unwrap_or_else(|| SecretString::from(Id::random().to_string()));
         if path.exists() {
             let text = format!(
                 "{} exists already and may contain a token of another server; pass another file with --out",
@@ -125,8 +125,8 @@ impl Login {
         let token = service.client.login(&login).await?;
         let secret = secret_of(&token)?;
         let undo = async || service.client.with_token(secret).logout().await;
-        let shown = self.output_flags.take(&token, undo).await?;
-        token_output::token(service, &token, &shown, None);
+        let display = self.output_flags.take(&token, undo).await?;
+        token_output::token(service, &token, &display, None);
         Ok(())
     }
 }
@@ -147,11 +147,11 @@ pub(super) async fn whoami(_: NoArguments, service: &AclConnection) -> Result<()
     let read = service.client.read_self(&QueryOptions::default()).await?;
     let token = &read.value;
     let defaults = namespace_defaults(service, token).await?;
-    let left = token.expiration_time.map(|end| end.since(token_output::now(read.date)));
+    let remaining = token.expiration_time.map(|end| end.since(token_output::now(read.date)));
     let mut json = token_output::as_json(token, &SecretDisplay::NotRequested);
     if let Value::Object(fields) = &mut json {
         fields.insert("Server".to_owned(), service.client.server().into());
-        fields.insert("RemainingSeconds".to_owned(), json!(left.map(|left| left.as_secs())));
+        fields.insert("RemainingSeconds".to_owned(), json!(remaining.map(|remaining| remaining.as_secs())));
         fields.insert("NamespaceDefaults".to_owned(), json!(defaults.as_ref()));
     }
     service.show(&json, || {
@@ -162,7 +162,7 @@ pub(super) async fn whoami(_: NoArguments, service: &AclConnection) -> Result<()
             .optional("Namespace", token.namespace.as_ref())
             .add("Description", &token.description)
             .optional("Auth method", token.auth_method.as_ref())
-            .add("Remaining life", left.map_or_else(|| "without end".to_owned(), format_seconds))
+            .add("Remaining life", remaining.map_or_else(|| "without end".to_owned(), format_seconds))
             .optional("Ends", token.expiration_time)
             .list_field("Roles", token.roles.iter().map(output::link))
             .links(&token.links);

@@ -51,8 +51,8 @@ impl Command {
                     output::table(["Name", "Description"], rows);
                 });
             }
-            Self::Read(named) => {
-                let template = client.read_template(&named.name, &query).await?.value;
+            Self::Read(target) => {
+                let template = client.read_template(&target.name, &query).await?.value;
                 service.show(&template, || {
                     let description = Some(&template.description).filter(|text| !text.is_empty());
                     Fields::default()

@@ -31,18 +31,18 @@ impl FromArgMatches for TemplatedPolicies {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let policies = matches.get_many::<String>(POLICY).unwrap_or_default();
         let places: Vec<_> = matches.indices_of(POLICY).unwrap_or_default().collect();
-        let mut found: Vec<_> = policies
+        let mut list: Vec<_> = policies
             .map(|name| AclTemplatedPolicy { template_name: name.clone(), ..AclTemplatedPolicy::default() })
             .collect();
         let variables = matches.get_many::<(String, String)>(VAR).unwrap_or_default();
-        for ((name, value), place) in variables.zip(matches.indices_of(VAR).unwrap_or_default()) {
-            let before = places.iter().rposition(|policy| *policy < place);
-            let policy = before.and_then(|index| found.get_mut(index)).ok_or_else(|| {
+        for ((name, value), var_index) in variables.zip(matches.indices_of(VAR).unwrap_or_default()) {
+            let before = places.iter().rposition(|policy| *policy < var_index);
+            let policy = before.and_then(|index| list.get_mut(index)).ok_or_else(|| {
                 Error::raw(ErrorKind::ValueValidation, "--var stands before the --templated-policy that it is for\n")
             })?;
             policy.template_variables.insert(name.clone(), Value::String(value.clone()));
         }
-        Ok(Self(found))
+        Ok(Self(list))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

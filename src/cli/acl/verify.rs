@@ -26,14 +26,14 @@ impl Verify {
     }
 
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let found = match &self.dir {
+        let response = match &self.dir {
             Some(folder) => Embedded::verify_file(folder)
                 .map(to_response)
                 .map_err(|error| CommandFailure { code: Some(error.code()), ..CommandFailure::local(&error) })?,
             None => service.client.verify().await?,
         };
-        service.show(&found, || describe(&found));
-        if found.clean {
+        service.show(&response, || describe(&response));
+        if response.clean {
             return Ok(());
         }
         let text = "the store is damaged: restore an earlier snapshot, or copy back a backup of the file";
@@ -41,26 +41,26 @@ impl Verify {
     }
 }
 
-fn to_response(found: Verification) -> VerifyResponse {
+fn to_response(verification: Verification) -> VerifyResponse {
     VerifyResponse {
-        clean: found.is_clean(),
-        records: found.records,
-        without_checksum: found.unchecked,
-        damaged: found.damaged,
-        damaged_keys: found.damaged_keys,
-        damaged_kinds: found.damaged_kinds,
-        pages: found.pages,
+        clean: verification.is_clean(),
+        records: verification.records,
+        without_checksum: verification.unchecked,
+        damaged: verification.damaged,
+        damaged_keys: verification.damaged_keys,
+        damaged_kinds: verification.damaged_kinds,
+        pages: verification.pages,
     }
 }
 
-fn describe(found: &VerifyResponse) {
-    let VerifyResponse { records, without_checksum, damaged, .. } = found;
+fn describe(response: &VerifyResponse) {
+    let VerifyResponse { records, without_checksum, damaged, .. } = response;
     print_line(&format!("{records} records, {without_checksum} of them without a checksum; {damaged} are damaged"));
-    found.damaged_keys.iter().for_each(|key| print_line(&format!("damaged: {key}")));
-    for kind in &found.damaged_kinds {
+    response.damaged_keys.iter().for_each(|key| print_line(&format!("damaged: {key}")));
+    for kind in &response.damaged_kinds {
         print_line(&format!("records are missing or were replaced: {kind}"));
     }
-    if found.pages == Some(false) {
+    if response.pages == Some(false) {
         print_line("pages of the file are damaged");
     }
 }

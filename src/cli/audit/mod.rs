@@ -72,15 +72,15 @@ impl Audit {
             Self::Verify(verify) => verify.run(),
             Self::Show { records } => {
                 let filter = records.filter()?;
-                let (mut found, mut others) = (0_u64, 0_u64);
+                let (mut record_count, mut other_count) = (0_u64, 0_u64);
                 for file in files(&records.file) {
                     read(&file, |line| {
                         let is_record = filter.show(line);
-                        found += u64::from(is_record);
-                        others += u64::from(!is_record && !line.is_empty());
+                        record_count += u64::from(is_record);
+                        other_count += u64::from(!is_record && !line.is_empty());
                     })?;
                 }
-                let is_audit = found > 0 || others == 0;
+                let is_audit = record_count > 0 || other_count == 0;
                 anyhow::ensure!(is_audit, "{} holds no record of an audit", records.file.display());
                 Ok(Exit::Ok)
             }

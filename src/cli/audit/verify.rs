@@ -81,7 +81,7 @@ fn print(report: &VerifyReport, key_file: &Path) {
     };
     let checkpoints = match report.checkpoints {
         0 => String::new(),
-        found => format!(", {} found", format_count(found, "checkpoint")),
+        count => format!(", {} found", format_count(count, "checkpoint")),
     };
     let (lines, records) = (format_count(report.lines, "line"), format_count(report.verified, "record"));
     print_line(&format!("{lines}, {records} verified{checkpoints}{end}"));

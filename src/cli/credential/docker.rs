@@ -48,14 +48,14 @@ struct DockerResponse<'a> {
 fn get(request: &HelperRequest) -> Result<Exit, Exit> {
     let text = read_input()?;
     let server = text.trim();
-    let known = request.load()?;
-    let Some(credential) = host(server).and_then(|host| known.find_for_host(host)) else {
+    let config = request.load()?;
+    let Some(credential) = host(server).and_then(|host| config.find_for_host(host)) else {
         let _ = print_response(NONE);
         return Ok(Exit::Failed);
     };
-    let found = known.read(credential)?;
+    let login = config.read(credential)?;
     let credential =
-        DockerResponse { server, username: found.username.expose_secret(), secret: found.password.expose_secret() };
+        DockerResponse { server, username: login.username.expose_secret(), secret: login.password.expose_secret() };
     // With enough capacity, so that a reallocation leaves no copy behind.
     let mut line = Zeroizing::new(Vec::with_capacity(super::MAX_INPUT_BYTES));
     let written = serde_json::to_writer(&mut *line, &credential).is_ok();
@@ -68,13 +68,13 @@ fn get(request: &HelperRequest) -> Result<Exit, Exit> {
 
 /// Each host with its user's name. A credential that cannot be read is omitted, with an error on standard error.
 fn list(request: &HelperRequest) -> Result<Exit, Exit> {
-    let known = request.load()?;
+    let config = request.load()?;
     let mut all = serde_json::Map::new();
-    for credential in known.credentials() {
+    for credential in config.credentials() {
         let name = match &credential.username {
             Some(name) => name.clone(),
-            None => match known.read(credential) {
-                Ok(found) => found.username.expose_secret().to_owned(),
+            None => match config.read(credential) {
+                Ok(login) => login.username.expose_secret().to_owned(),
                 Err(_) => continue,
             },
         };

@@ -18,14 +18,14 @@ pub(super) fn respond(request: &HelperRequest) -> Exit {
 fn get(request: &HelperRequest) -> Result<Exit, Exit> {
     let text = read_input()?;
     let Some(wanted) = GitRequest::read(&text) else { return Ok(Exit::Ok) };
-    let known = request.load()?;
+    let config = request.load()?;
     // Without output, git asks the next helper.
-    let Some(credential) = known.find_for_host(wanted.host) else { return Ok(Exit::Ok) };
-    let found = known.read(credential)?;
-    if wanted.username.is_some_and(|name| name != found.username.expose_secret()) {
+    let Some(credential) = config.find_for_host(wanted.host) else { return Ok(Exit::Ok) };
+    let login = config.read(credential)?;
+    if wanted.username.is_some_and(|name| name != login.username.expose_secret()) {
         return Ok(Exit::Ok);
     }
-    let Some(lines) = format_response(&found) else {
+    let Some(lines) = format_response(&login) else {
         print_error(&format!("credential {}: the name or the password has more than one line", credential.name));
         return Err(Exit::Failed);
     };
@@ -57,13 +57,13 @@ impl<'a> GitRequest<'a> {
 }
 
 /// Formats the lines for git; `None` if a value has a line break, which would begin another attribute.
-fn format_response(found: &HostCredential) -> Option<Zeroizing<String>> {
+fn format_response(login: &HostCredential) -> Option<Zeroizing<String>> {
     let line = |value: &SecretString| !value.expose_secret().contains(['\n', '\r', '\0']);
-    if !line(&found.username) || !line(&found.password) {
+    if !line(&login.username) || !line(&login.password) {
         return None;
     }
-    let (name, password) = (found.username.expose_secret(), found.password.expose_secret());
-    let since = found.expires.and_then(|expires| expires.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let (name, password) = (login.username.expose_secret(), login.password.expose_secret());
+    let since = login.expires.and_then(|expires| expires.duration_since(SystemTime::UNIX_EPOCH).ok());
     // Git before 2.40 ignores it. Later versions ask again after it, and pass it to helpers that store passwords.
     let expiry = since.map(|since| format!("password_expiry_utc={}\n", since.as_secs())).unwrap_or_default();
     let mut lines = Zeroizing::new(String::with_capacity(name.len() + password.len() + expiry.len() + 32));

@@ -27,8 +27,8 @@ struct HelperRequest {
 /// The arguments, if this process was started by the helper's name.
 pub(in crate::cli) fn parse_helper_invocation(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
     let program = arguments.next()?;
-    let ours = Path::new(&program).file_name().is_some_and(|name| name == PROGRAM);
-    ours.then(|| std::iter::once(program).chain(arguments).collect())
+    let is_helper = Path::new(&program).file_name().is_some_and(|name| name == PROGRAM);
+    is_helper.then(|| std::iter::once(program).chain(arguments).collect())
 }
 
 /// Answers Terraform or OpenTofu. A failure prints one line, which they show in their log.
@@ -54,11 +54,11 @@ impl HelperRequest {
             return Exit::Ok;
         }
         let Ok(variables) = self.at.find() else { return Exit::Failed };
-        let Some(ours) = variables.host else {
+        let Some(own_host) = variables.host else {
             print_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
             return Exit::Failed;
         };
-        match credentials::respond(verb, &host, &ours, &variables.token_file) {
+        match credentials::respond(verb, &host, &own_host, &variables.token_file) {
             Ok(response) => {
                 // The command's purpose is to print the token.
                 let written = writeln!(std::io::stdout(), "{}", response.as_str());

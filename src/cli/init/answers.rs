@@ -51,32 +51,32 @@ impl<'a> PlanInputs<'a> {
     }
 
     /// A value without which there is no plan.
-    pub(super) fn ask_required(&mut self, question: Question, given: Option<&String>) -> String {
-        if given.is_none() && self.terminal.is_none() {
+    pub(super) fn ask_required(&mut self, question: Question, preset: Option<&String>) -> String {
+        if preset.is_none() && self.terminal.is_none() {
             self.missing.push((question.flag, question.text));
         }
-        self.take(question, given, None, true).unwrap_or_default()
+        self.take(question, preset, None, true).unwrap_or_default()
     }
 
     /// A value that may be left out.
-    pub(super) fn ask_optional(&mut self, question: Question, given: Option<&String>) -> Option<String> {
-        self.take(question, given, None, false)
+    pub(super) fn ask_optional(&mut self, question: Question, preset: Option<&String>) -> Option<String> {
+        self.take(question, preset, None, false)
     }
 
     /// A value with a default.
-    pub(super) fn ask_with_default(&mut self, question: Question, given: Option<&String>, default: &str) -> String {
-        self.take(question, given, Some(default), false).unwrap_or_else(|| default.to_owned())
+    pub(super) fn ask_with_default(&mut self, question: Question, preset: Option<&String>, default: &str) -> String {
+        self.take(question, preset, Some(default), false).unwrap_or_else(|| default.to_owned())
     }
 
     fn take(
         &mut self,
         question: Question,
-        given: Option<&String>,
+        preset: Option<&String>,
         default: Option<&str>,
         must: bool,
     ) -> Option<String> {
-        if given.is_some() || self.failure.is_some() {
-            return given.cloned();
+        if preset.is_some() || self.failure.is_some() {
+            return preset.cloned();
         }
         let terminal = self.terminal.as_mut()?;
         match terminal.ask(question, default, must) {

@@ -12,19 +12,19 @@ use crate::os;
 /// Formats the commands that make a folder for user keyward, or let it write in one that exists. `root` is the machine's root
 /// folder, `None` for a machine elsewhere.
 pub(super) fn folder_commands(folder: &Path, group: &str, root: Option<&Path>) -> String {
-    let shown = quote(&folder.display().to_string());
+    let quoted = quote(&folder.display().to_string());
     let open = format!(
-        "sudo setfacl -m u:keyward:rwx {shown}   # of the package acl; others keep the rights that they have\n"
+        "sudo setfacl -m u:keyward:rwx {quoted}   # of the package acl; others keep the rights that they have\n"
     );
     let existing = root.and_then(|root| find(root, folder));
     match (existing, home_user(folder)) {
         (Some(metadata), _) if may_write(&metadata) => String::new(),
         (Some(_), _) => open,
         // Of other users' rights in a home folder nothing is known, so they stay as they are.
-        (None, Some(user)) => format!("sudo -u {} mkdir -p {shown}\n{open}", quote(&user)),
+        (None, Some(user)) => format!("sudo -u {} mkdir -p {quoted}\n{open}", quote(&user)),
         (None, None) => {
-            let make = format!("sudo install -d -m 750 -o keyward -g {} {shown}", quote(group));
-            if root.is_some() { format!("{make}\n") } else { format!("test -d {shown} || {make}\n{open}") }
+            let make = format!("sudo install -d -m 750 -o keyward -g {} {quoted}", quote(group));
+            if root.is_some() { format!("{make}\n") } else { format!("test -d {quoted} || {make}\n{open}") }
         }
     }
 }
@@ -33,18 +33,19 @@ pub(super) fn folder_commands(folder: &Path, group: &str, root: Option<&Path>) -
 pub(super) fn find_refused(needs: &UnitNeeds, paths: &[NamedPath], root: Option<&Path>) -> Vec<String> {
     let mut errors = Vec::new();
     for folder in &needs.writable {
-        let shown = folder.display();
-        let named = paths.iter().filter(|named| named.path == *folder || named.path.parent() == Some(folder));
+        let path_text = folder.display();
+        let in_folder = paths.iter().filter(|path| path.path == *folder || path.path.parent() == Some(folder));
         if is_system_folder(folder) {
-            let keys: Vec<&str> = named.map(|named| named.key.as_str()).collect();
+            let keys: Vec<&str> = in_folder.map(|path| path.key.as_str()).collect();
             let keys = keys.join(", ");
-            errors.push(format!("{keys}: keyward would have to write all of {shown}, which other programs use too"));
+            errors
+                .push(format!("{keys}: keyward would have to write all of {path_text}, which other programs use too"));
             continue;
         }
         let is_foreign = root.and_then(|root| find(root, folder)).is_some_and(|metadata| !may_write(&metadata));
-        for NamedPath { key, .. } in named.filter(|named| is_foreign && named.key.starts_with("sink.")) {
+        for NamedPath { key, .. } in in_folder.filter(|path| is_foreign && path.key.starts_with("sink.")) {
             errors.push(format!(
-                "{key}: {shown} exists and is not user keyward's, so that others could replace the token"
+                "{key}: {path_text} exists and is not user keyward's, so that others could replace the token"
             ));
         }
     }

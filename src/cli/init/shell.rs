@@ -12,8 +12,8 @@ pub(super) fn quote(word: &str) -> String {
 }
 
 /// Quotes a given value for a shell, or returns a placeholder in capitals.
-pub(super) fn quote_or_placeholder(given: Option<&String>, capitals: &str) -> String {
-    given.map_or_else(|| capitals.to_owned(), |value| quote(value))
+pub(super) fn quote_or_placeholder(value: Option<&String>, capitals: &str) -> String {
+    value.map_or_else(|| capitals.to_owned(), |value| quote(value))
 }
 
 /// Formats a part of a table's name, quoted unless TOML takes it bare.

@@ -97,7 +97,7 @@ fn format_item(status: &StatusDocument, item: &ReportItem, now: Timestamp) -> Ve
     let mut first = Vec::new();
     if let Some(session) = session {
         first.extend(session.serving.then(|| match item.ends_in_seconds {
-            Some(left) => format!("ends in {}", format_span(left)),
+            Some(seconds) => format!("ends in {}", format_span(seconds)),
             None => "never ends".to_owned(),
         }));
         first.extend((session.failures > 1).then(|| format!("{} in a row", format_count(session.failures, "failure"))));

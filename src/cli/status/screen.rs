@@ -72,9 +72,9 @@ fn fit(lines: &[Line], rows: usize, columns: usize) -> Vec<Line> {
         return lines.iter().map(cut).collect();
     }
     // One row stays free for the cursor, one is for the count.
-    let shown = rows.saturating_sub(2);
-    let rest = format!("... {} more lines", lines.len() - shown);
-    lines.iter().take(shown).map(cut).chain([Line::plain(rest)]).collect()
+    let visible_rows = rows.saturating_sub(2);
+    let rest = format!("... {} more lines", lines.len() - visible_rows);
+    lines.iter().take(visible_rows).map(cut).chain([Line::plain(rest)]).collect()
 }
 
 /// Returns rows and columns of the terminal, or those of the smallest usual one.
