@@ -65,7 +65,7 @@ pub struct PendingRecord(Vec<PendingConfirmation>);
 #[derive(Debug)]
 struct PendingConfirmation {
     device: DeviceHandle,
-    kept: oneshot::Receiver<bool>,
+    confirmation: oneshot::Receiver<bool>,
 }
 
 impl Auditor {
@@ -90,8 +90,8 @@ impl Auditor {
         let mut waiting = Vec::new();
         self.push(record, QueueShare::Whole, |device| {
             device.0.is_closed.then(|| {
-                let (sender, kept) = oneshot::channel();
-                waiting.push(PendingConfirmation { device: device.clone(), kept });
+                let (sender, confirmation) = oneshot::channel();
+                waiting.push(PendingConfirmation { device: device.clone(), confirmation });
                 sender
             })
         });
@@ -121,10 +121,10 @@ impl Auditor {
         let devices = self.0.devices.read().unwrap_or_else(PoisonError::into_inner);
         let mut push = |device: &DeviceHandle, record| {
             // A full queue drops the sender, which tells the receiver.
-            device.0.queue.push(QueuedRecord { at, record, kept: confirm(device) }, share);
+            device.0.queue.push(QueuedRecord { at, record, confirmation: confirm(device) }, share);
         };
-        if let Some((last, others)) = devices.split_last() {
-            for device in others {
+        if let Some((last, rest)) = devices.split_last() {
+            for device in rest {
                 push(device, record.clone());
             }
             push(last, record);
@@ -143,8 +143,8 @@ impl PendingRecord {
     /// # Errors
     /// A device with `fail = "closed"` cannot keep the record, or not in time.
     pub async fn wait(self) -> Result<(), AuditUnavailable> {
-        for PendingConfirmation { device, kept } in self.0 {
-            match tokio::time::timeout(TIMEOUT, kept).await {
+        for PendingConfirmation { device, confirmation } in self.0 {
+            match tokio::time::timeout(TIMEOUT, confirmation).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false) | Err(_)) | Err(_) => return Err(AuditUnavailable(Arc::clone(&device.0.name))),
             }

@@ -19,8 +19,8 @@ pub(super) struct DeviceReport {
     health: HealthHandle,
     clock: Clock,
     outage: Outage,
-    kept: Counter,
-    lost: Counter,
+    kept_records: Counter,
+    lost_records: Counter,
     failing: Gauge,
     state: DeviceState,
 }
@@ -44,9 +44,19 @@ impl DeviceReport {
         };
         let failing = metrics.failing.get_or_create(&AuditLabels { audit: options.name.clone() }).clone();
         let (name, on_failure, outage) = (options.name.clone(), options.on_failure, Outage::default());
-        let (kept, lost) = (counter("kept"), counter("lost"));
+        let (kept_records, lost_records) = (counter("kept"), counter("lost"));
         failing.set(0);
-        Self { name, on_failure, health, clock, outage, kept, lost, failing, state: DeviceState::Untried }
+        Self {
+            name,
+            on_failure,
+            health,
+            clock,
+            outage,
+            kept_records,
+            lost_records,
+            failing,
+            state: DeviceState::Untried,
+        }
     }
 
     /// Returns true from a failure to the next success.
@@ -55,11 +65,11 @@ impl DeviceReport {
     }
 
     pub(super) fn count_kept(&self, records: u64) {
-        self.kept.inc_by(records);
+        self.kept_records.inc_by(records);
     }
 
     pub(super) fn count_lost(&self, records: u64) {
-        self.lost.inc_by(records);
+        self.lost_records.inc_by(records);
     }
 
     /// Reports a failure; only the first of an outage is logged.

@@ -35,7 +35,7 @@ impl Confirmations {
 
     /// Adds the outcome of a record, if a request waits for it.
     pub(super) fn add(&mut self, record: QueuedRecord, is_kept: bool) {
-        self.batch.extend(record.kept.map(|request| Confirmation { request, is_kept }));
+        self.batch.extend(record.confirmation.map(|request| Confirmation { request, is_kept }));
     }
 
     /// Sends the batch.

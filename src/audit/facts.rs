@@ -125,10 +125,10 @@ pub(crate) fn redact_path(path: &str) -> String {
     while !path.is_char_boundary(end) {
         end -= 1;
     }
-    let shown = &path[..end];
-    let mut text = String::with_capacity(shown.len() + 4);
+    let prefix = &path[..end];
+    let mut text = String::with_capacity(prefix.len() + 4);
     let mut before = "";
-    for (number, segment) in shown.split('/').enumerate() {
+    for (number, segment) in prefix.split('/').enumerate() {
         if number > 0 {
             text.push('/');
         }

@@ -44,15 +44,15 @@ impl AuditFile {
         self.file = None;
         self.open()?;
         let Some(file) = &self.file else { return Ok(NOTHING) };
-        let found = tail::read(file, self.length, key).map_err(|error| self.error("read", &error))?;
-        if found.torn_bytes > 0 {
-            self.length -= found.torn_bytes;
+        let chain = tail::read(file, self.length, key).map_err(|error| self.error("read", &error))?;
+        if chain.torn_bytes > 0 {
+            self.length -= chain.torn_bytes;
             file.set_len(self.length).map_err(|error| self.error("remove an incomplete line from", &error))?;
         }
-        if found.previous == PreviousEnd::Unverified {
+        if chain.previous == PreviousEnd::Unverified {
             self.rotate()?;
         }
-        Ok(found)
+        Ok(chain)
     }
 
     pub(super) fn prepare(&mut self, bytes: u64) -> Result<WritePosition, DeviceError> {
@@ -102,13 +102,13 @@ impl AuditFile {
             }
         }
         let mut lines = whole_lines(ends, written);
-        let mut kept = lines.checked_sub(1).map_or(0, |last| ends[last]);
+        let mut kept_length = lines.checked_sub(1).map_or(0, |last| ends[last]);
         if failure.is_none() && self.options.fsync == Fsync::Always {
             failure = file.sync_data().err();
             // Unknown to be on the disk: removed again, as their requests are refused.
-            (lines, kept) = if failure.is_some() { (0, 0) } else { (lines, kept) };
+            (lines, kept_length) = if failure.is_some() { (0, 0) } else { (lines, kept_length) };
         }
-        self.length += kept as u64;
+        self.length += kept_length as u64;
         self.is_torn = failure.is_some() && file.set_len(self.length).is_err();
         self.was_full = failure.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::StorageFull);
         let error = failure.map(|error| self.error("write to", &error));

@@ -51,7 +51,7 @@ pub(super) struct QueuedRecord {
     pub(super) at: SystemTime,
     pub(super) record: AuditRecord,
     /// Receives true once the record is written; closed if nobody waits.
-    pub(super) kept: Option<oneshot::Sender<bool>>,
+    pub(super) confirmation: Option<oneshot::Sender<bool>>,
 }
 
 /// Weight of a record: those that a caller can cause without being admitted leave room for the others.
@@ -199,7 +199,7 @@ mod tests {
     use crate::audit::tests::record;
 
     fn queued() -> QueuedRecord {
-        QueuedRecord { at: SystemTime::UNIX_EPOCH, record: record(1), kept: None }
+        QueuedRecord { at: SystemTime::UNIX_EPOCH, record: record(1), confirmation: None }
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl AuditWriter {
     fn write(&mut self, mut records: Vec<QueuedRecord>, stops: bool) {
         let taken = records.len();
         // The requests of the others were refused already.
-        records.retain(|record| record.kept.as_ref().is_none_or(|kept| !kept.is_closed()));
+        records.retain(|record| record.confirmation.as_ref().is_none_or(|confirmation| !confirmation.is_closed()));
         self.count_lost((taken - records.len()) as u64);
         let prepared = self.resume().and_then(|()| self.device.prepare((ESTIMATED_LINE * (records.len() + 2)) as u64));
         if self.device.take_lost_partial()

@@ -48,7 +48,7 @@ fn write(options: &AuditOptions, count: u64) -> usize {
     let kept: Vec<_> = (0..count)
         .map(|number| {
             let (sender, receiver) = oneshot::channel();
-            let queued = QueuedRecord { at: SystemTime::now(), record: record(number), kept: Some(sender) };
+            let queued = QueuedRecord { at: SystemTime::now(), record: record(number), confirmation: Some(sender) };
             queue.push(queued, QueueShare::Whole);
             receiver
         })
