@@ -52,12 +52,13 @@ impl ExecutableOpener {
     /// # Errors
     /// There is no descriptor left.
     pub(super) fn through_spawner() -> io::Result<(Self, OwnedFd)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&ours, Timeout::Recv, Some(TIMEOUT))?;
-        set_socket_timeout(&ours, Timeout::Send, Some(TIMEOUT))?;
-        let requests = Mutex::new(Requests { socket: ours, last: 0, timed_out: None });
+        let (socket, spawner_socket) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(TIMEOUT))?;
+        let requests = Mutex::new(Requests { socket, last: 0, timed_out: None });
         let remote = RemoteOpener { requests, opens_all: has_capability(), is_silent: watch::Sender::new(false) };
-        Ok((Self(Some(Arc::new(remote))), theirs))
+        Ok((Self(Some(Arc::new(remote))), spawner_socket))
     }
 
     /// Returns true if those of other users' processes are opened too: `CAP_SYS_PTRACE`.

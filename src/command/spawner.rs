@@ -47,15 +47,15 @@ impl SpawnerProcess {
     /// `/proc/self/exe` cannot be executed.
     pub(crate) fn start() -> io::Result<(Self, SpawnerConnection)> {
         use rustix::io::{FdFlags, fcntl_setfd};
-        let (stream, theirs) = StdUnixStream::pair()?;
-        let (executables, their_socket) = ExecutableOpener::through_spawner()?;
+        let (stream, spawner_stream) = StdUnixStream::pair()?;
+        let (executables, spawner_socket) = ExecutableOpener::through_spawner()?;
         // No other thread exists that could start a program meanwhile and pass the descriptors on.
-        fcntl_setfd(&theirs, FdFlags::empty())?;
-        fcntl_setfd(&their_socket, FdFlags::empty())?;
+        fcntl_setfd(&spawner_stream, FdFlags::empty())?;
+        fcntl_setfd(&spawner_socket, FdFlags::empty())?;
         // Programs get the variables of their own; the agent's hold its identity.
         let child = Command::new("/proc/self/exe")
             .arg0(PROGRAM_NAME)
-            .args([theirs.as_raw_fd().to_string(), their_socket.as_raw_fd().to_string()])
+            .args([spawner_stream.as_raw_fd().to_string(), spawner_socket.as_raw_fd().to_string()])
             .env_clear()
             .process_group(0)
             .spawn()?;

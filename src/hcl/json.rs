@@ -65,8 +65,8 @@ fn value(lexer: &mut Lexer<'_>, depth: usize) -> Result<Node, HclError> {
             "null" => Value::Null,
             "" => return Err(lexer.unexpected("a value")),
             name => {
-                let found = Lexeme::Name(name.to_owned()).describe();
-                return Err(HclError::expected(at, "a value, with strings in quotes", &found));
+                let word = Lexeme::Name(name.to_owned()).describe();
+                return Err(HclError::expected(at, "a value, with strings in quotes", &word));
             }
         },
     };
@@ -120,8 +120,8 @@ fn text(lexer: &mut Lexer<'_>) -> Result<String, HclError> {
                 }
             }),
             Some(next) if next < ' ' => {
-                let found = Lexeme::Text(next.to_string()).describe();
-                let message = format!("control character {found} in a string; write an escape such as \\n");
+                let character = Lexeme::Text(next.to_string()).describe();
+                let message = format!("control character {character} in a string; write an escape such as \\n");
                 return Err(HclError::new(position, message));
             }
             Some(next) => text.push(next),

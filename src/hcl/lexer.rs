@@ -90,8 +90,8 @@ impl<'a> Lexer<'a> {
 
     /// Builds an error about the next character.
     pub(super) fn unexpected(&self, expected: &str) -> HclError {
-        let found = self.peek().map_or_else(|| "the end".to_owned(), |next| quote(&next.to_string()));
-        HclError::expected(self.position, expected, &found)
+        let next = self.peek().map_or_else(|| "the end".to_owned(), |next| quote(&next.to_string()));
+        HclError::expected(self.position, expected, &next)
     }
 
     /// Skips white space and comments: `#` and `//` to the end of the line, `/* */`.

@@ -102,9 +102,9 @@ pub(crate) fn evaluate(status: &StatusDocument, now: Timestamp) -> StatusReport 
         let component = format!("session/{name}");
         items.push(evaluate_session(component.as_str(), session, status.components.get(&component), now));
     }
-    let shown = |name: &str| name.strip_prefix("session/").is_some_and(|name| status.sessions.contains_key(name));
-    let others = status.components.iter().filter(|(name, _)| !shown(name));
-    items.extend(others.map(|(name, component)| evaluate_component(name, component, now)));
+    let is_session = |name: &str| name.strip_prefix("session/").is_some_and(|name| status.sessions.contains_key(name));
+    let other_components = status.components.iter().filter(|(name, _)| !is_session(name));
+    items.extend(other_components.map(|(name, component)| evaluate_component(name, component, now)));
     items.sort_by_key(|item| kind_order(&item.component));
     if let Some(error) = &status.reload_error {
         let reason = format!("the last reload failed, the configuration before it is in force: {error}");
@@ -142,7 +142,7 @@ impl ReportItem {
 /// Order in which kinds of components are shown: along the path of a token.
 fn kind_order(component: &str) -> usize {
     let kind = component.split('/').next().unwrap_or_default();
-    KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len())
+    KINDS.iter().position(|candidate| *candidate == kind).unwrap_or(KINDS.len())
 }
 
 const KINDS: [&str; 8] =
