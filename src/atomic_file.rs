@@ -209,15 +209,15 @@ pub fn sweep(path: &Path) -> Result<usize, DirError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut swept = 0;
     for entry in entries.flatten() {
-        let found = OsStr::from_bytes(entry.file_name().to_bytes());
-        if !is_temporary_of(&name, found) {
+        let entry_name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if !is_temporary_of(&name, entry_name) {
             continue;
         }
-        let Ok(Some(stat)) = folder.stat(Path::new(found)) else { continue };
+        let Ok(Some(stat)) = folder.stat(Path::new(entry_name)) else { continue };
         let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
         let old = || now.saturating_sub(written) > STALE;
-        let ours = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
-        if ours && remove_if_abandoned(&folder, found, old) {
+        let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
+        if is_own && remove_if_abandoned(&folder, entry_name, old) {
             swept += 1;
         }
     }
@@ -288,7 +288,7 @@ fn is_current(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes:
         && attributes.group.is_none_or(|group| stat.st_gid == group)
         && stat.st_nlink == 1;
     let same_length = u64::try_from(stat.st_size).is_ok_and(|size| size == bytes.len() as u64);
-    same_attributes && same_length && content(folder, name, bytes.len()).is_some_and(|found| found[..] == *bytes)
+    same_attributes && same_length && content(folder, name, bytes.len()).is_some_and(|current| current[..] == *bytes)
 }
 
 fn content(folder: &Dir, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
@@ -299,9 +299,9 @@ fn content(folder: &Dir, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8
         return None;
     }
     // Allocated once: a buffer that grows leaves copies of a secret in freed memory.
-    let mut found = Zeroizing::new(Vec::with_capacity(length + 32));
-    file.take(length as u64 + 1).read_to_end(&mut found).ok()?;
-    Some(found)
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length + 32));
+    file.take(length as u64 + 1).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// A file under a random name; removed on drop unless it was renamed.
@@ -352,8 +352,8 @@ fn temporary_name(beside: &OsStr) -> io::Result<OsString> {
     Ok(name)
 }
 
-fn is_temporary_of(name: &OsStr, found: &OsStr) -> bool {
-    let digits = found
+fn is_temporary_of(name: &OsStr, candidate: &OsStr) -> bool {
+    let digits = candidate
         .as_bytes()
         .strip_prefix(b".")
         .and_then(|rest| rest.strip_prefix(name.as_bytes()))

@@ -35,14 +35,14 @@ pub(crate) fn open_beneath(folder: &Path, path: &Path) -> io::Result<OwnedFd> {
 fn walk_beneath(root: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let mut folders = vec![root];
     // A stack: the next component is its last.
-    let mut left = vec![path.to_owned()];
+    let mut remaining = vec![path.to_owned()];
     let mut hops = 0;
-    while let Some(next) = left.pop() {
+    while let Some(next) = remaining.pop() {
         let mut components = next.components();
         let Some(first) = components.next() else { continue };
         let rest = components.as_path();
         if !rest.as_os_str().is_empty() {
-            left.push(rest.to_owned());
+            remaining.push(rest.to_owned());
         }
         let name = match first {
             Component::Normal(name) => Path::new(name),
@@ -54,19 +54,19 @@ fn walk_beneath(root: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(leads_out()),
         };
         let here = folders.last().map_or(CWD, |folder| folder.as_fd());
-        let found = rustix::fs::openat(here, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
+        let entry = rustix::fs::openat(here, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode);
         if kind == FileType::Symlink {
             hops += 1;
             if hops > MAX_HOPS {
                 return Err(Errno::LOOP.into());
             }
-            let target = rustix::fs::readlinkat(&found, "", Vec::new())?;
-            left.push(PathBuf::from(OsString::from_vec(target.into_bytes())));
-        } else if left.iter().all(|part| part.as_os_str().is_empty()) {
+            let target = rustix::fs::readlinkat(&entry, "", Vec::new())?;
+            remaining.push(PathBuf::from(OsString::from_vec(target.into_bytes())));
+        } else if remaining.iter().all(|part| part.as_os_str().is_empty()) {
             return Ok(rustix::fs::openat(here, name, READ | OFlags::NOFOLLOW, Mode::empty())?);
         } else if kind == FileType::Directory {
-            folders.push(found);
+            folders.push(entry);
         } else {
             return Err(Errno::NOTDIR.into());
         }

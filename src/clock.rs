@@ -199,12 +199,12 @@ impl TestClock {
     async fn sleep_until(&self, moment: ClockReading) {
         let mut offsets = self.offsets.subscribe();
         loop {
-            let left = self.now().until(moment);
-            if left.is_zero() {
+            let remaining = self.now().until(moment);
+            if remaining.is_zero() {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(left) => {}
+                () = tokio::time::sleep(remaining) => {}
                 _ = offsets.changed() => {}
             }
         }

@@ -44,13 +44,13 @@ impl EnvVars {
     /// Selects from this process's variables those that every command gets (paths, user, language, time zone) and those
     /// that `pass` names; a name there may end in `*`. Variables of [`is_reserved`] are never selected.
     pub(crate) fn allowed(of: &BTreeMap<String, String>, pass: &[String]) -> Self {
-        let named = |name: &str, pattern: &str| match pattern.strip_suffix('*') {
+        let matches = |name: &str, pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => name == pattern,
         };
         let passes = |name: &str| {
             !is_reserved(name)
-                && (ALWAYS_PASSED.iter().any(|its| named(name, its)) || pass.iter().any(|its| named(name, its)))
+                && (ALWAYS_PASSED.iter().any(|its| matches(name, its)) || pass.iter().any(|its| matches(name, its)))
         };
         let passed = of.iter().filter(|(name, _)| passes(name));
         Self(passed.map(|(name, value)| (name.clone(), SecretString::from(value.as_str()))).collect())
@@ -66,10 +66,10 @@ impl EnvVars {
         self.0.insert(name.into(), value);
     }
 
-    /// Returns these variables with `others` added; a variable of `others` replaces one of the same name.
+    /// Returns these variables with `overrides` added, each in place of one of the same name.
     #[must_use]
-    pub(crate) fn with(mut self, others: &Self) -> Self {
-        self.0.extend(others.0.iter().map(|(name, value)| (name.clone(), value.clone())));
+    pub(crate) fn with(mut self, overrides: &Self) -> Self {
+        self.0.extend(overrides.0.iter().map(|(name, value)| (name.clone(), value.clone())));
         self
     }
 
@@ -82,11 +82,9 @@ impl EnvVars {
 impl PartialEq for EnvVars {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len()
-            && self
-                .0
-                .iter()
-                .zip(&other.0)
-                .all(|((name, value), (its, theirs))| name == its && ct_eq(value, theirs.expose_secret().as_bytes()))
+            && self.0.iter().zip(&other.0).all(|((name, value), (its, other_value))| {
+                name == its && ct_eq(value, other_value.expose_secret().as_bytes())
+            })
     }
 }
 

@@ -77,8 +77,8 @@ impl FromStr for ErrorCode {
     fn from_str(text: &str) -> Result<Self, UnknownErrorCode> {
         let upper = text.to_ascii_uppercase();
         let digits = upper.strip_prefix("KW-").unwrap_or(&upper);
-        let found = Self::ALL.iter().find(|code| code.as_str().strip_prefix("KW-") == Some(digits));
-        found.copied().ok_or_else(|| UnknownErrorCode(text.chars().take(64).collect()))
+        let code = Self::ALL.iter().find(|code| code.as_str().strip_prefix("KW-") == Some(digits));
+        code.copied().ok_or_else(|| UnknownErrorCode(text.chars().take(64).collect()))
     }
 }
 

@@ -63,11 +63,11 @@ pub(crate) fn group_id(name: &str) -> std::io::Result<Option<u32>> {
 /// The user database cannot be read.
 pub(crate) fn user_entry(name: &str) -> std::io::Result<Option<(String, u32, u32)>> {
     use nix::unistd::User;
-    let found = match name.parse::<u32>() {
+    let user = match name.parse::<u32>() {
         Ok(id) => User::from_uid(id.into())?,
         Err(_) => User::from_name(name)?,
     };
-    Ok(found.map(|user| (user.name, user.uid.as_raw(), user.gid.as_raw())))
+    Ok(user.map(|user| (user.name, user.uid.as_raw(), user.gid.as_raw())))
 }
 
 /// Returns the groups that a user gets at a login, the main one included.
@@ -152,7 +152,7 @@ pub(crate) struct PidfdInfo {
     pub(crate) euid: u32,
     /// Effective group.
     pub(crate) egid: u32,
-    others: [u32; 5],
+    other_fields: [u32; 5],
 }
 
 /// Reads the state of a process by its descriptor (`PIDFD_GET_INFO`, Linux 6.13).

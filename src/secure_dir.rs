@@ -27,15 +27,15 @@ impl Dir {
     pub(crate) fn open(path: &Path) -> Result<Self, DirError> {
         let fail = |source: Errno| DirError::Open { path: path.to_owned(), source: source.into() };
         // A stack: the next component is its last.
-        let mut left = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
+        let mut remaining = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
         let mut hops = 0;
         let mut here: Option<OwnedFd> = None;
-        while let Some(next) = left.pop() {
+        while let Some(next) = remaining.pop() {
             let mut components = next.components();
             let Some(first) = components.next() else { continue };
             let rest = components.as_path();
             if !rest.as_os_str().is_empty() {
-                left.push(rest.to_owned());
+                remaining.push(rest.to_owned());
             }
             let name = match first {
                 Component::RootDir => Path::new("/"),
@@ -47,7 +47,8 @@ impl Dir {
                 // With O_NOFOLLOW and O_DIRECTORY the kernel reports a symlink as "not a directory".
                 Err(Errno::NOTDIR | Errno::LOOP) if hops < MAX_HOPS => {
                     let link = trusted_link(from, name).map_err(fail)?;
-                    left.push(link.ok_or_else(|| DirError::Symlink { path: path.to_owned(), link: name.to_owned() })?);
+                    remaining
+                        .push(link.ok_or_else(|| DirError::Symlink { path: path.to_owned(), link: name.to_owned() })?);
                     hops += 1;
                 }
                 Err(errno) => return Err(fail(errno)),

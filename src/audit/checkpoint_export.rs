@@ -56,7 +56,7 @@ impl CheckpointExport {
     /// Returns true if enough records or time have passed since the last checkpoint, or if anything was written since then at the
     /// end.
     pub(super) fn is_due(&self, at_end: bool) -> bool {
-        self.time_to_next().is_some_and(|left| at_end || self.records >= self.every || left.is_zero())
+        self.time_to_next().is_some_and(|remaining| at_end || self.records >= self.every || remaining.is_zero())
     }
 
     /// Exports a checkpoint of the records that were counted.
