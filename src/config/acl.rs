@@ -128,7 +128,7 @@ fn etcd(reader: &mut Reader<'_>, _: Location) -> Option<StoreOptions> {
 #[cfg(not(feature = "etcd"))]
 fn etcd(reader: &mut Reader<'_>, at: Location) -> Option<StoreOptions> {
     let advice = "keep the records in data_dir, or use a build that has it";
-    reader.scope.diagnostics.error(at, &reader.key("etcd"), "this build has no etcd part", advice);
+    reader.error(at, "etcd", "this build has no etcd part", advice);
     None
 }
 

@@ -73,12 +73,7 @@ fn read(name: String, mut reader: Reader<'_>) -> Option<AuditOptions> {
     if kind != Kind::File {
         for key in ["max_size_mib", "keep", "mode", "owner", "group", "fsync"] {
             if let Some(at) = reader.locate(key) {
-                reader.scope.diagnostics.error(
-                    at,
-                    &reader.key(key),
-                    "only allowed for kind = \"file\"",
-                    "leave it out",
-                );
+                reader.error(at, key, "only allowed for kind = \"file\"", "leave it out");
             }
         }
     }

@@ -149,7 +149,7 @@ fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
     if let Some((unit, cgroup)) = matches.contradiction() {
         let at = reader.locate("cgroup").unwrap_or(reader.at);
         let message = (ErrorCode::UnreachableRule, format!("no process of unit {unit} is in the cgroup {cgroup}"));
-        reader.scope.diagnostics.error(at, &reader.key("cgroup"), message, "keep one of the two, or correct it");
+        reader.error(at, "cgroup", message, "keep one of the two, or correct it");
     }
     matches
 }
@@ -182,12 +182,7 @@ fn executables(reader: &mut Reader<'_>) -> Vec<ExecutableRule> {
     if reader.locate("sha256").is_some() && texts.len() != 1 {
         let at = reader.locate("sha256").unwrap_or(reader.at);
         let message = "is the digest of one file, and executable does not name one";
-        reader.scope.diagnostics.error(
-            at,
-            &reader.key("sha256"),
-            message,
-            "name one executable, or leave the digest out",
-        );
+        reader.error(at, "sha256", message, "name one executable, or leave the digest out");
     }
     let mut executables = Vec::new();
     for text in texts {

@@ -56,7 +56,7 @@ pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
     }
     if let Some(at) = reader.locate("role") {
         let message = "not allowed for a server of the kind consul, whose binding rules decide the rights of a login";
-        reader.scope.diagnostics.error(at, &reader.key("role"), message, "leave it out");
+        reader.error(at, "role", message, "leave it out");
     }
     String::new()
 }

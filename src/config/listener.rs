@@ -196,7 +196,7 @@ fn ui(_: &mut Reader<'_>, tls: Option<ServerCertificate>) -> Option<Serves> {
 fn ui(reader: &mut Reader<'_>, _: Option<ServerCertificate>) -> Option<Serves> {
     let at = reader.locate("kind").unwrap_or(reader.at);
     let advice = "leave the listener out, or use a build that has them";
-    reader.scope.diagnostics.error(at, &reader.key("kind"), "this build has no pages for browsers", advice);
+    reader.error(at, "kind", "this build has no pages for browsers", advice);
     None
 }
 
@@ -268,7 +268,7 @@ fn refuse_all(reader: &mut Reader<'_>, keys: &[&'static str], why: &str) {
 
 fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
     if let Some(at) = reader.locate(key) {
-        reader.scope.diagnostics.error(at, &reader.key(key), why, "leave it out");
+        reader.error(at, key, why, "leave it out");
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
     };
     for (at, other) in methods.iter().skip(1) {
         let message = format!("conflicts with {}: a session has one method", reader.key(name));
-        reader.scope.diagnostics.error(*at, &reader.key(other), message, "keep one, or write another session");
+        reader.error(*at, other, message, "keep one, or write another session");
         let _ = reader.table(other);
     }
     let is_consul = server.is_some_and(|server| server.kind == ServerKind::Consul);
@@ -113,7 +113,7 @@ fn approle(mut table: Reader<'_>) -> SessionMethod {
         for key in ["remove_secret_id_after_reading", "secret_id_wrapping_path"] {
             if let Some(at) = table.locate(key) {
                 let advice = "set secret_id_file, or leave it out";
-                table.scope.diagnostics.error(at, &table.key(key), "has no effect without secret_id_file", advice);
+                table.error(at, key, "has no effect without secret_id_file", advice);
             }
         }
     }

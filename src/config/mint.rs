@@ -52,7 +52,7 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     if grace > ttl / 4 {
         let at = table.locate("grace").or_else(|| table.locate("ttl")).unwrap_or(table.at);
         let message = "longer than a quarter of ttl: a token that was replaced ends before it";
-        table.scope.diagnostics.error(at, &table.key("grace"), message, "shorten it, or lengthen ttl");
+        table.error(at, "grace", message, "shorten it, or lengthen ttl");
     }
     let acknowledged = single_slot(&mut table, kind);
     table.finish();
@@ -74,12 +74,7 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
     }
     if let (Some(at), Some(_)) = (table.locate("organization"), kind) {
         let message = "not allowed for this kind";
-        table.scope.diagnostics.error(
-            at,
-            &table.key("organization"),
-            message,
-            "leave it out: it is for kind = \"team\"",
-        );
+        table.error(at, "organization", message, "leave it out: it is for kind = \"team\"");
     }
     None
 }

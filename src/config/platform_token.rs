@@ -99,7 +99,7 @@ fn secret(mut table: Reader<'_>, sessions: &Sessions) -> Option<SecretToken> {
     if let Some(session) = session.as_deref().filter(|session| sessions.is_wrapped(session)) {
         let at = table.locate("session").unwrap_or(table.at);
         let message = format!("session {session} has a wrap_ttl: its token is for one sink");
-        table.scope.diagnostics.error(at, &table.key("session"), message, "name a session without one");
+        table.error(at, "session", message, "name a session without one");
     }
     let path = table.required("path", "the secret's path, such as \"terraform/creds/deploy\"");
     let path = path.and_then(|text| table.parse(&text, secret_path));

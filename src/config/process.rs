@@ -32,12 +32,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         (other, None) => other,
         (other, Some(at)) => {
             let message = "only allowed with on_change = \"signal\"";
-            reader.scope.diagnostics.error(
-                at,
-                &reader.key("change_signal"),
-                message,
-                "set on_change = \"signal\", or leave it out",
-            );
+            reader.error(at, "change_signal", message, "set on_change = \"signal\", or leave it out");
             other
         }
     };

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::diagnostic::Location;
+use super::diagnostic::{Finding, Location};
 use super::references::{ReadContext, Text};
 use super::renamed;
 use super::tree::{self, Entry, Table, Value, quote};
@@ -60,9 +60,9 @@ impl<'a> Reader<'a> {
         if let Value::Text(text) = &entry.value {
             return Some((entry.at, text.clone()));
         }
-        self.scope.diagnostics.error(
+        self.error(
             entry.at,
-            &self.key(name),
+            name,
             (ErrorCode::WrongType, format!("expected a string, found {}", entry.value.kind())),
             "put it in quotes",
         );
@@ -116,11 +116,16 @@ impl<'a> Reader<'a> {
         self.scope.diagnostics.missing(self.at, &self.key(name), "missing", meaning);
     }
 
+    /// Reports an error about a key of this table.
+    pub(super) fn error(&self, at: Location, name: &str, message: impl Into<Finding>, advice: impl Into<String>) {
+        self.scope.diagnostics.error(at, &self.key(name), message, advice);
+    }
+
     /// Reports two keys that exclude each other.
     pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
         let at = self.locate(name).unwrap_or(self.at);
         let message = (ErrorCode::ConflictingKeys, format!("conflicts with {other}: {why}"));
-        self.scope.diagnostics.error(at, &self.key(name), message, "keep one of the two");
+        self.error(at, name, message, "keep one of the two");
     }
 
     /// Reads a string without further validation.
@@ -164,7 +169,7 @@ impl<'a> Reader<'a> {
             Some(Entry { value: Value::Flag(flag), .. }) => *flag,
             Some(entry) => {
                 let message = (ErrorCode::WrongType, format!("expected a boolean, found {}", entry.value.kind()));
-                self.scope.diagnostics.error(entry.at, &self.key(name), message, "write true or false, without quotes");
+                self.error(entry.at, name, message, "write true or false, without quotes");
                 default
             }
         }
@@ -182,7 +187,7 @@ impl<'a> Reader<'a> {
             other => (ErrorCode::WrongType, format!("expected a number, found {}", other.kind())),
         };
         let advice = format!("write {least} to {most}, without quotes");
-        self.scope.diagnostics.error(entry.at, &self.key(name), message, advice);
+        self.error(entry.at, name, message, advice);
         None
     }
 
@@ -204,12 +209,7 @@ impl<'a> Reader<'a> {
     ) -> Option<Duration> {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
             let message = format!("the integer {number} has no unit");
-            self.scope.diagnostics.error(
-                *at,
-                &self.key(name),
-                message,
-                format!("write {name} = \"{number}s\" for seconds"),
-            );
+            self.error(*at, name, message, format!("write {name} = \"{number}s\" for seconds"));
             return None;
         }
         self.parse_text(name, |text| values::duration(text, &range))
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
             let message = format!("the integer {number} is not a mode, which is octal");
             let advice = format!("write a string, such as {name} = \"{default:04o}\"");
-            self.scope.diagnostics.error(*at, &self.key(name), message, advice);
+            self.error(*at, name, message, advice);
             return default;
         }
         self.parse_text(name, values::mode).unwrap_or(default)
@@ -320,7 +320,7 @@ impl<'a> Reader<'a> {
         for (name, entry) in self.items.iter().filter(|(name, _)| !self.known_keys.contains(&name.as_str())) {
             if let Some(new) = renamed::key(&tree::join(&self.pattern, name)) {
                 let message = (ErrorCode::RenamedKey, "an old name");
-                self.scope.diagnostics.error(entry.key, &self.key(name), message, format!("write {new}"));
+                self.error(entry.key, name, message, format!("write {new}"));
                 continue;
             }
             let advice =
@@ -328,7 +328,7 @@ impl<'a> Reader<'a> {
                     [] => "this table has no keys".to_owned(),
                     known_keys => format!("known keys: {}", known_keys.join(", ")),
                 });
-            self.scope.diagnostics.error(entry.key, &self.key(name), (ErrorCode::UnknownKey, "an unknown key"), advice);
+            self.error(entry.key, name, (ErrorCode::UnknownKey, "an unknown key"), advice);
         }
     }
 }

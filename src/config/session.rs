@@ -119,7 +119,7 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
 fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
     if let Some(at) = reader.locate("auth_method") {
         let message = "only allowed for a server of the kind consul";
-        reader.scope.diagnostics.error(at, &reader.key("auth_method"), message, "write mount, or leave it out");
+        reader.error(at, "auth_method", message, "write mount, or leave it out");
     }
     if let Some(usual) = usual {
         return reader.parse_text("mount", mount).unwrap_or_else(|| usual.to_owned());
@@ -140,7 +140,7 @@ fn auth_method(reader: &mut Reader<'_>) -> String {
     if name.contains(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter))) {
         let at = reader.locate("auth_method").unwrap_or(reader.at);
         let advice = "a name has letters, digits, - and _";
-        reader.scope.diagnostics.error(at, &reader.key("auth_method"), "not the name of a method", advice);
+        reader.error(at, "auth_method", "not the name of a method", advice);
     }
     name
 }

@@ -82,7 +82,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_)));
     if is_made_anew && let Some(at) = reader.locate("on_missing") {
         let message = "not allowed for a sink whose content differs at each write";
-        reader.scope.diagnostics.error(at, &reader.key("on_missing"), message, "leave it out: the file is not watched");
+        reader.error(at, "on_missing", message, "leave it out: the file is not watched");
     }
     let on_missing = Some(on_missing(&mut reader)).filter(|_| !is_made_anew);
     let mode = mode(&mut reader, encrypt.is_some());

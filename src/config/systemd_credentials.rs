@@ -78,12 +78,7 @@ pub(super) fn read(
         if tokens.is_empty() {
             let at = reader.locate("derived_token").unwrap_or(reader.at);
             let message = "has no effect: no credential of the listener is a token";
-            reader.scope.diagnostics.error(
-                at,
-                &reader.key("derived_token"),
-                message,
-                "leave it out, or write token = true",
-            );
+            reader.error(at, "derived_token", message, "leave it out, or write token = true");
         }
     }
     (SystemdCredentials { wait, grants }, derived_token)

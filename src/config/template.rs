@@ -49,12 +49,7 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let at = reader.locate("persist").unwrap_or(reader.at);
     if !persist && let Some(at) = reader.locate("stale_if_error") {
         let message = "has no effect without persist = true";
-        reader.scope.diagnostics.error(
-            at,
-            &reader.key("stale_if_error"),
-            message,
-            "set persist = true, or leave it out",
-        );
+        reader.error(at, "stale_if_error", message, "set persist = true, or leave it out");
     }
     reader.finish();
     TemplateDefaults { interval, persist: persist.then_some((at, stale)) }
@@ -150,7 +145,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         && source == written
     {
         let advice = "write another destination: this one would be lost at the first rendering";
-        reader.scope.diagnostics.error(at, &reader.key("destination"), "also the template's source", advice);
+        reader.error(at, "destination", "also the template's source", advice);
     }
     let timeout = reader.duration(
         "command_timeout",
@@ -203,7 +198,7 @@ pub(super) fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
     if sessions.is_wrapped(&session) {
         let at = reader.locate("session").unwrap_or(reader.at);
         let message = format!("session {session} has a wrap_ttl: its token is for one sink");
-        reader.scope.diagnostics.error(at, &reader.key("session"), message, "name a session without one");
+        reader.error(at, "session", message, "name a session without one");
     }
     session
 }
@@ -214,12 +209,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let Some(at) = reader.locate("command") else {
         for name in ["shell", "command_timeout"] {
             if let Some(at) = reader.locate(name) {
-                reader.scope.diagnostics.error(
-                    at,
-                    &reader.key(name),
-                    "has no effect without command",
-                    "set command, or leave it out",
-                );
+                reader.error(at, name, "has no effect without command", "set command, or leave it out");
             }
         }
         return None;
@@ -233,13 +223,13 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         (true, [line]) => Some(CommandSpec::shell_argv(line)),
         (true, _) => {
             let advice = "write the line as one string, or leave shell out";
-            reader.scope.diagnostics.error(at, &reader.key("command"), "a shell takes one string", advice);
+            reader.error(at, "command", "a shell takes one string", advice);
             None
         }
         (false, [line]) if line.contains(' ') && !Path::new(line).exists() => {
             let message = format!("{} is not the name of a program", quote(line));
             let advice = "write the program and each argument as a string of its own, or shell = true";
-            reader.scope.diagnostics.error(at, &reader.key("command"), message, advice);
+            reader.error(at, "command", message, advice);
             None
         }
         (false, []) => None,
@@ -268,7 +258,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
             format!("{} is not a variable name", quote(name))
         };
         let advice = "write the name of a variable; it may end in *";
-        reader.scope.diagnostics.error(at, &reader.key("pass_env"), message, advice);
+        reader.error(at, "pass_env", message, advice);
     }
     EnvVars::allowed(&reader.scope.environment.variables, &pass)
 }
