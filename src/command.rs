@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::secret::ct_eq;
 use crate::secret_string::SecretString;
@@ -149,7 +149,7 @@ impl CommandSpec {
     ///
     /// # Errors
     /// The program does not exist or cannot be executed.
-    async fn start<P: Send + 'static>(&self, input: bool, permit: P) -> io::Result<ChildProcess> {
+    async fn start(&self, input: bool, permit: Option<OwnedSemaphorePermit>) -> io::Result<ChildProcess> {
         let mut command = self.to_command();
         if !input {
             command.stdin(Stdio::null());

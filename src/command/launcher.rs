@@ -84,7 +84,7 @@ impl Launcher {
         let permit = Arc::clone(&self.starting).acquire_owned().await.map_err(io::Error::other)?;
         match &self.spawner {
             Some(connection) => connection.client.start(spec, input, permit).await,
-            None => spec.start(input, permit).await,
+            None => spec.start(input, Some(permit)).await,
         }
     }
 
@@ -244,4 +244,23 @@ impl Drop for SpawnedChild {
 
 fn spawner_ended() -> io::Error {
     io::Error::other("the spawner has ended; restart keyward")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::EnvVars;
+
+    #[tokio::test]
+    async fn a_program_waits_for_a_permit_while_others_are_being_started() {
+        let launcher = Launcher::default();
+        let spec = CommandSpec { command: CommandSpec::shell_argv("exit 0"), variables: EnvVars::default() };
+        let run = async |limit| launcher.run(&spec, limit, &Clock::System).await.map_err(|error| error.to_string());
+        let permits = launcher.starting.acquire_many(u32::try_from(MAX_STARTING).unwrap()).await.unwrap();
+        let error = run(Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(error, "it did not start within 0.05 s; its file system may not answer");
+        drop(permits);
+        assert_eq!(run(Duration::from_secs(30)).await, Ok(()));
+        assert_eq!(launcher.starting.available_permits(), MAX_STARTING, "each permit is given back");
+    }
 }

@@ -151,7 +151,7 @@ async fn serve(stream: UnixStream, tasks: &mut JoinSet<()>) -> io::Result<()> {
                 children.insert(id, orders);
                 let sender = sender.clone();
                 tasks.spawn(async move {
-                    match spec.start(input, ()).await {
+                    match spec.start(input, None).await {
                         Ok(child) => {
                             reply(&sender, &Reply::Started { id, pid: child.id().unwrap_or_default() });
                             supervise(id, child, received, &sender).await;

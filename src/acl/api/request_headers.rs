@@ -51,15 +51,15 @@ pub(super) fn token_secret(
 
 /// Returns the first word after `Bearer` in `Authorization`.
 pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, ApiError> {
-    let mut result: Option<&str> = None;
+    let mut presented: Option<&str> = None;
     for value in headers.get_all(header::AUTHORIZATION) {
         let Some((scheme, rest)) = header_text(value)?.split_once(' ') else { continue };
         let Some(secret) = rest.split_whitespace().next() else { continue };
-        if scheme.eq_ignore_ascii_case("bearer") && result.replace(secret).is_some_and(|other| other != secret) {
+        if scheme.eq_ignore_ascii_case("bearer") && presented.replace(secret).is_some_and(|other| other != secret) {
             return Err(ApiError::ConflictingHeaders("authorization"));
         }
     }
-    Ok(result.map(PlainSecret::from_presented))
+    Ok(presented.map(PlainSecret::from_presented))
 }
 
 /// Returns the value of a header with several names; `None` if it is absent or empty.
@@ -67,14 +67,14 @@ pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, 
 /// # Errors
 /// There are two different values, or one that is not visible ASCII.
 pub(super) fn single_header(headers: &HeaderMap, names: &'static [HeaderName]) -> Result<Option<String>, ApiError> {
-    let mut result: Option<&str> = None;
+    let mut first: Option<&str> = None;
     for value in names.iter().flat_map(|name| headers.get_all(name)) {
         let value = header_text(value)?;
-        if !value.is_empty() && result.replace(value).is_some_and(|other| other != value) {
+        if !value.is_empty() && first.replace(value).is_some_and(|other| other != value) {
             return Err(ApiError::ConflictingHeaders(names.first().map_or("", |name| name.as_str())));
         }
     }
-    Ok(result.map(str::to_owned))
+    Ok(first.map(str::to_owned))
 }
 
 fn header_text(value: &HeaderValue) -> Result<&str, ApiError> {

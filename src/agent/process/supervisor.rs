@@ -14,7 +14,7 @@ use super::metrics::{ProcessMetrics, ProcessStartLabels};
 use super::policy::{OnChange, RestartDecision, RestartPolicy};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
-use crate::command::{self, ChildProcess, CommandSpec, EnvVars, Launcher};
+use crate::command::{self, ChildProcess, CommandError, CommandSpec, EnvVars, Launcher};
 use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
@@ -147,8 +147,7 @@ impl Supervisor {
             started = &mut started => return started,
             () = self.deps.clock.sleep(START_DELAY) => {}
         }
-        let seconds = START_DELAY.as_secs();
-        let error = format!("it did not start within {seconds} s; its file system may not answer");
+        let error = CommandError::StartTimedOut { after: START_DELAY }.to_string();
         tracing::warn!(
             event = "process.start_delayed",
             program = self.options.command[0],
