@@ -73,7 +73,7 @@ fn options(folder: &Path) -> AclOptions {
 /// Runs one round: both sides for some seconds each, on the same disk. Prints figures for `benches/run`.
 async fn creates(folder: &Path) {
     let (backend, syncs) = Counted::create(&folder.join("http.redb"));
-    let store = Embedded::over(backend, &folder.join("http.redb"), "dc1").unwrap();
+    let store = Embedded::open_backend(backend, &folder.join("http.redb"), "dc1").unwrap();
     let store = Arc::new(Watched { store, commits: AtomicU64::new(0), last: Mutex::default() });
     let (address, secret) = serve(Arc::clone(&store) as Arc<dyn Store>, folder).await;
 
@@ -109,7 +109,7 @@ async fn serve(store: Arc<dyn Store>, folder: &Path) -> (String, String) {
 async fn alone(folder: &Path, like: &Batch, group: usize) -> (f64, f64) {
     let path = folder.join("alone.redb");
     let (backend, syncs) = Counted::create(&path);
-    let store = Arc::new(Embedded::over(backend, &path, "dc1").unwrap());
+    let store = Arc::new(Embedded::open_backend(backend, &path, "dc1").unwrap());
     let home = like.checks.iter().find_map(|check| match check {
         Check::Unchanged(key, _) => Some(key.clone()),
         Check::Absent(_) => None,

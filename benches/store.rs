@@ -100,7 +100,7 @@ fn commits(folder: &Path) {
 /// Tokens a second, and syncs a second.
 fn store_commits(path: &Path) -> (f64, f64) {
     let (backend, syncs) = Counted::create(path);
-    let store = Arc::new(Embedded::over(backend, path, "dc1").unwrap());
+    let store = Arc::new(Embedded::open_backend(backend, path, "dc1").unwrap());
     let (next, before) = (Arc::new(AtomicU64::new(0)), syncs.load(Ordering::Relaxed));
     let start = Instant::now();
     runtime().block_on(async {

@@ -86,7 +86,7 @@ async fn run(templates: usize, changes: usize) {
     for at in 1..templates {
         world.template(&format!("s{at}"), &still);
     }
-    while !world.health.ready() {
+    while !world.health.is_ready() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     println!("{templates} templates of a secret each: all read, rendered and written within {:.2?}", start.elapsed());

@@ -36,7 +36,7 @@ pub enum Outcome {
     /// The file was replaced, emptied or removed.
     Written,
     /// The file already had that content and those attributes and was not touched.
-    Same,
+    Unchanged,
 }
 
 /// Replaces `path` by a regular file with these bytes and attributes.
@@ -45,12 +45,12 @@ pub enum Outcome {
 /// that already has this content and these attributes keeps its inode and times.
 ///
 /// # Errors
-/// Nothing has changed at `path`, but in the last case: the folder could not be synced after the rename.
+/// `path` is unchanged, except if only the sync of its folder failed after the rename.
 pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
-    let there = regular_or_absent(&folder, &name, path)?;
-    if there.is_some_and(|stat| is_current(&folder, &name, &stat, bytes, attributes)) {
-        return Ok(Outcome::Same);
+    let existing = regular_or_absent(&folder, &name, path)?;
+    if existing.is_some_and(|stat| is_current(&folder, &name, &stat, bytes, attributes)) {
+        return Ok(Outcome::Unchanged);
     }
     write_and_rename(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
     Ok(Outcome::Written)
@@ -60,7 +60,7 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
 /// stays as it is.
 ///
 /// # Errors
-/// There is no file at `path`, but in the last case: the folder could not be synced.
+/// There is no file at `path`, except if only the sync of its folder failed.
 pub(crate) fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<bool, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
     let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
@@ -68,10 +68,10 @@ pub(crate) fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Resu
     match rustix::fs::linkat(&folder, &temporary.name, &folder, &name, AtFlags::empty()) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(false),
-        Err(errno) => return Err(at("link the new file to", LET_IT_WRITE)(errno.into())),
+        Err(errno) => return Err(at("link the new file to", ADVICE_WRITE)(errno.into())),
     }
     drop(temporary);
-    folder.sync().map_err(at("sync the folder of", ROOM))?;
+    folder.sync().map_err(at("sync the folder of", ADVICE_SPACE))?;
     Ok(true)
 }
 
@@ -82,14 +82,14 @@ pub(crate) fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Resu
 /// As [`replace`]; the copy could not be made, and nothing has changed at `path`.
 pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
-    if let Some(there) = regular_or_absent(&folder, &name, path)? {
-        if is_current(&folder, &name, &there, bytes, attributes) {
-            return Ok(Outcome::Same);
+    if let Some(existing) = regular_or_absent(&folder, &name, path)? {
+        if is_current(&folder, &name, &existing, bytes, attributes) {
+            return Ok(Outcome::Unchanged);
         }
         back_up(&folder, &name).map_err(|source| ReplaceError::Step {
             step: "keep a copy of",
             path: path.to_owned(),
-            advice: LET_IT_WRITE,
+            advice: ADVICE_WRITE,
             source,
         })?;
     }
@@ -114,7 +114,7 @@ fn back_up(folder: &Dir, name: &OsStr) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`replace`]; `write` failed.
-pub(crate) fn replace_by(
+pub(crate) fn replace_with(
     path: &Path,
     attributes: &Attributes,
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
@@ -133,8 +133,8 @@ fn write_and_rename(
 ) -> Result<(), ReplaceError> {
     let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
     let temporary = write_temporary(folder, name, path, attributes, write)?;
-    temporary.rename_to(name).map_err(at("rename the new file to", LET_IT_WRITE))?;
-    folder.sync().map_err(at("sync the folder of", ROOM))
+    temporary.rename_to(name).map_err(at("rename the new file to", ADVICE_WRITE))?;
+    folder.sync().map_err(at("sync the folder of", ADVICE_SPACE))
 }
 
 /// Writes a temporary file in the folder of `path`, with its content and attributes on the disk.
@@ -146,18 +146,18 @@ fn write_temporary<'a>(
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> Result<Temporary<'a>, ReplaceError> {
     let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
-    let mut temporary = Temporary::create(folder, name).map_err(at("create a file beside", LET_IT_WRITE))?;
-    write(&mut temporary.file).map_err(at("write the new content of", ROOM))?;
+    let mut temporary = Temporary::create(folder, name).map_err(at("create a file beside", ADVICE_WRITE))?;
+    write(&mut temporary.file).map_err(at("write the new content of", ADVICE_SPACE))?;
     let file = &temporary.file;
     let (owner, group) = (attributes.owner.and_then(settable_id), attributes.group.and_then(settable_id));
     if owner.is_some() || group.is_some() {
         rustix::fs::fchown(file, owner.map(Uid::from_raw), group.map(Gid::from_raw))
-            .map_err(|errno| at("set the owner and group of", MAY_CHOWN)(errno.into()))?;
+            .map_err(|errno| at("set the owner and group of", ADVICE_CHOWN)(errno.into()))?;
     }
     // After the owner: a change of owner may clear bits of the mode.
     rustix::fs::fchmod(file, Mode::from_raw_mode(attributes.mode & 0o7777))
-        .map_err(|errno| at("set the mode of", LET_IT_WRITE)(errno.into()))?;
-    file.sync_all().map_err(at("sync the new content of", ROOM))?;
+        .map_err(|errno| at("set the mode of", ADVICE_WRITE)(errno.into()))?;
+    file.sync_all().map_err(at("sync the new content of", ADVICE_SPACE))?;
     Ok(temporary)
 }
 
@@ -167,38 +167,40 @@ fn write_temporary<'a>(
 /// As [`replace`].
 pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     match Dir::open_parent(path) {
-        Err(error) if error.not_found() => Ok(Outcome::Same),
+        Err(error) if error.is_not_found() => Ok(Outcome::Unchanged),
         Err(error) => Err(error.into()),
         Ok((folder, name)) => match regular_or_absent(&folder, &name, path)? {
-            None => Ok(Outcome::Same),
+            None => Ok(Outcome::Unchanged),
             Some(_) => replace(path, b"", attributes),
         },
     }
 }
 
-/// Removes the file, if it is a regular file and there.
+/// Removes the file, if it exists and is a regular file.
 ///
 /// # Errors
 /// It exists and could not be removed.
 pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     let (folder, name) = match Dir::open_parent(path) {
-        Err(error) if error.not_found() => return Ok(Outcome::Same),
+        Err(error) if error.is_not_found() => return Ok(Outcome::Unchanged),
         other => other?,
     };
     if regular_or_absent(&folder, &name, path)?.is_none() {
-        return Ok(Outcome::Same);
+        return Ok(Outcome::Unchanged);
     }
-    let at = |step| move |source| ReplaceError::Step { step, path: path.to_owned(), advice: LET_IT_WRITE, source };
+    let at = |step| move |source| ReplaceError::Step { step, path: path.to_owned(), advice: ADVICE_WRITE, source };
     match rustix::fs::unlinkat(&folder, &name, AtFlags::empty()) {
         Ok(()) => folder.sync().map_err(at("sync the folder of")).map(|()| Outcome::Written),
-        Err(Errno::NOENT) => Ok(Outcome::Same),
+        Err(Errno::NOENT) => Ok(Outcome::Unchanged),
         Err(errno) => Err(at("remove")(errno.into())),
     }
 }
 
-/// Removes temporary files in the folder of `path` that killed processes of this user left behind. A file lock marks those still
-/// being written; on a file system without locks, files older than a minute count as abandoned. Returns their number, 0
-/// if the folder cannot be listed.
+/// Removes temporary files in the folder of `path` that killed processes of this user left behind. Returns their number,
+/// 0 if the folder cannot be listed.
+///
+/// A file lock marks those still being written. On a file system without locks, files older than a minute count as
+/// abandoned.
 ///
 /// # Errors
 /// The folder cannot be opened.
@@ -215,7 +217,7 @@ pub fn sweep(path: &Path) -> Result<usize, DirError> {
         }
         let Ok(Some(stat)) = folder.stat(Path::new(entry_name)) else { continue };
         let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
-        let old = || now.saturating_sub(written) > STALE;
+        let old = || now.saturating_sub(written) > STALE_AFTER;
         let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
         if is_own && remove_if_abandoned(&folder, entry_name, old) {
             swept += 1;
@@ -225,14 +227,14 @@ pub fn sweep(path: &Path) -> Result<usize, DirError> {
 }
 
 /// Sweeps like [`sweep`] and logs the result, for callers that start up.
-pub(crate) fn sweep_at_start(path: &Path) {
+pub(crate) fn sweep_and_log(path: &Path) {
     // A missing folder has nothing to sweep; the first write reports other problems with it.
     if let Ok(files @ 1..) = sweep(path) {
         tracing::info!(
             event = "file.swept",
             path = path.display().to_string(),
             files,
-            "leftovers of an interrupted write were removed"
+            "removed temporary files of an interrupted write"
         );
     }
 }
@@ -254,15 +256,15 @@ fn remove_if_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -
     removed
 }
 
-/// How old a temporary file is that no running process can still be writing.
-const STALE: Duration = Duration::from_mins(1);
+/// Age beyond which no running process can still be writing a temporary file.
+const STALE_AFTER: Duration = Duration::from_mins(1);
 
 /// Tries to make a temporary file that no concurrent `sweep` has deleted.
 const ATTEMPTS: u32 = 8;
 
-const LET_IT_WRITE: &str = "the user that keyward runs as must be able to write in that folder";
-const MAY_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
-const ROOM: &str = "check its file system for free space and errors";
+const ADVICE_WRITE: &str = "the user that keyward runs as must be able to write in that folder";
+const ADVICE_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
+const ADVICE_SPACE: &str = "check its file system for free space and errors";
 
 fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<Stat>, ReplaceError> {
     let stat = folder.stat(Path::new(name)).map_err(|source| ReplaceError::Step {
@@ -273,7 +275,7 @@ fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<S
     })?;
     match stat {
         Some(stat) if !is_regular(&stat) => {
-            Err(ReplaceError::NotRegular { path: path.to_owned(), found: kind(stat.st_mode) })
+            Err(ReplaceError::NotRegular { path: path.to_owned(), found: describe_file_type(stat.st_mode) })
         }
         other => Ok(other),
     }
@@ -288,10 +290,12 @@ fn is_current(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes:
         && attributes.group.is_none_or(|group| stat.st_gid == group)
         && stat.st_nlink == 1;
     let same_length = u64::try_from(stat.st_size).is_ok_and(|size| size == bytes.len() as u64);
-    same_attributes && same_length && content(folder, name, bytes.len()).is_some_and(|current| current[..] == *bytes)
+    same_attributes
+        && same_length
+        && read_content(folder, name, bytes.len()).is_some_and(|current| current[..] == *bytes)
 }
 
-fn content(folder: &Dir, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
+fn read_content(folder: &Dir, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
     // NONBLOCK: the name may have become a FIFO since the `stat`.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?);
@@ -313,10 +317,10 @@ struct Temporary<'a> {
 }
 
 impl<'a> Temporary<'a> {
-    fn create(folder: &'a Dir, beside: &OsStr) -> io::Result<Self> {
+    fn create(folder: &'a Dir, target_name: &OsStr) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..ATTEMPTS {
-            let name = temporary_name(beside)?;
+            let name = temporary_name(target_name)?;
             let file = rustix::fs::openat(folder, &name, flags, Mode::RUSR | Mode::WUSR)?;
             // Tells `sweep` that the file has a writer. One that came before the lock has removed the file.
             let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
@@ -343,11 +347,11 @@ impl Drop for Temporary<'_> {
 }
 
 /// `.NAME.` and 16 hexadecimal digits.
-fn temporary_name(beside: &OsStr) -> io::Result<OsString> {
+fn temporary_name(target_name: &OsStr) -> io::Result<OsString> {
     let mut bytes = [0_u8; 8];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the kernel returned no random bytes"))?;
     let mut name = OsString::from(".");
-    name.push(beside);
+    name.push(target_name);
     name.push(format!(".{:016x}", u64::from_ne_bytes(bytes)));
     Ok(name)
 }
@@ -370,7 +374,7 @@ fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-fn kind(mode: u32) -> &'static str {
+fn describe_file_type(mode: u32) -> &'static str {
     match FileType::from_raw_mode(mode) {
         FileType::Directory => "a folder",
         FileType::Symlink => "a symlink",
@@ -389,7 +393,7 @@ mod tests {
     fn only_temporary_names_are_recognized() {
         let name = OsStr::new("token");
         assert!(is_temporary_of(name, &temporary_name(name).unwrap()));
-        let check = |found, wanted| assert_eq!(is_temporary_of(name, OsStr::new(found)), wanted, "{found}");
+        let check = |found, expected| assert_eq!(is_temporary_of(name, OsStr::new(found)), expected, "{found}");
         check(".token.0123456789abcdef", true);
         check(".token.lock", false);
         check(".token.0123456789abcdeg", false);

@@ -22,7 +22,7 @@ impl Backoff {
 
     /// Returns the backoff in the state after this many failures in a row.
     #[must_use]
-    pub(crate) const fn after(mut self, failures: u32) -> Self {
+    pub(crate) const fn with_failures(mut self, failures: u32) -> Self {
         self.failures = failures;
         self
     }
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(backoff.failures(), 11);
         backoff.reset();
         assert_eq!(backoff.next(0.5), Duration::from_millis(500));
-        assert_eq!(Backoff::UPSTREAM.after(u32::MAX).next(1.0), Duration::from_mins(5));
+        assert_eq!(Backoff::UPSTREAM.with_failures(u32::MAX).next(1.0), Duration::from_mins(5));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) fn open_beneath(folder: &Path, path: &Path) -> io::Result<OwnedFd> {
         let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&root, path, READ, Mode::empty(), flags) {
             Ok(file) => return Ok(file),
-            Err(Errno::XDEV) => return Err(leads_out()),
+            Err(Errno::XDEV) => return Err(escape_error()),
             // The kernel returns EAGAIN when a rename elsewhere in the tree races with the lookup.
             Err(Errno::AGAIN) => {}
             // Kernels before 5.6 lack the call, and some sandboxes refuse it.
@@ -51,7 +51,7 @@ fn walk_beneath(root: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
                 folders.pop();
                 continue;
             }
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(leads_out()),
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(escape_error()),
         };
         let here = folders.last().map_or(CWD, |folder| folder.as_fd());
         let entry = rustix::fs::openat(here, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
@@ -74,7 +74,7 @@ fn walk_beneath(root: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     Err(Errno::ISDIR.into())
 }
 
-fn leads_out() -> io::Error {
+fn escape_error() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "a symlink leads out of the folder")
 }
 

@@ -1,5 +1,5 @@
 //! Reads BOOTTIME, which continues through a suspend, and the wall clock, which continues through a restart. `Instant`
-//! stops during a suspend and is used for network time-outs only.
+//! stops during a suspend and is used for network timeouts only.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -189,11 +189,11 @@ impl TestClock {
 
     fn now(&self) -> ClockReading {
         let offsets = *self.offsets.borrow();
-        let passed = self.start.elapsed();
-        let wall = self.wall + passed;
+        let elapsed = self.start.elapsed();
+        let wall = self.wall + elapsed;
         let shift = Duration::from_secs(offsets.wall_seconds.unsigned_abs());
         let wall = if offsets.wall_seconds < 0 { wall.checked_sub(shift) } else { wall.checked_add(shift) };
-        ClockReading { boot: UPTIME_AT_START + passed + offsets.boot, wall: wall.unwrap_or(self.wall) }
+        ClockReading { boot: UPTIME_AT_START + elapsed + offsets.boot, wall: wall.unwrap_or(self.wall) }
     }
 
     async fn sleep_until(&self, moment: ClockReading) {

@@ -43,16 +43,17 @@ pub struct EnvVars(BTreeMap<String, SecretString>);
 impl EnvVars {
     /// Selects from this process's variables those that every command gets (paths, user, language, time zone) and those
     /// that `pass` names; a name there may end in `*`. Variables of [`is_reserved`] are never selected.
-    pub(crate) fn allowed(of: &BTreeMap<String, String>, pass: &[String]) -> Self {
+    pub(crate) fn select(variables: &BTreeMap<String, String>, pass: &[String]) -> Self {
         let matches = |name: &str, pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => name == pattern,
         };
         let passes = |name: &str| {
             !is_reserved(name)
-                && (ALWAYS_PASSED.iter().any(|its| matches(name, its)) || pass.iter().any(|its| matches(name, its)))
+                && (ALWAYS_PASSED.iter().any(|pattern| matches(name, pattern))
+                    || pass.iter().any(|pattern| matches(name, pattern)))
         };
-        let passed = of.iter().filter(|(name, _)| passes(name));
+        let passed = variables.iter().filter(|(name, _)| passes(name));
         Self(passed.map(|(name, value)| (name.clone(), SecretString::from(value.as_str()))).collect())
     }
 
@@ -68,7 +69,7 @@ impl EnvVars {
 
     /// Returns these variables with `overrides` added, each in place of one of the same name.
     #[must_use]
-    pub(crate) fn with(mut self, overrides: &Self) -> Self {
+    pub(crate) fn merged_with(mut self, overrides: &Self) -> Self {
         self.0.extend(overrides.0.iter().map(|(name, value)| (name.clone(), value.clone())));
         self
     }
@@ -82,8 +83,8 @@ impl EnvVars {
 impl PartialEq for EnvVars {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len()
-            && self.0.iter().zip(&other.0).all(|((name, value), (its, other_value))| {
-                name == its && ct_eq(value, other_value.expose_secret().as_bytes())
+            && self.0.iter().zip(&other.0).all(|((name, value), (other_name, other_value))| {
+                name == other_name && ct_eq(value, other_value.expose_secret().as_bytes())
             })
     }
 }
@@ -142,16 +143,16 @@ impl CommandSpec {
     }
 
     /// Starts the command as a child process. It shares this process's standard output and error, and its standard
-    /// input if `input` is set. `permit` is dropped once it has started.
+    /// input if `inherit_stdin` is set. `permit` is dropped once it has started.
     ///
     /// The child has a thread of its own: `execve(2)` waits for a file system that does not answer, and the kernel signals a
     /// child when the thread that started it ends ([`crate::os::isolate_child`]).
     ///
     /// # Errors
     /// The program does not exist or cannot be executed.
-    async fn start(&self, input: bool, permit: Option<OwnedSemaphorePermit>) -> io::Result<ChildProcess> {
+    async fn start(&self, inherit_stdin: bool, permit: Option<OwnedSemaphorePermit>) -> io::Result<ChildProcess> {
         let mut command = self.to_command();
-        if !input {
+        if !inherit_stdin {
             command.stdin(Stdio::null());
         }
         crate::os::isolate_child(&mut command);
@@ -160,8 +161,8 @@ impl CommandSpec {
         let (sender, started) = oneshot::channel();
         let parent = move || {
             let _entered = runtime.enter();
-            let (thread, child_dropped) = std::sync::mpsc::channel::<Infallible>();
-            let started = command.spawn().map(|child| OwnChild::new(child, thread));
+            let (keep_alive, child_dropped) = std::sync::mpsc::channel::<Infallible>();
+            let started = command.spawn().map(|child| OwnChild::new(child, keep_alive));
             drop((command, permit));
             // If nobody waits any more, dropping the child kills it.
             drop(sender.send(started));
@@ -192,8 +193,8 @@ pub(crate) enum ChildProcess {
 pub(crate) struct OwnChild {
     child: Child,
     group: Option<Pid>,
-    /// Keeps the thread that started the child.
-    _thread: std::sync::mpsc::Sender<Infallible>,
+    /// Keeps the thread that started the child (`PR_SET_PDEATHSIG` fires when that thread ends).
+    _keep_alive: std::sync::mpsc::Sender<Infallible>,
 }
 
 /// Stack of a thread that starts a program and then waits, in bytes.
@@ -223,7 +224,7 @@ impl ChildProcess {
         }
     }
 
-    /// Sends a signal to the process alone, not to its group.
+    /// Sends a signal to the process only, not to its group.
     pub(crate) fn signal(&self, signal: Signal) {
         match self {
             // The id of a process that was waited for may be reused.
@@ -246,10 +247,10 @@ impl ChildProcess {
 }
 
 impl OwnChild {
-    fn new(child: Child, thread: std::sync::mpsc::Sender<Infallible>) -> Self {
+    fn new(child: Child, keep_alive: std::sync::mpsc::Sender<Infallible>) -> Self {
         // A child that was not waited for has an id.
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Self { child, group, _thread: thread }
+        Self { child, group, _keep_alive: keep_alive }
     }
 
     fn kill(&mut self) {
@@ -284,12 +285,12 @@ pub(crate) fn describe_exit(status: ExitStatus) -> String {
 /// Parses a signal name such as `SIGHUP` or `HUP`.
 pub(crate) fn parse_signal(name: &str) -> Option<Signal> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
-    SIGNALS.iter().find(|(its, _)| *its == name).map(|(_, signal)| *signal)
+    SIGNALS.iter().find(|(candidate, _)| *candidate == name).map(|(_, signal)| *signal)
 }
 
 /// Returns the name of a signal without `SIG`.
 pub(crate) fn signal_name(signal: Signal) -> &'static str {
-    SIGNALS.iter().find(|(_, its)| *its == signal).map_or("?", |(name, _)| name)
+    SIGNALS.iter().find(|(_, candidate)| *candidate == signal).map_or("?", |(name, _)| name)
 }
 
 const SIGNALS: [(&str, Signal); 8] = [
@@ -313,7 +314,7 @@ pub(crate) enum CommandError {
     #[error("it {0}")]
     Failed(String),
     /// The process was not started in time.
-    #[error("it did not start within {} s; its file system may not answer", after.as_secs_f32())]
+    #[error("it did not start within {} s; its file system may be unresponsive", after.as_secs_f32())]
     StartTimedOut {
         /// Time limit of the command.
         after: Duration,

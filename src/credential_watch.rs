@@ -135,11 +135,11 @@ impl<T> CredentialWatch<T> {
     }
 
     /// Reads the current state without cloning it. `read` must not block: publishing waits for it.
-    pub(crate) fn with<R>(&self, read: impl FnOnce(&CredentialState<T>) -> R) -> R {
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&CredentialState<T>) -> R) -> R {
         read(&self.0.borrow())
     }
 
-    /// Returns true if the publisher was dropped, so that nothing more will be published.
+    /// Returns true if the publisher was dropped: no more states follow.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.has_changed().is_err()
     }
@@ -172,7 +172,7 @@ pub(crate) async fn any_changed<'a, T: Send + Sync + 'a>(
 
 /// The publisher of a watched credential was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nothing more will be published")]
+#[error("the publisher has closed")]
 pub struct PublisherClosed;
 
 /// Asks a credential's publisher to check it with the server, because the server refused it. It carries no data.

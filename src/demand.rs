@@ -1,4 +1,4 @@
-//! Carries requests from callers to a credential's publisher: to hurry because callers wait, or to retry now.
+//! Carries requests from callers to a credential's publisher: to log in sooner because callers wait, or to retry now.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,18 +19,18 @@ struct Inner {
 
 /// Marks a caller as waiting for a credential until it is dropped.
 #[derive(Debug)]
-#[must_use = "the publisher hurries only while this is held"]
-pub struct Waiting(Demand);
+#[must_use = "the caller counts as waiting only while this is held"]
+pub struct WaitingGuard(Demand);
 
 /// Outcome of a request to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryOutcome {
     /// A retry was made; the current state shows its result.
-    Tried,
+    Attempted,
     /// There is no failure that a retry could fix.
     NotNeeded,
     /// No retry is allowed yet: the server asked to wait, or the callers' retry budget is used up.
-    Later {
+    TooEarly {
         /// Time until a retry is allowed.
         after: Duration,
     },
@@ -38,11 +38,11 @@ pub enum RetryOutcome {
 
 impl Demand {
     /// Counts a waiting caller until the guard is dropped.
-    pub fn wait(&self) -> Waiting {
+    pub fn wait(&self) -> WaitingGuard {
         if self.0.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
             self.0.changed.notify_one();
         }
-        Waiting(self.clone())
+        WaitingGuard(self.clone())
     }
 
     /// Returns true while a caller waits.
@@ -69,7 +69,7 @@ impl Demand {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingGuard {
     fn drop(&mut self) {
         self.0.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -83,18 +83,18 @@ mod tests {
     async fn a_publisher_is_notified_of_waiting_callers_and_retries() {
         let demand = Demand::default();
         assert!(!demand.is_waited_for());
-        let (one, other) = (demand.wait(), demand.wait());
+        let (first, second) = (demand.wait(), demand.wait());
         demand.changed().await;
-        drop(one);
+        drop(first);
         assert!(demand.is_waited_for());
-        drop(other);
+        drop(second);
         assert!(!demand.is_waited_for());
         let retry = demand.retry();
         demand.changed().await;
         for sender in demand.take_retries() {
-            sender.send(RetryOutcome::Tried).unwrap();
+            sender.send(RetryOutcome::Attempted).unwrap();
         }
-        assert_eq!(retry.await, Ok(RetryOutcome::Tried));
+        assert_eq!(retry.await, Ok(RetryOutcome::Attempted));
         assert!(demand.take_retries().is_empty());
     }
 }

@@ -49,16 +49,16 @@ fn describe_certificate(error: &rustls::CertificateError) -> String {
     use rustls::CertificateError as Cause;
     let text = match error {
         Cause::UnknownIssuer => "it is not issued by a trusted authority",
-        Cause::BadEncoding => "it cannot be read",
-        Cause::BadSignature => "its signature is wrong",
+        Cause::BadEncoding => "it is not valid DER",
+        Cause::BadSignature => "its signature is invalid",
         Cause::Expired => "it has expired",
         Cause::NotValidYet => "it is not valid yet",
         Cause::Revoked => "it is revoked",
         Cause::NotValidForName => "it is not valid for this name",
-        Cause::InvalidPurpose => "it is for another purpose",
+        Cause::InvalidPurpose => "its key usage does not allow this purpose",
         Cause::Other(other) => {
             return match other.0.to_string() {
-                text if text == "CaUsedAsEndEntity" => "this is a CA certificate; a server needs one of its own".into(),
+                text if text == "CaUsedAsEndEntity" => "it is a CA certificate, not a server certificate".into(),
                 text => text,
             };
         }
@@ -70,8 +70,8 @@ fn describe_certificate(error: &rustls::CertificateError) -> String {
 /// Escapes control characters, so that text from outside stays on one line of a message.
 pub(crate) fn escape_controls(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() { escaped.extend(letter.escape_default()) } else { escaped.push(letter) }
+    for character in text.chars() {
+        if character.is_control() { escaped.extend(character.escape_default()) } else { escaped.push(character) }
     }
     escaped
 }

@@ -42,12 +42,12 @@ const GROUPS: [(u16, &str); 10] = [
 impl ErrorCode {
     /// Returns the explanation.
     pub(crate) fn explain(self) -> Explanation {
-        let (title, cause, remedy) = self.texts();
+        let (title, cause, remedy) = self.explanation();
         let group = GROUPS.iter().find(|(number, _)| *number == self.number() / 100).map_or("", |(_, name)| name);
         Explanation { code: self, group, title, cause, remedy }
     }
 
-    /// Adds the code to a text, as `TEXT [KW-1203]`.
+    /// Adds the code to a message, as `TEXT [KW-1203]`.
     pub(crate) fn tag(code: Option<Self>, text: &str) -> String {
         code.map_or_else(|| text.to_owned(), |code| format!("{text} [{code}]"))
     }

@@ -20,20 +20,20 @@ pub(crate) struct FileWatch {
 }
 
 impl FileWatch {
-    /// Creates a watch on nothing yet. If the system has no inotify instance left, `failed` is called with the error
+    /// Creates a watch on nothing yet. If the system has no inotify instance left, `on_error` is called with the error
     /// and the watch never notifies.
-    pub(crate) fn new(failed: impl FnOnce(&io::Error)) -> Self {
+    pub(crate) fn new(on_error: impl FnOnce(&io::Error)) -> Self {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let events = inotify::init(flags).map_err(io::Error::from).and_then(os::readable);
         if let Err(error) = &events {
-            failed(error);
+            on_error(error);
         }
         Self { events: events.ok(), flags: CHANGES }
     }
 
     /// Creates a watch like [`FileWatch::new`] that also notifies of each write to a file that stays open.
-    pub(crate) fn new_with_writes(failed: impl FnOnce(&io::Error)) -> Self {
-        Self { flags: CHANGES | WatchFlags::MODIFY, ..Self::new(failed) }
+    pub(crate) fn new_with_writes(on_error: impl FnOnce(&io::Error)) -> Self {
+        Self { flags: CHANGES | WatchFlags::MODIFY, ..Self::new(on_error) }
     }
 
     /// Watches the folders that the path leads through now: a symlink may have changed since the last call.
@@ -70,7 +70,7 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
     loop {
         let mut parts = rest.components();
         let Some(part) = parts.next() else { break };
-        let behind = parts.as_path().to_owned();
+        let remaining = parts.as_path().to_owned();
         if part == Component::ParentDir {
             at.pop();
         } else {
@@ -81,12 +81,12 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
             {
                 links += 1;
                 folders.insert(at.clone());
-                rest = target.join(behind);
+                rest = target.join(remaining);
                 continue;
             }
             at = next;
         }
-        rest = behind;
+        rest = remaining;
     }
     folders.extend(at.parent().map(Path::to_owned));
     folders
@@ -114,9 +114,9 @@ mod tests {
         symlink(root.join("c/token"), root.join("b/token")).unwrap();
         symlink("../b/./token", root.join("a/token")).unwrap();
         symlink("loop", root.join("a/loop")).unwrap();
-        let check = |name: &str, wanted: &[&str]| {
-            let wanted: BTreeSet<_> = wanted.iter().map(|inner| root.join(inner)).collect();
-            assert_eq!(folders(&root.join(name)), wanted, "{name}");
+        let check = |name: &str, expected: &[&str]| {
+            let expected: BTreeSet<_> = expected.iter().map(|inner| root.join(inner)).collect();
+            assert_eq!(folders(&root.join(name)), expected, "{name}");
         };
         check("a/token", &["a", "b", "c", "c/..1"]);
         check("c/..1/token", &["c/..1"]);

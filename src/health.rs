@@ -63,12 +63,12 @@ impl Health {
     }
 
     /// Returns true if every required component is ready.
-    pub fn ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.components().values().all(|component| component.ready || !component.required)
     }
 
     /// Returns true if every required component has been ready at least once.
-    pub(crate) fn started(&self) -> bool {
+    pub(crate) fn is_started(&self) -> bool {
         self.components().values().all(|component| component.started || !component.required)
     }
 
@@ -122,7 +122,7 @@ impl HealthHandle {
     }
 
     /// Sets the file, address or program that the component is about.
-    pub(crate) fn describe(&self, target: impl Into<String>) {
+    pub(crate) fn set_target(&self, target: impl Into<String>) {
         let target = target.into();
         self.modify(|registration| registration.target = Some(target));
     }
@@ -195,16 +195,16 @@ mod tests {
         let health = Health::default();
         let session = health.register("session/web", true, "no token yet");
         let sink = health.register("sink/token", false, "not written yet");
-        assert!(!health.ready());
+        assert!(!health.is_ready());
         session.ready();
-        assert!(health.ready() && health.started());
+        assert!(health.is_ready() && health.is_started());
         session.failed(ErrorCode::TokenExpired, "the token has expired");
-        assert!(!health.ready() && health.started());
+        assert!(!health.is_ready() && health.is_started());
         assert_eq!(health.components()["session/web"].describe(), "the token has expired [KW-1302]");
         session.not_ready("no token yet");
         assert_eq!(health.components()["session/web"].describe(), "no token yet");
         drop(session);
-        assert!(health.ready());
+        assert!(health.is_ready());
         drop(sink);
         assert!(health.components().is_empty());
     }
@@ -215,54 +215,54 @@ mod tests {
         let old = health.register("session/web", true, "no token yet");
         old.ready();
         let new = health.register("session/web", true, "no token yet");
-        assert!(!health.ready());
+        assert!(!health.is_ready());
         drop(new);
-        assert!(health.ready());
+        assert!(health.is_ready());
         let new = health.register("session/web", true, "no token yet");
         drop(old);
-        assert!(!health.ready());
+        assert!(!health.is_ready());
         new.ready();
-        assert!(health.ready());
+        assert!(health.is_ready());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_status_of_a_component_has_its_target_and_times_until_its_readiness_changes() {
-        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH);
-        let health = Health(Arc::new(Inner { clock: Clock::Test(driven.clone()), ..Inner::default() }));
+        let clock = TestClock::starting_at(SystemTime::UNIX_EPOCH);
+        let health = Health(Arc::new(Inner { clock: Clock::Test(clock.clone()), ..Inner::default() }));
         let sink = health.register("sink/token", true, "not written yet");
-        let shown = || serde_json::to_value(&health.statuses()["sink/token"]).unwrap();
-        sink.describe("/run/token");
+        let status = || serde_json::to_value(&health.statuses()["sink/token"]).unwrap();
+        sink.set_target("/run/token");
         sink.keep_previous(true);
-        driven.suspend(Duration::from_secs(5));
+        clock.suspend(Duration::from_secs(5));
         sink.failed(ErrorCode::OutputFolder, "no space left");
         sink.retry_at(health.now() + Duration::from_secs(2));
         let failing = json!({
             "ready": false, "required": true, "started": false, "reason": "no space left", "code": "KW-1401",
             "since": "1970-01-01T00:00:00Z", "target": "/run/token", "next_try": "1970-01-01T00:00:07Z",
         });
-        assert_eq!(shown(), failing);
+        assert_eq!(status(), failing);
         sink.ready();
         sink.record_update();
-        driven.suspend(Duration::from_secs(5));
+        clock.suspend(Duration::from_secs(5));
         // A clock that is set later changes the distance to no time.
-        driven.set_wall_by(100);
+        clock.set_wall_by(100);
         let ready = json!({
             "ready": true, "required": true, "started": true,
             "since": "1970-01-01T00:01:45Z", "target": "/run/token", "updated": "1970-01-01T00:01:45Z",
         });
-        assert_eq!(shown(), ready);
+        assert_eq!(status(), ready);
         sink.keep_previous(true);
-        assert_eq!(shown(), ready, "nothing that is ready keeps what it had before");
+        assert_eq!(status(), ready, "nothing that is ready keeps what it had before");
         sink.warn(ErrorCode::OutputFolder, "somebody else changed the file");
-        driven.suspend(Duration::from_secs(5));
+        clock.suspend(Duration::from_secs(5));
         sink.warn(ErrorCode::OutputFolder, "somebody else changed the file again");
         let warning = json!({ "reason": "somebody else changed the file again", "code": "KW-1401", "since": "1970-01-01T00:01:50Z" });
-        assert_eq!(shown()["warning"], warning);
+        assert_eq!(status()["warning"], warning);
         sink.clear_warning();
-        assert_eq!(shown(), ready);
+        assert_eq!(status(), ready);
         sink.failed(None, "no space left");
         sink.keep_previous(true);
-        assert_eq!(shown()["keeps_previous"], true);
-        assert_eq!(shown()["since"], "1970-01-01T00:01:55Z");
+        assert_eq!(status()["keeps_previous"], true);
+        assert_eq!(status()["since"], "1970-01-01T00:01:55Z");
     }
 }

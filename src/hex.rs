@@ -5,13 +5,13 @@ pub(crate) fn encode_hex(bytes: &[u8]) -> String {
     // One allocation: a string that grows leaves copies of a secret in freed memory.
     let mut text = String::with_capacity(2 * bytes.len() + 1);
     for byte in bytes {
-        text.extend(hex_digits(*byte).map(char::from));
+        text.extend(encode_hex_byte(*byte).map(char::from));
     }
     text
 }
 
 /// Returns the two lower-case hexadecimal digits of a byte.
-pub(crate) const fn hex_digits(byte: u8) -> [u8; 2] {
+pub(crate) const fn encode_hex_byte(byte: u8) -> [u8; 2] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     [DIGITS[(byte >> 4) as usize], DIGITS[(byte & 15) as usize]]
 }

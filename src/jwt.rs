@@ -91,7 +91,7 @@ pub fn signing_input(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encode(header), encode(claims))
 }
 
-/// Reason why a text is not a token. Never quotes it.
+/// Reason why a string is not a token. Never quotes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJwt {
     /// Larger than [`MAX_TOKEN`].
@@ -103,7 +103,7 @@ pub enum InvalidJwt {
     /// Claims that are not base64url.
     #[error("its claims are not base64url")]
     Encoding,
-    /// Claims that are no JSON object.
+    /// Claims that are not a JSON object.
     #[error("its claims are not a JSON object")]
     Json,
 }
@@ -111,12 +111,12 @@ pub enum InvalidJwt {
 /// Parses a `NumericDate` (RFC 7519): a number, with or without a fraction, or a number in a string. Returns `None` for
 /// a time after the year 9999, which RFC 3339 cannot express.
 fn seconds(value: &Value) -> Option<SystemTime> {
-    let whole = match value {
+    let seconds = match value {
         Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole_seconds))?,
         Value::String(text) => text.trim().parse().ok()?,
         _ => return None,
     };
-    (whole <= END_OF_9999).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(whole))
+    (seconds <= END_OF_9999).then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 const END_OF_9999: u64 = 253_402_300_799;
@@ -154,7 +154,7 @@ mod tests {
         })))
         .unwrap();
         let text = |text: &str| Some(text.to_owned());
-        let wanted = UnverifiedClaims {
+        let expected = UnverifiedClaims {
             aud: vec!["https://management.azure.com/".to_owned()],
             iss: text("https://sts.windows.net/t/"),
             ver: text("1.0"),
@@ -168,13 +168,13 @@ mod tests {
             xms_mirid: text("/m"),
             xms_az_rid: text("/r"),
         };
-        assert_eq!(claims, wanted);
+        assert_eq!(claims, expected);
     }
 
     #[test]
     fn odd_claims_are_ignored_one_by_one() {
-        let check = |claims: Value, wanted: UnverifiedClaims| {
-            assert_eq!(UnverifiedClaims::decode(&token(&claims)).unwrap(), wanted, "{claims}");
+        let check = |claims: Value, expected: UnverifiedClaims| {
+            assert_eq!(UnverifiedClaims::decode(&token(&claims)).unwrap(), expected, "{claims}");
         };
         let none = UnverifiedClaims::default;
         check(json!({"aud": ["a", 1, "b"]}), UnverifiedClaims { aud: vec!["a".into(), "b".into()], ..none() });
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_invalid_token_is_rejected_without_quoting_it() {
-        let check = |text: &str, wanted| assert_eq!(UnverifiedClaims::decode(text), Err(wanted), "{text}");
+        let check = |text: &str, expected| assert_eq!(UnverifiedClaims::decode(text), Err(expected), "{text}");
         check("", InvalidJwt::Parts);
         check("a.b", InvalidJwt::Parts);
         check("a.b.c.d", InvalidJwt::Parts);

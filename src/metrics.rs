@@ -61,7 +61,7 @@ impl Metrics {
         let mut all = self.lock();
         let RegisteredSets { registry, sets } = &mut *all;
         let set = sets.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(T::register(registry)));
-        // The set is found by its type.
+        // Sets are keyed by `TypeId`, so the downcast cannot fail.
         set.downcast_ref().map_or_else(|| T::register(registry), T::clone)
     }
 

@@ -170,7 +170,7 @@ pub(crate) fn pidfd_info(process: impl AsFd) -> std::io::Result<PidfdInfo> {
     unsafe {
         ioctl(process, Updater::<{ opcode::read_write::<PidfdInfo>(0xff, 11) }, PidfdInfo>::new(&mut info))?;
     }
-    // The kernel clears what it could not tell.
+    // The kernel clears the mask bits of fields it did not fill in.
     if info.mask & WANTED == WANTED { Ok(info) } else { Err(std::io::ErrorKind::Unsupported.into()) }
 }
 
@@ -180,10 +180,10 @@ pub(crate) fn pidfd_info(process: impl AsFd) -> std::io::Result<PidfdInfo> {
 ///
 /// # Errors
 /// A variable is malformed, or a descriptor that it promises is not open.
-pub(crate) fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Vec<(String, OwnedFd)>> {
+pub(crate) fn take_passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Vec<(String, OwnedFd)>> {
     use rustix::io::{FdFlags, fcntl_setfd};
     const FIRST: i32 = 3;
-    let malformed = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what.to_owned());
+    let malformed = |variable: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, variable.to_owned());
     if pid.parse() != Ok(std::process::id()) {
         return Ok(Vec::new());
     }
@@ -193,7 +193,7 @@ pub(crate) fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Re
     for descriptor in FIRST..FIRST.saturating_add(count) {
         // SAFETY: this borrow ends with the call; on a descriptor that is not open the call fails and nothing is owned.
         fcntl_setfd(unsafe { BorrowedFd::borrow_raw(descriptor) }, FdFlags::CLOEXEC)?;
-        // SAFETY: it is open (above), and by the protocol of the service manager it was opened for this process alone;
+        // SAFETY: it is open (above), and by the protocol of the service manager it was opened for this process only;
         // nothing else here owns a descriptor that was there before the program started.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         sockets.push((names.next().unwrap_or_default().to_owned(), socket));
@@ -205,14 +205,14 @@ pub(crate) fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Re
 /// before anything else opens or closes descriptors.
 ///
 /// # Errors
-/// The descriptor is not open, or is no socket.
-pub(crate) fn passed_socket(descriptor: i32) -> std::io::Result<OwnedFd> {
+/// The descriptor is not open, or is not a socket.
+pub(crate) fn take_passed_socket(descriptor: i32) -> std::io::Result<OwnedFd> {
     use rustix::io::{FdFlags, fcntl_setfd};
     // SAFETY: this borrow ends with the calls; on a descriptor that is not open they fail and nothing is owned.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     rustix::net::sockopt::socket_type(borrowed)?;
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
-    // SAFETY: it is open (above), and the parent opened it for this process alone; nothing else here owns a descriptor that was
+    // SAFETY: it is open (above), and the parent opened it for this process only; nothing else here owns a descriptor that was
     // there before the program started.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
@@ -233,7 +233,7 @@ pub(crate) fn isolate_child(command: &mut std::process::Command) {
         Ok(())
     };
     command.process_group(0);
-    // SAFETY: between fork and exec the closure makes system calls alone: it allocates nothing, takes no lock and does not
+    // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing, takes no lock and does not
     // touch what other threads may have held.
     unsafe { command.pre_exec(prepare) };
 }

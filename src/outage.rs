@@ -14,14 +14,14 @@ pub(crate) struct Outage {
 
 impl Outage {
     /// Records a failure. Returns true if the outage begins with it.
-    pub(crate) fn begin(&mut self, now: ClockReading) -> bool {
+    pub(crate) fn record_failure(&mut self, now: ClockReading) -> bool {
         let begins = self.since.is_none();
         self.since.get_or_insert(now);
         begins
     }
 
     /// Records a success. Returns the length of the outage that ends with it, in seconds; `None` if nothing had failed.
-    pub(crate) fn end(&mut self, now: ClockReading) -> Option<f64> {
+    pub(crate) fn record_success(&mut self, now: ClockReading) -> Option<f64> {
         self.since.take().map(|since| seconds(now.since(since)))
     }
 }
@@ -35,20 +35,20 @@ pub(crate) struct SharedOutage {
 
 impl SharedOutage {
     /// Records a failure. Returns true if the outage begins with it.
-    pub(crate) fn begin(&self, clock: &Clock) -> bool {
+    pub(crate) fn record_failure(&self, clock: &Clock) -> bool {
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_ongoing.store(true, Ordering::Relaxed);
-        outage.begin(clock.now())
+        outage.record_failure(clock.now())
     }
 
     /// Records a success. Returns the length of the outage that ends with it, in seconds; `None` if nothing had failed.
-    pub(crate) fn end(&self, clock: &Clock) -> Option<f64> {
+    pub(crate) fn record_success(&self, clock: &Clock) -> Option<f64> {
         if !self.is_ongoing() {
             return None;
         }
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_ongoing.store(false, Ordering::Relaxed);
-        outage.end(clock.now())
+        outage.record_success(clock.now())
     }
 
     /// Returns true after a failure until the next success.
@@ -66,17 +66,17 @@ mod tests {
 
     #[test]
     fn an_outage_lasts_from_its_first_failure_to_the_next_success() {
-        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH);
-        let clock = Clock::Test(driven.clone());
+        let test_clock = TestClock::starting_at(SystemTime::UNIX_EPOCH);
+        let clock = Clock::Test(test_clock.clone());
         let outage = SharedOutage::default();
-        let end = || outage.end(&clock).map(|seconds| seconds.to_string());
-        assert_eq!(end(), None);
-        assert!(outage.begin(&clock) && outage.is_ongoing());
-        driven.suspend(Duration::from_millis(272_900));
-        assert!(!outage.begin(&clock), "one outage has one beginning");
-        assert_eq!(end().as_deref(), Some("272.9"));
-        assert!(!outage.is_ongoing() && end().is_none());
-        assert!(outage.begin(&clock));
-        assert_eq!(end().as_deref(), Some("0"));
+        let record_success = || outage.record_success(&clock).map(|seconds| seconds.to_string());
+        assert_eq!(record_success(), None);
+        assert!(outage.record_failure(&clock) && outage.is_ongoing());
+        test_clock.suspend(Duration::from_millis(272_900));
+        assert!(!outage.record_failure(&clock), "one outage has one beginning");
+        assert_eq!(record_success().as_deref(), Some("272.9"));
+        assert!(!outage.is_ongoing() && record_success().is_none());
+        assert!(outage.record_failure(&clock));
+        assert_eq!(record_success().as_deref(), Some("0"));
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps the latest events of this process's log in memory, for the pages that show them. Log events hold no secrets.
 //!
-//! Like the log itself there is one for the process. Nothing is kept until [`keep`] is called.
+//! Like the log itself there is one for the process. Nothing is kept until [`enable`] is called.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -12,13 +12,13 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Most events kept.
-const EVENTS: usize = 512;
+/// Maximum number of events kept.
+const MAX_EVENTS: usize = 512;
 
-/// Longest text of a field or a message, in bytes.
-const TEXT: usize = 512;
+/// Maximum length of a field or a message, in bytes.
+const MAX_FIELD_BYTES: usize = 512;
 
-static KEEPS: AtomicBool = AtomicBool::new(false);
+static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 static LATEST: Mutex<VecDeque<RecentEvent>> = Mutex::new(VecDeque::new());
 
 /// One event of the log.
@@ -39,13 +39,13 @@ pub(crate) struct RecentEvent {
 impl RecentEvent {
     /// Returns the text of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(it, _)| *it == name).map(|(_, text)| text.as_str())
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, text)| text.as_str())
     }
 }
 
 /// Keeps events from now on.
-pub(crate) fn keep() {
-    KEEPS.store(true, Ordering::Relaxed);
+pub(crate) fn enable() {
+    IS_ENABLED.store(true, Ordering::Relaxed);
 }
 
 /// Returns the kept events, the latest first.
@@ -60,17 +60,17 @@ pub(crate) struct RecentEvents;
 impl<S: Subscriber> Layer<S> for RecentEvents {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        if !KEEPS.load(Ordering::Relaxed) || *metadata.level() > Level::INFO {
+        if !IS_ENABLED.load(Ordering::Relaxed) || *metadata.level() > Level::INFO {
             return;
         }
-        let mut texts = EventTexts::default();
-        event.record(&mut texts);
-        if texts.name.is_empty() {
+        let mut fields = EventFields::default();
+        event.record(&mut fields);
+        if fields.name.is_empty() {
             return;
         }
-        let EventTexts { name, message, fields } = texts;
+        let EventFields { name, message, fields } = fields;
         let mut latest = lock();
-        if latest.len() >= EVENTS {
+        if latest.len() >= MAX_EVENTS {
             latest.pop_front();
         }
         latest.push_back(RecentEvent { time: SystemTime::now(), level: *metadata.level(), name, message, fields });
@@ -78,15 +78,15 @@ impl<S: Subscriber> Layer<S> for RecentEvents {
 }
 
 #[derive(Default)]
-struct EventTexts {
+struct EventFields {
     name: String,
     message: String,
     fields: Vec<(&'static str, String)>,
 }
 
-impl EventTexts {
-    fn add(&mut self, field: &Field, mut text: String) {
-        text.truncate(text.floor_char_boundary(TEXT));
+impl EventFields {
+    fn record(&mut self, field: &Field, mut text: String) {
+        text.truncate(text.floor_char_boundary(MAX_FIELD_BYTES));
         match field.name() {
             "event" => self.name = text,
             "message" => self.message = text,
@@ -95,16 +95,16 @@ impl EventTexts {
     }
 }
 
-impl Visit for EventTexts {
+impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, value.to_owned());
+        self.record(field, value.to_owned());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let mut text = String::new();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{value:?}");
-        self.add(field, text);
+        self.record(field, text);
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(RecentEvents);
         tracing::subscriber::with_default(subscriber, || {
             tracing::event!(Level::INFO, event = "before.anything", "not kept");
-            keep();
+            enable();
             tracing::event!(
                 Level::WARN,
                 event = "token.renewal.failed",
@@ -133,13 +133,13 @@ mod tests {
             );
             tracing::event!(Level::INFO, "without a name");
             tracing::event!(Level::DEBUG, event = "too.fine", "not kept");
-            for number in 0..EVENTS {
-                tracing::event!(Level::INFO, event = "counted", number, "{}", "x".repeat(2 * TEXT));
+            for number in 0..MAX_EVENTS {
+                tracing::event!(Level::INFO, event = "counted", number, "{}", "x".repeat(2 * MAX_FIELD_BYTES));
             }
         });
         let ours: Vec<RecentEvent> = latest().into_iter().filter(|event| event.name == "counted").collect();
-        assert!(ours.len() <= EVENTS && ours[0].message.len() == TEXT);
-        assert_eq!(ours[0].field("number"), Some((EVENTS - 1).to_string().as_str()));
-        assert_eq!(latest().len(), EVENTS);
+        assert!(ours.len() <= MAX_EVENTS && ours[0].message.len() == MAX_FIELD_BYTES);
+        assert_eq!(ours[0].field("number"), Some((MAX_EVENTS - 1).to_string().as_str()));
+        assert_eq!(latest().len(), MAX_EVENTS);
     }
 }

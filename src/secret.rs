@@ -15,7 +15,7 @@ use crate::beneath::open_beneath;
 use crate::os::ProtectedBytes;
 use crate::secret_string::SecretString;
 
-/// Compares two texts in constant time. The time reveals only if their lengths are equal.
+/// Compares two strings in constant time. The time reveals only if their lengths are equal.
 pub(crate) fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
     verify_slices_are_equal(left.expose_secret().as_bytes(), right).is_ok()
 }
@@ -78,15 +78,15 @@ impl std::io::Write for SecretWriter<'_> {
 /// block the caller. Symlinks are followed: mounted secrets of Kubernetes and systemd are symlinks.
 ///
 /// # Errors
-/// The file cannot be read, is no regular file, is too large, is empty, holds more than one line or no UTF-8.
+/// The file cannot be read, is not a regular file, is too large, is empty, holds more than one line or is not UTF-8.
 pub(crate) fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
-    open_regular(path).and_then(|mut file| one_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
+    open_regular(path).and_then(|mut file| read_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
 }
 
 /// Reads a secret file of one or more lines; empty lines are skipped.
 ///
 /// # Errors
-/// The file cannot be read, is no regular file, is too large, is empty or holds no UTF-8.
+/// The file cannot be read, is not a regular file, is too large, is empty or is not UTF-8.
 pub(crate) fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
     let text = open_regular(path)
         .and_then(|mut file| read_bounded(&mut file, MAX_SECRET_FILE))
@@ -98,7 +98,7 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileErr
 /// Reads a secret file as it is, with any number of lines and at most [`MAX_TEXT_FILE`] bytes.
 ///
 /// # Errors
-/// The file cannot be read, is no regular file, is too large or holds no UTF-8.
+/// The file cannot be read, is not a regular file, is too large or is not UTF-8.
 pub(crate) fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
     let read = open_regular(path).and_then(|mut file| read_bounded(&mut file, MAX_TEXT_FILE));
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
@@ -134,12 +134,12 @@ fn require_regular(file: std::fs::File) -> Result<std::fs::File, Reason> {
 /// Reads a secret of one line from standard input, to its end.
 ///
 /// # Errors
-/// It cannot be read, is too large, is empty, holds more than one line or no UTF-8.
+/// It cannot be read, is too large, is empty, holds more than one line or is not UTF-8.
 pub(crate) fn read_stdin() -> Result<SecretString, SecretFileError> {
-    one_line(&mut std::io::stdin().lock()).map_err(|reason| SecretFileError::at(Path::new("standard input"), reason))
+    read_line(&mut std::io::stdin().lock()).map_err(|reason| SecretFileError::at(Path::new("standard input"), reason))
 }
 
-fn one_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
+fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
     match read_bounded(from, MAX_SECRET_FILE)?.trim() {
         "" => Err(Reason::Empty),
         line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
@@ -147,13 +147,13 @@ fn one_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
     }
 }
 
-fn read_bounded(from: &mut impl std::io::Read, most: u64) -> Result<Zeroizing<String>, Reason> {
+fn read_bounded(from: &mut impl std::io::Read, max: u64) -> Result<Zeroizing<String>, Reason> {
     // Allocated once: a string that grows leaves copies of a secret in freed memory.
-    let mut text = Zeroizing::new(String::with_capacity(usize::try_from(most).unwrap_or_default() + 1));
-    from.take(most + 1).read_to_string(&mut text).map_err(|error| {
+    let mut text = Zeroizing::new(String::with_capacity(usize::try_from(max).unwrap_or_default() + 1));
+    from.take(max + 1).read_to_string(&mut text).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
     })?;
-    if text.len() as u64 > most { Err(Reason::TooLarge(most)) } else { Ok(text) }
+    if text.len() as u64 > max { Err(Reason::TooLarge(max)) } else { Ok(text) }
 }
 
 /// Largest secret file, in bytes.
@@ -177,7 +177,7 @@ impl SecretFileError {
     }
 
     /// Returns true if the file is there, or may be, and permissions forbid to read it.
-    pub(crate) fn is_forbidden(&self) -> bool {
+    pub(crate) fn is_permission_denied(&self) -> bool {
         matches!(&self.reason, Reason::Open(error) if error.kind() == std::io::ErrorKind::PermissionDenied)
     }
 }
@@ -186,7 +186,7 @@ impl SecretFileError {
 enum Reason {
     #[error(transparent)]
     Open(std::io::Error),
-    #[error("it is beneath none of the folders that may be read")]
+    #[error("it is outside the folders that may be read")]
     Beneath,
     #[error("it is not a regular file")]
     NotRegular,
@@ -221,12 +221,12 @@ mod tests {
     fn a_secret_file_has_one_line_which_is_trimmed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        let check = |content: &[u8], wanted: Result<&str, &str>| {
+        let check = |content: &[u8], expected: Result<&str, &str>| {
             std::fs::write(&path, content).unwrap();
-            match (read_file(&path), wanted) {
-                (Ok(found), Ok(wanted)) => assert_eq!(found.expose_secret(), wanted),
-                (Err(found), Err(wanted)) => assert!(format!("{:?}", found.reason).contains(wanted), "{found:?}"),
-                (found, wanted) => panic!("{found:?} instead of {wanted:?}"),
+            match (read_file(&path), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found.expose_secret(), expected),
+                (Err(found), Err(expected)) => assert!(format!("{:?}", found.reason).contains(expected), "{found:?}"),
+                (found, expected) => panic!("{found:?} instead of {expected:?}"),
             }
         };
         check(b"abc", Ok("abc"));
@@ -259,14 +259,14 @@ mod tests {
     fn a_file_of_several_secrets_gives_its_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
-        let check = |content: &[u8], wanted: Result<&[&str], &str>| {
+        let check = |content: &[u8], expected: Result<&[&str], &str>| {
             std::fs::write(&path, content).unwrap();
-            match (read_lines(&path), wanted) {
-                (Ok(found), Ok(wanted)) => {
-                    assert_eq!(found.iter().map(SecretString::expose_secret).collect::<Vec<_>>(), wanted);
+            match (read_lines(&path), expected) {
+                (Ok(found), Ok(expected)) => {
+                    assert_eq!(found.iter().map(SecretString::expose_secret).collect::<Vec<_>>(), expected);
                 }
-                (Err(found), Err(wanted)) => assert!(format!("{:?}", found.reason).contains(wanted), "{found:?}"),
-                (found, wanted) => panic!("{found:?} instead of {wanted:?}"),
+                (Err(found), Err(expected)) => assert!(format!("{:?}", found.reason).contains(expected), "{found:?}"),
+                (found, expected) => panic!("{found:?} instead of {expected:?}"),
             }
         };
         check(b"abc", Ok(&["abc"]));

@@ -1,4 +1,4 @@
-//! Secret texts in protected memory.
+//! Secret strings in protected memory.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct SecretString(ProtectedBytes);
 impl SecretString {
     /// Returns the text, to be sent, written or compared on purpose.
     pub fn expose_secret(&self) -> &str {
-        // Made from a `str` alone.
+        // Made only from a `str`.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }

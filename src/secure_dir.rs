@@ -60,7 +60,7 @@ impl Dir {
     /// Opens the parent folder of `path` and returns it with the file's name.
     ///
     /// # Errors
-    /// As [`Dir::open`]; or `path` names no file.
+    /// As [`Dir::open`]; or `path` does not name a file.
     pub(crate) fn open_parent(path: &Path) -> Result<(Self, OsString), DirError> {
         let ends_in_name = path.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));
         match (path.parent(), path.file_name()) {
@@ -103,13 +103,13 @@ impl Dir {
 /// any of the mode bits `refused`, such as `0o022`.
 ///
 /// # Errors
-/// It cannot be made, or its mode has one of those bits.
+/// It cannot be created, or its mode has one of those bits.
 pub(crate) fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
-    let fail = |source| DirError::Make { path: path.to_owned(), source };
+    let fail = |source| DirError::Create { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
     let path = path.canonicalize().map_err(fail)?;
     let mode = path.metadata().map_err(fail)?.permissions().mode() & 0o7777;
-    if mode & refused == 0 { Ok(path) } else { Err(DirError::Exposed { path, mode, wanted: mode & !refused }) }
+    if mode & refused == 0 { Ok(path) } else { Err(DirError::Exposed { path, mode, required_mode: mode & !refused }) }
 }
 
 impl AsFd for Dir {
@@ -130,8 +130,8 @@ fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, 
     if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
         return Err(Errno::NOTDIR);
     }
-    let holder = rustix::fs::statat(folder, ".", AtFlags::SYMLINK_NOFOLLOW)?;
-    if link.st_uid != 0 || holder.st_uid != 0 || holder.st_mode & 0o022 != 0 {
+    let parent_stat = rustix::fs::statat(folder, ".", AtFlags::SYMLINK_NOFOLLOW)?;
+    if link.st_uid != 0 || parent_stat.st_uid != 0 || parent_stat.st_mode & 0o022 != 0 {
         return Ok(None);
     }
     let target = rustix::fs::readlinkat(folder, name, Vec::new())?;
@@ -140,7 +140,7 @@ fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, 
 
 impl DirError {
     /// Returns true if the folder does not exist, as opposed to being inaccessible.
-    pub(crate) fn not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
@@ -149,7 +149,7 @@ impl DirError {
     /// Returns the code for operators.
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
-            Self::Make { source, .. } => write_error_code(source),
+            Self::Create { source, .. } => write_error_code(source),
             Self::Open { .. } | Self::Symlink { .. } | Self::Exposed { .. } | Self::NoFile { .. } => {
                 ErrorCode::OutputFolder
             }
@@ -189,26 +189,26 @@ pub enum DirError {
         /// The component that is a symlink.
         link: PathBuf,
     },
-    /// It cannot be made.
-    #[error("cannot make the folder {}", path.display())]
-    Make {
+    /// It cannot be created.
+    #[error("cannot create the folder {}", path.display())]
+    Create {
         /// The folder.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
     /// Other users than its owner have too many rights on it.
-    #[error("{} is accessible to other users (mode {mode:04o}); run `chmod {wanted:o}` on it or use another folder", path.display())]
+    #[error("{} is accessible to other users (mode {mode:04o}); run `chmod {required_mode:o}` on it or use another folder", path.display())]
     Exposed {
         /// The folder.
         path: PathBuf,
         /// Its mode.
         mode: u32,
-        /// The mode that would do.
-        wanted: u32,
+        /// Required mode.
+        required_mode: u32,
     },
-    /// The path ends in no name.
-    #[error("{} names no file in a folder", path.display())]
+    /// The path has no file name (such as `/` or `..`).
+    #[error("{} does not name a file", path.display())]
     NoFile {
         /// The path.
         path: PathBuf,

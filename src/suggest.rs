@@ -1,6 +1,6 @@
 //! Suggests a name for one that was misspelled.
 
-/// Suggests the nearest existing name, as `did you mean NAME?`. Returns `None` if more than a third of its letters differ.
+/// Suggests the nearest existing name, as `did you mean NAME?`. Returns `None` if more than a third of its characters differ.
 pub(crate) fn did_you_mean<T: AsRef<str>>(name: &str, names: &[T]) -> Option<String> {
     let distance =
         |candidate: &T| strsim::damerau_levenshtein(&name.chars().take(64).collect::<String>(), candidate.as_ref());

@@ -38,7 +38,7 @@ impl TaskGroup {
     }
 
     /// Waits for the first failure, forever if there is none. The other tasks go on until they are stopped.
-    pub(crate) async fn failed(&mut self) -> TaskError {
+    pub(crate) async fn wait_for_failure(&mut self) -> TaskError {
         loop {
             match self.running.join_next_with_id().await {
                 Some(ended) => {
@@ -67,7 +67,7 @@ impl TaskGroup {
                 }
                 () = sleep_until(deadline) => {
                     for name in self.names.values() {
-                        tracing::warn!(event = "task.dropped", task = name, "a task did not end in time and was dropped");
+                        tracing::warn!(event = "task.dropped", task = name, "a task did not end in time and was aborted");
                     }
                     self.running.shutdown().await;
                     break;

@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_formatted_in_days_and_smaller_units() {
-        let check = |span, wanted: &str| assert_eq!(format_duration(span), wanted);
+        let check = |span, expected: &str| assert_eq!(format_duration(span), expected);
         check(Duration::ZERO, "0s");
         check(Duration::from_millis(250), "250ms");
         check(Duration::from_secs(272), "4m 32s");
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_span_has_at_most_two_units() {
-        let check = |seconds, wanted: &str| assert_eq!(format_span(seconds), wanted);
+        let check = |seconds, expected: &str| assert_eq!(format_span(seconds), expected);
         check(0, "0 s");
         check(119, "119 s");
         check(120, "2 min");

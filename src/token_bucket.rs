@@ -39,16 +39,16 @@ impl TokenBucket {
 
     /// Returns the number of actions allowed now.
     pub(crate) fn available(&mut self, rate: BucketRate, now: ClockReading) -> u32 {
-        let every = rate.refill.max(Duration::from_nanos(1));
-        let refills = now.since(self.refilled).as_nanos() / every.as_nanos();
+        let interval = rate.refill.max(Duration::from_nanos(1));
+        let refills = now.since(self.refilled).as_nanos() / interval.as_nanos();
         let refills = u32::try_from(refills).unwrap_or(u32::MAX).min(rate.size.saturating_sub(self.remaining));
         self.remaining += refills;
-        self.refilled = self.refilled + every * refills;
+        self.refilled = self.refilled + interval * refills;
         self.remaining
     }
 
     /// Returns the time at which `cost` actions are allowed; not after `now` if they are allowed now.
-    pub(crate) fn earliest(&mut self, rate: BucketRate, now: ClockReading, cost: u32) -> ClockReading {
+    pub(crate) fn available_at(&mut self, rate: BucketRate, now: ClockReading, cost: u32) -> ClockReading {
         match cost.saturating_sub(self.available(rate, now)) {
             0 => now,
             missing => self.refilled + rate.refill * missing,
@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn a_full_bucket_allows_its_size_at_once_and_then_one_per_interval() {
         let mut bucket = TokenBucket::full(RATE, at(0));
-        let mut check = |second: u64, wanted: Result<(), u64>| {
-            assert_eq!(bucket.try_take(RATE, at(second)), wanted.map_err(Duration::from_secs), "{second}");
+        let mut check = |second: u64, expected: Result<(), u64>| {
+            assert_eq!(bucket.try_take(RATE, at(second)), expected.map_err(Duration::from_secs), "{second}");
         };
         // The refill counts from the first action, not from the creation.
         for _ in 0..3 {
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn costs_over_what_is_left_wait_for_several_refills() {
         let mut bucket = TokenBucket::full(RATE, at(0));
-        assert_eq!(bucket.earliest(RATE, at(5), 2), at(5));
+        assert_eq!(bucket.available_at(RATE, at(5), 2), at(5));
         bucket.take(RATE, at(5), 2);
-        assert_eq!(bucket.earliest(RATE, at(6), 1), at(6));
-        assert_eq!(bucket.earliest(RATE, at(6), 3), at(25));
+        assert_eq!(bucket.available_at(RATE, at(6), 1), at(6));
+        assert_eq!(bucket.available_at(RATE, at(6), 3), at(25));
         bucket.take(RATE, at(6), 2);
-        assert_eq!((bucket.available(RATE, at(6)), bucket.earliest(RATE, at(6), 1)), (0, at(15)));
+        assert_eq!((bucket.available(RATE, at(6)), bucket.available_at(RATE, at(6), 1)), (0, at(15)));
         bucket.allow_one();
         assert_eq!(bucket.available(RATE, at(6)), 1);
     }
@@ -144,6 +144,6 @@ mod tests {
         let rate = BucketRate { size: 1, refill: Duration::ZERO };
         let mut bucket = TokenBucket::full(rate, at(0));
         bucket.take(rate, at(1), 1);
-        assert_eq!(bucket.earliest(rate, at(2), 1), at(2));
+        assert_eq!(bucket.available_at(rate, at(2), 1), at(2));
     }
 }

@@ -28,7 +28,7 @@ pub struct AclOptions {
 }
 
 impl AclOptions {
-    /// Validates the options; returns each error as the path of the option and a text.
+    /// Validates the options; returns each error as the path of the option and a message.
     pub fn validation_errors(&self) -> Vec<(String, String)> {
         let mut errors = Vec::new();
         let mut check = |holds: bool, path: String, text: &str| {

@@ -102,7 +102,7 @@ impl WatchState {
         let mut folders = self.folders();
         let descriptor = inotify::add_watch(events, folder, WATCH_FLAGS).ok()?;
         let files = folders.entry(descriptor).or_default();
-        if !files.iter().any(|(_, its)| Arc::ptr_eq(its, changed)) {
+        if !files.iter().any(|(_, watcher)| Arc::ptr_eq(watcher, changed)) {
             files.push((name.to_owned(), Arc::clone(changed)));
         }
         Some(descriptor)
@@ -128,7 +128,7 @@ impl WatchState {
             folders.remove(&folder).into_iter().flatten().for_each(|(_, changed)| changed.notify_one());
         } else if let Some(files) = folders.get(&folder) {
             // An event without a name concerns the folder itself.
-            let watchers = files.iter().filter(|(its, _)| name.is_none_or(|name| name == its));
+            let watchers = files.iter().filter(|(watched, _)| name.is_none_or(|name| name == watched));
             watchers.for_each(|(_, changed)| changed.notify_one());
         }
     }
@@ -136,7 +136,7 @@ impl WatchState {
     fn remove(&self, folder: i32, changed: &Arc<Notify>) {
         let mut folders = self.folders();
         let Some(files) = folders.get_mut(&folder) else { return };
-        files.retain(|(_, its)| !Arc::ptr_eq(its, changed));
+        files.retain(|(_, watcher)| !Arc::ptr_eq(watcher, changed));
         if files.is_empty() {
             folders.remove(&folder);
             if let Some(events) = &self.events {
@@ -285,7 +285,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         expect_change(&file).await;
         drop(file);
-        assert!(watch.0.folders().is_empty(), "nothing is watched for nobody");
+        assert!(watch.0.folders().is_empty(), "a watcher without outputs");
         stop.cancel();
         running.join_next().await.unwrap().unwrap();
     }

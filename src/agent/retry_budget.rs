@@ -91,12 +91,12 @@ impl RetryBudget {
         retry_after: Option<Duration>,
         unit: f64,
     ) {
-        let mut backoff = Backoff::UPSTREAM.after(self.failures);
+        let mut backoff = Backoff::UPSTREAM.with_failures(self.failures);
         let slow = Duration::from_secs(150).mul_f64(1.0 + unit);
-        let own = match failure {
+        let wait = match failure {
             FailureCause::Transient => backoff.next(unit),
             FailureCause::Identity => Backoff::new(Duration::from_secs(10), Duration::from_mins(5))
-                .after(self.failures)
+                .with_failures(self.failures)
                 .next(0.5 + unit / 2.0),
             FailureCause::Clock(wait) if self.clock_failures == 0 => wait.clamp(Duration::from_secs(1), MAX_WAIT),
             FailureCause::Clock(wait) => wait.clamp(slow, MAX_WAIT),
@@ -106,7 +106,7 @@ impl RetryBudget {
         self.clock_failures =
             if matches!(failure, FailureCause::Clock(_)) { self.clock_failures.saturating_add(1) } else { 0 };
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now + retry_after.max(own);
+        self.not_before = now + retry_after.max(wait);
         self.retry_after_until = now + retry_after;
         self.failed = Some(now);
         self.failing_since.get_or_insert(now);
@@ -119,9 +119,9 @@ impl RetryBudget {
 
     /// Records a failed renewal, which does not delay logins.
     pub fn record_renewal_failure(&mut self, now: ClockReading, retry_after: Option<Duration>, unit: f64) {
-        let own = Backoff::UPSTREAM.after(self.renewal_failures).next(unit);
+        let wait = Backoff::UPSTREAM.with_failures(self.renewal_failures).next(unit);
         self.renewal_failures = self.renewal_failures.saturating_add(1);
-        self.renewal_not_before = now + spread_retry_after(retry_after, unit).max(own);
+        self.renewal_not_before = now + spread_retry_after(retry_after, unit).max(wait);
     }
 
     /// Records a renewal that succeeded, which changes nothing for logins.
@@ -151,7 +151,7 @@ impl RetryBudget {
     fn next_after_success(&mut self, now: ClockReading, unit: f64) -> Option<ClockReading> {
         let spaced = self.succeeded? + spacing(Duration::ZERO, unit);
         let for_callers = self.callers.earliest(now, Duration::ZERO, 1);
-        Some(latest([now, spaced, for_callers, self.after_success.earliest(AFTER_SUCCESS, now, 1)]))
+        Some(latest([now, spaced, for_callers, self.after_success.available_at(AFTER_SUCCESS, now, 1)]))
     }
 
     /// Returns the earliest login on an operator's request, whatever the last login failed for.
@@ -210,7 +210,7 @@ impl RetryBudget {
 
     /// Returns the earliest time of a login from the bucket; a time in the past means now.
     pub fn earliest_login(&mut self, now: ClockReading) -> ClockReading {
-        self.logins.earliest(LOGINS, now, 1).later(self.not_before)
+        self.logins.available_at(LOGINS, now, 1).later(self.not_before)
     }
 
     /// Returns the record for the state file.
@@ -233,28 +233,28 @@ impl RetryBudget {
     /// Restores the budget from its record. A wall clock that was set meanwhile adds at most [`MAX_WAIT`].
     pub(crate) fn restore(record: &RetryBudgetRecord, now: ClockReading) -> Self {
         let wall = seconds(now.wall);
-        let ahead = |at: u64| now + Duration::from_secs(at.saturating_sub(wall)).min(MAX_WAIT);
-        let ago = |at: u64| {
-            let passed = Duration::from_secs(wall.saturating_sub(at));
+        let in_future = |at: u64| now + Duration::from_secs(at.saturating_sub(wall)).min(MAX_WAIT);
+        let in_past = |at: u64| {
+            let elapsed = Duration::from_secs(wall.saturating_sub(at));
             ClockReading {
-                boot: now.boot.saturating_sub(passed),
-                wall: now.wall.checked_sub(passed).unwrap_or(SystemTime::UNIX_EPOCH),
+                boot: now.boot.saturating_sub(elapsed),
+                wall: now.wall.checked_sub(elapsed).unwrap_or(SystemTime::UNIX_EPOCH),
             }
         };
         Self {
             failures: record.failures,
             clock_failures: 0,
-            not_before: ahead(record.not_before),
-            logins: TokenBucket::restore(LOGINS, record.logins, ago(record.refilled)),
+            not_before: in_future(record.not_before),
+            logins: TokenBucket::restore(LOGINS, record.logins, in_past(record.refilled)),
             renewal_failures: record.renewal_failures,
-            renewal_not_before: record.renewal_not_before.map_or(now, ahead),
-            retry_after_until: record.retry_after_until.map_or(now, ahead),
+            renewal_not_before: record.renewal_not_before.map_or(now, in_future),
+            retry_after_until: record.retry_after_until.map_or(now, in_future),
             failed: record.failing_since.map(|_| now),
-            failing_since: record.failing_since.map(ago),
+            failing_since: record.failing_since.map(in_past),
             succeeded: None,
             caller_cost: record.caller_cost.map(|caller_cost| caller_cost.clamp(1, IDENTITY_COST)),
             callers: match &record.callers {
-                Some(callers) => CallerRetries::restore(callers, ago),
+                Some(callers) => CallerRetries::restore(callers, in_past),
                 None => CallerRetries::new(now),
             },
             // The record has no place for it. While tokens die early, none of the session's own logins are left either.
@@ -327,7 +327,7 @@ const fn is_zero(count: &u32) -> bool {
 
 /// Returns whole seconds since 1970, rounded up so that a saved wait never shrinks.
 fn seconds(wall: SystemTime) -> u64 {
-    wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |it| it.as_secs() + u64::from(it.subsec_nanos() > 0))
+    wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() + u64::from(since.subsec_nanos() > 0))
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ struct RegistryState {
     /// Handles by name, oldest first: during a replacement there are two, and the newest one that has reported counts.
     sessions: BTreeMap<String, Vec<(u64, SessionStatus)>>,
     /// Number of handles created so far.
-    made: u64,
+    created: u64,
 }
 
 impl SessionStatusRegistry {
@@ -91,8 +91,8 @@ impl SessionStatusRegistry {
     /// handles of the same name.
     pub fn register(&self, name: impl Into<String>) -> SessionStatusHandle {
         let mut state = self.lock();
-        state.made += 1;
-        SessionStatusHandle { name: name.into(), id: state.made, registry: self.clone() }
+        state.created += 1;
+        SessionStatusHandle { name: name.into(), id: state.created, registry: self.clone() }
     }
 
     /// Returns the status of all sessions by name.

@@ -28,7 +28,7 @@ pub struct Token {
     pub generation: Generation,
 }
 
-/// Write half of a session's token; the token manager alone has it.
+/// Write half of a session's token; only the token manager has it.
 pub type TokenPublisher = CredentialPublisher<Token>;
 
 /// Read half of a session's token, one clone per output.
@@ -48,7 +48,7 @@ pub struct SessionHandle {
 pub struct ClientToken(SecretString);
 
 impl ClientToken {
-    /// Parses a token; returns `None` if the text does not fit a header.
+    /// Parses a token; returns `None` if it contains characters that are invalid in a header.
     pub fn parse(text: SecretString) -> Option<Self> {
         let bytes = text.expose_secret().as_bytes();
         let fits = (1..=4096).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);

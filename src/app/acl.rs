@@ -91,7 +91,7 @@ impl BuiltAclServer {
             let answering = audit::acl(&self.shared, "acl").wrap(self.service.handler(socket.tcp_address()));
             serving.spawn(socket.serve(answering, limits, stop.clone()));
         }
-        self.health.describe(endpoints);
+        self.health.set_target(endpoints);
         self.health.ready();
         let (ran, _) = tokio::join!(self.service.run(stop), serving.join_all());
         Ok(ran?)

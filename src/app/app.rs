@@ -65,10 +65,10 @@ pub(crate) struct Signals {
     /// A new configuration, or the errors of one that was rejected.
     pub reloads: mpsc::Receiver<Result<Config, ReloadRejected>>,
     /// Signals for the child process.
-    pub passed: mpsc::Receiver<Signal>,
+    pub child_signals: mpsc::Receiver<Signal>,
 }
 
-/// Reason for which a new configuration is not put in force.
+/// Reason why a new configuration is not put in force.
 #[derive(Debug)]
 pub(crate) struct ReloadRejected {
     /// Its errors, one line each.
@@ -92,7 +92,7 @@ impl From<anyhow::Error> for ReloadRejected {
 impl Signals {
     /// Requests for a configuration without a child process: no signal is forwarded.
     pub(crate) fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, ReloadRejected>>) -> Self {
-        Self { stop, reloads, passed: mpsc::channel(1).1 }
+        Self { stop, reloads, child_signals: mpsc::channel(1).1 }
     }
 }
 
@@ -185,16 +185,16 @@ impl App {
             tokio::select! {
                 () = signals.stop.cancelled() => break None,
                 Some(new) = signals.reloads.recv() => reloading.reload(&mut agent, new),
-                failure = agent.sessions.tasks.failed() => break Some(failure),
-                failure = agent.sinks.tasks.failed() => break Some(failure),
-                failure = agent.listeners.tasks.failed() => break Some(failure),
-                failure = agent.templates.tasks.failed() => break Some(failure),
-                failure = services.failed() => break Some(failure),
+                failure = agent.sessions.tasks.wait_for_failure() => break Some(failure),
+                failure = agent.sinks.tasks.wait_for_failure() => break Some(failure),
+                failure = agent.listeners.tasks.wait_for_failure() => break Some(failure),
+                failure = agent.templates.tasks.wait_for_failure() => break Some(failure),
+                failure = services.wait_for_failure() => break Some(failure),
                 ended = agent.templates.ended.next() => {
                     code = Some(ended);
                     break None;
                 }
-                Some(signal) = signals.passed.recv() => agent.templates.forward_signal(signal),
+                Some(signal) = signals.child_signals.recv() => agent.templates.forward_signal(signal),
             }
         };
         tracing::info!(event = "agent.stopping", "stopping");
@@ -210,15 +210,15 @@ impl App {
     }
 }
 
-/// Returns the time that the parts of a stop take at most, one after the other: the child process, requests in flight of the
-/// agent and of the ACL server, and the rest.
+/// Returns the longest time that a stop can take: the child process, requests in flight of the agent and of the ACL server,
+/// and the rest, one after the other.
 fn stop_limit(config: &Config) -> Duration {
     let child = config.process.as_ref().map_or(Duration::ZERO, |process| process.stop_timeout);
-    child + config.agent.stop_grace * 2 + STOP_OF_THE_REST
+    child + config.agent.stop_grace * 2 + REMAINING_STOP_TIME
 }
 
 /// Time for sinks, templates, the revocation of tokens, state files and audits, each of which has a limit of its own.
-const STOP_OF_THE_REST: Duration = Duration::from_secs(30);
+const REMAINING_STOP_TIME: Duration = Duration::from_secs(30);
 
 /// Starts the tasks that all parts share. Returns the channel for the certificate files of a new configuration.
 fn start_services(
@@ -229,9 +229,9 @@ fn start_services(
 ) -> watch::Sender<CertificateFiles> {
     let Shared { clock, metrics, health, outputs, .. } = shared.clone();
     services.start("memory", protected_memory::report(health.clone(), metrics.clone(), services.stop_token()));
-    let tell = systemd::notify(notifier, health, config.agent.ready, clock.clone(), services.stop_token());
+    let notify = systemd::notify(notifier, health, config.agent.ready, clock.clone(), services.stop_token());
     services.start("service manager", async move {
-        tell.await;
+        notify.await;
         Ok(())
     });
     if shared.launcher.has_spawner() {
@@ -272,12 +272,16 @@ impl Reloader {
         let outcome = match new.and_then(|new| self.apply(agent, new)) {
             Ok(()) => {
                 self.shared.status_registry.record_reload(ReloadFailure::default());
-                tracing::info!(event = "config.reload.ok", "the new configuration is in force");
+                tracing::info!(event = "config.reload.ok", "reloaded the configuration");
                 "ok"
             }
             Err(ReloadRejected { errors, needs_restart }) => {
                 for error in &errors {
-                    tracing::error!(event = "config.reload.failed", error, "the old configuration stays");
+                    tracing::error!(
+                        event = "config.reload.failed",
+                        error,
+                        "rejected the new configuration; the old one stays in use"
+                    );
                 }
                 let failure = ReloadFailure { error: Some(errors.join("; ")), needs_restart };
                 self.shared.status_registry.record_reload(failure);

@@ -76,21 +76,24 @@ impl RunningCallerTokens {
         let (mut sources, mut pairs, mut built, mut reused_keys) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
         for (key, inputs) in list_required_tokens(new) {
-            let Some(session) = sessions.sources.get(&key.1) else { continue };
-            let running = self.running.get(&key).filter(|its| its.inputs == inputs && !rebuilt(&key.1));
+            let Some(session_handle) = sessions.sources.get(&key.1) else { continue };
+            let running = self.running.get(&key).filter(|token| token.inputs == inputs && !rebuilt(&key.1));
             let source = if let Some(running) = running {
                 reused_keys.push(key.clone());
                 running.source.clone()
             } else {
-                let options =
-                    sessions.options.iter().find(|its| its.name == key.1).context("there is no such session")?;
-                let token = build(&key, inputs, (options, session), shared)?;
+                let options = sessions
+                    .options
+                    .iter()
+                    .find(|session| session.name == key.1)
+                    .context("there is no such session")?;
+                let token = build(&key, inputs, (options, session_handle), shared)?;
                 let source = token.source.clone();
                 built.insert(key.clone(), token);
                 source
             };
             if let CallerTokenSource::Shared(token) = &source {
-                pairs.insert(key.clone(), (session.watch.clone(), token.handle.watch.clone()));
+                pairs.insert(key.clone(), (session_handle.watch.clone(), token.handle.watch.clone()));
             }
             sources.insert(key, source);
         }
@@ -150,7 +153,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lists the callers with `derived_token`, and for each the sessions whose token a listener would serve.
 fn list_required_tokens(config: &Config) -> BTreeMap<Key, TokenInputs> {
-    let mut wanted: BTreeMap<Key, TokenInputs> = BTreeMap::new();
+    let mut required_tokens: BTreeMap<Key, TokenInputs> = BTreeMap::new();
     let serves = |listener: &&config::Listener| listener.callers.is_some();
     for rule in config.callers.iter().flat_map(CallerPolicy::rules).filter(|rule| uses_token(rule)) {
         let Some(options) = &rule.grants.derived_token else { continue };
@@ -158,12 +161,12 @@ fn list_required_tokens(config: &Config) -> BTreeMap<Key, TokenInputs> {
             let served = listener.sessions.iter();
             for session in served.filter(|name| listener.serves_token_of(name) && rule.grants.permits_session(name)) {
                 let inputs = TokenInputs { options: options.clone(), required: listener.required };
-                let entry = wanted.entry((rule.name.clone(), session.clone())).or_insert(inputs);
+                let entry = required_tokens.entry((rule.name.clone(), session.clone())).or_insert(inputs);
                 entry.required |= listener.required;
             }
         }
     }
-    wanted
+    required_tokens
 }
 
 fn uses_token(rule: &CallerRule) -> bool {
@@ -183,7 +186,8 @@ fn build(
     options.meta.insert("session", name.clone());
     match inputs.options.scope {
         CallerTokenScope::Caller => {
-            let health = shared.health.register(component, inputs.required, "no token was made for it yet");
+            let health =
+                shared.health.register(component, inputs.required, "the derived token has not been created yet");
             // Without `num_uses` the token's own schedule limits creations, as for a listener.
             let limit = (options.num_uses > 0).then(|| CreationLimit::new(shared.clock.now()));
             let kind = DerivedTokenKind::Child(options);
@@ -197,7 +201,7 @@ fn build(
             let tokens = ProcessTokens::new(ProcessTokenDeps {
                 caller: caller.clone(),
                 options,
-                upstream: upstream.counting_in(&shared.metrics),
+                upstream: upstream.with_metrics(&shared.metrics),
                 namespace: session.login.namespace.clone(),
                 session: source.clone(),
                 health: shared.health.register(component, false, "not started yet"),

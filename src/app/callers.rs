@@ -23,7 +23,7 @@ pub(super) fn gate(options: &config::Listener, shared: &Shared) -> (CallerGate, 
 
 /// Tests what the kernel tells about callers, and logs what it does not.
 fn probe(policy: &CallerPolicy, executables: ExecutableOpener) -> PeerKernel {
-    let kernel = PeerKernel::new(KernelSupport::probe()).opening_by(executables);
+    let kernel = PeerKernel::new(KernelSupport::probe()).with_opener(executables);
     let unused = |name: &str| name == "executables" && policy.executables().is_empty();
     let missing = kernel.support().features().into_iter().filter(|(name, there)| !there && !unused(name));
     let missing: Vec<_> = missing.map(|(name, _)| name).collect();

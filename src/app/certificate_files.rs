@@ -15,10 +15,10 @@ pub(super) type CertificateFiles = BTreeMap<String, CertificatePaths>;
 /// Files that are used together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CertificatePaths {
-    /// A file of authorities.
-    Authorities(PathBuf),
+    /// A file of CA certificates.
+    CaFile(PathBuf),
     /// A folder of such files.
-    Folder(PathBuf),
+    CaDir(PathBuf),
     /// A certificate and its key.
     Pair { certificate: PathBuf, key: PathBuf },
 }
@@ -30,10 +30,10 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         let TlsOptions { ca_file, ca_dir, identity, .. } = &session.upstream.client.tls;
         let server = format!("server.{}", session.upstream.name);
         if let Some(path) = ca_file {
-            files.insert(format!("{server}.ca_file"), CertificatePaths::Authorities(path.clone()));
+            files.insert(format!("{server}.ca_file"), CertificatePaths::CaFile(path.clone()));
         }
         if let Some(path) = ca_dir {
-            files.insert(format!("{server}.ca_dir"), CertificatePaths::Folder(path.clone()));
+            files.insert(format!("{server}.ca_dir"), CertificatePaths::CaDir(path.clone()));
         }
         if let Some(identity) = identity {
             let key = match session.identity {
@@ -54,7 +54,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     }
     #[cfg(feature = "gateway")]
     if let Some(path) = config.gateway.as_ref().and_then(|gateway| gateway.proxy.ca_file.clone()) {
-        files.insert("gateway.ca_file".to_owned(), CertificatePaths::Authorities(path));
+        files.insert("gateway.ca_file".to_owned(), CertificatePaths::CaFile(path));
     }
     #[cfg(feature = "acl")]
     if let Some(server) = &config.acl {
@@ -66,7 +66,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         #[cfg(feature = "etcd")]
         if let crate::acl::store::StoreOptions::Etcd(etcd) = &server.service.store {
             if let Some(path) = &etcd.ca_file {
-                files.insert("acl.etcd.ca_file".to_owned(), CertificatePaths::Authorities(path.clone()));
+                files.insert("acl.etcd.ca_file".to_owned(), CertificatePaths::CaFile(path.clone()));
             }
             if let Some(pair) = &etcd.identity {
                 let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
@@ -74,8 +74,8 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
             }
         }
         for (name, method) in &server.service.methods {
-            if let CaSource::File(path) = &method.keys.authorities {
-                files.insert(format!("acl.method.{name}.ca_file"), CertificatePaths::Authorities(path.clone()));
+            if let CaSource::File(path) = &method.keys.ca_certificates {
+                files.insert(format!("acl.method.{name}.ca_file"), CertificatePaths::CaFile(path.clone()));
             }
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
 impl CertificatePaths {
     pub(super) fn paths(&self) -> Vec<&Path> {
         match self {
-            Self::Authorities(path) | Self::Folder(path) => vec![path],
+            Self::CaFile(path) | Self::CaDir(path) => vec![path],
             Self::Pair { certificate, key } => vec![certificate, key],
         }
     }
@@ -93,8 +93,8 @@ impl CertificatePaths {
     /// Reads the certificates as connections read them.
     pub(super) fn read(&self) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
         match self {
-            Self::Authorities(path) => tls::certificates(path),
-            Self::Folder(path) => {
+            Self::CaFile(path) => tls::certificates(path),
+            Self::CaDir(path) => {
                 let fail = |source| CertificateError::Read { path: path.clone(), source };
                 let mut certificates = Vec::new();
                 for file in tls::certificate_files(path).map_err(fail)? {

@@ -1,4 +1,4 @@
-//! Watches the certificate files of the configuration: reports replaced, refused and expiring ones to operators.
+//! Watches the certificate files of the configuration: reports replaced, rejected and expiring ones to operators.
 //!
 //! Connections follow the files by themselves (`http::tls`); this task logs and counts, at the time of the change.
 
@@ -36,7 +36,7 @@ pub(super) async fn watch(
     loop {
         let list = files.borrow_and_update().clone();
         for path in list.values().flat_map(CertificatePaths::paths) {
-            // A folder of authorities is watched for changes of any file in it.
+            // A folder of CA certificates is watched for changes of any file in it.
             folders.follow(&if path.is_dir() { path.join("any") } else { path.to_owned() });
         }
         let next = monitor.check_all(list).await;
@@ -71,8 +71,8 @@ struct CertificateState {
     read: Result<Vec<CertificateDer<'static>>, String>,
     /// Expiry that was already warned of.
     warned: Option<SystemTime>,
-    /// True if it was logged that the end has come.
-    end_logged: bool,
+    /// True if the expiry was logged.
+    expiry_logged: bool,
 }
 
 impl CertificateMonitor {
@@ -86,8 +86,8 @@ impl CertificateMonitor {
         }
         let mut next: Option<SystemTime> = None;
         for (key, files) in list {
-            let its = files.clone();
-            let read = tokio::task::spawn_blocking(move || its.read().map_err(|error| format_chain(&error))).await;
+            let paths = files.clone();
+            let read = tokio::task::spawn_blocking(move || paths.read().map_err(|error| format_chain(&error))).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
             let due = self.record(&key, files, read);
             next = next.into_iter().chain(due).min();
@@ -110,7 +110,7 @@ impl CertificateMonitor {
             (Some(mut previous), Ok(certificates)) => {
                 if changed {
                     tracing::info!(event = "certificate.reloaded", key, paths, "new connections use the new files");
-                    (previous.warned, previous.end_logged) = (None, false);
+                    (previous.warned, previous.expiry_logged) = (None, false);
                 }
                 previous.read = Ok(certificates);
                 previous
@@ -122,7 +122,7 @@ impl CertificateMonitor {
                         key,
                         paths,
                         error,
-                        "the new files cannot be used; connections use the ones from before"
+                        "rejected the new certificate files; connections keep using the previous ones"
                     );
                 }
                 CertificateState { read: Err(error), ..previous }
@@ -131,7 +131,7 @@ impl CertificateMonitor {
                 if let Err(error) = &read {
                     tracing::warn!(event = "certificate.rejected", key, paths, error, "the files cannot be used");
                 }
-                CertificateState { files, read, warned: None, end_logged: false }
+                CertificateState { files, read, warned: None, expiry_logged: false }
             }
         };
         let due = entry.read.as_ref().ok().and_then(|certificates| tls::expiry(certificates));
@@ -148,14 +148,14 @@ impl CertificateMonitor {
         gauge.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         let (now, expires) = (self.clock.now().wall, format_rfc3339(ends));
         if now >= ends {
-            if !entry.end_logged {
-                entry.end_logged = true;
+            if !entry.expiry_logged {
+                entry.expiry_logged = true;
                 tracing::warn!(
                     event = "certificate.expired",
                     key,
                     paths,
                     expires,
-                    "a certificate has ended: put a new one in its place, which is used without a restart"
+                    "a certificate has expired; replace the file"
                 );
             }
             return None;
@@ -168,7 +168,7 @@ impl CertificateMonitor {
                     key,
                     paths,
                     expires,
-                    "a certificate ends soon: put a new one in its place, which is used without a restart"
+                    "a certificate expires soon; replace the file"
                 );
             }
             return Some(ends);

@@ -94,7 +94,7 @@ impl Problem {
         self
     }
 
-    /// Prepends a text to the message.
+    /// Prepends a string to the message.
     pub(crate) fn with_prefix(mut self, before: &str) -> Self {
         self.message.insert_str(0, before);
         self

@@ -27,12 +27,12 @@ pub(super) fn build_manager(
     health: Option<HealthHandle>,
     shared: &Shared,
 ) -> anyhow::Result<(DerivedTokenManager, SessionHandle)> {
-    let (publisher, made) = credential_channel("no token was made for it yet");
+    let (publisher, watch) = credential_channel("the derived token has not been created yet");
     // A caller that waits for a derived token also waits for the session's token.
     let refresh_signal = RefreshSignal::with_demand(shared.clock.clone(), source.refresh_signal.demand().clone());
     let parts = DerivedTokenDeps {
         publisher,
-        upstream: ServerClient::build(&session.upstream).with_context(|| output.clone())?.counting_in(&shared.metrics),
+        upstream: ServerClient::build(&session.upstream).with_context(|| output.clone())?.with_metrics(&shared.metrics),
         namespace: session.login.namespace.clone(),
         tokens: source.watch.clone(),
         session: source.refresh_signal.clone(),
@@ -41,7 +41,7 @@ pub(super) fn build_manager(
         creation_limit: creation_limit.map(Arc::new),
         clock: shared.clock.clone(),
     };
-    Ok((DerivedTokenManager::new(output, derive, parts), SessionHandle { watch: made, refresh_signal }))
+    Ok((DerivedTokenManager::new(output, derive, parts), SessionHandle { watch, refresh_signal }))
 }
 
 /// The derived tokens that one listener serves instead of its sessions' tokens.
@@ -72,15 +72,18 @@ impl DerivedTokens {
                 replaced.insert(name, source);
                 continue;
             }
-            let session = sessions.iter().find(|its| its.name == name).context("the listener has no such session")?;
+            let session =
+                sessions.iter().find(|session| session.name == name).context("the listener has no such session")?;
             let component = format!("derived_token/{}/{name}", listener.name);
-            let health = shared.health.register(component, listener.required, "no token was made for it yet");
+            let health =
+                shared.health.register(component, listener.required, "the derived token has not been created yet");
             let output = format!("listener {}", listener.name);
             let derive = DerivedTokenKind::Child(child.clone());
-            let (manager, made) = build_manager((output, None), derive, (session, &source), Some(health), shared)?;
+            let (manager, derived_handle) =
+                build_manager((output, None), derive, (session, &source), Some(health), shared)?;
             derived_tokens.managers.push(manager);
-            derived_tokens.pairs.push((source.watch, made.watch.clone()));
-            replaced.insert(name, made);
+            derived_tokens.pairs.push((source.watch, derived_handle.watch.clone()));
+            replaced.insert(name, derived_handle);
         }
         Ok((derived_tokens, replaced))
     }
@@ -111,7 +114,7 @@ impl DerivedTokens {
 }
 
 async fn wait_for_first_tokens(pairs: Vec<(TokenWatch, TokenWatch)>) {
-    let serves = |watch: &TokenWatch| watch.with(|reading| matches!(reading.availability, Availability::Available(_)));
+    let serves = |watch: &TokenWatch| watch.read(|reading| matches!(reading.availability, Availability::Available(_)));
     for (session, mut child) in pairs {
         while serves(&session) && !serves(&child) && child.changed().await.is_ok() {
             child.current();

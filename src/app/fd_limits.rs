@@ -52,13 +52,13 @@ struct FdBudget {
 fn compute_fd_budget(configured: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<FdBudget> {
     let hard = limit.maximum.map_or(usize::MAX, |hard| usize::try_from(hard).unwrap_or(usize::MAX));
     let sockets = sockets.max(1);
-    let most = hard.saturating_sub(RESERVED_FILES) / sockets;
-    let connections = configured.unwrap_or_else(|| ListenerLimits::default().connections.min(most.max(16)));
+    let max_connections = hard.saturating_sub(RESERVED_FILES) / sockets;
+    let connections = configured.unwrap_or_else(|| ListenerLimits::default().connections.min(max_connections.max(16)));
     let needed = connections.saturating_mul(sockets).saturating_add(RESERVED_FILES);
     anyhow::ensure!(
-        configured.is_none() || connections <= most,
+        configured.is_none() || connections <= max_connections,
         "acl.connections = {connections} takes {needed} open files, and this process may have {hard}: raise its limit \
-         (LimitNOFILE= of the unit, or ulimit -n), or write {most} or less"
+         (LimitNOFILE= of the unit, or ulimit -n), or write {max_connections} or less"
     );
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
     let raise = limit.current.is_some_and(|soft| soft < needed);
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn a_configured_number_of_connections_must_be_possible_and_the_default_is_made_to_fit() {
-        let check = |configured, sockets, soft, hard, wanted: Result<FdBudget, &str>| {
+        let check = |configured, sockets, soft, hard, expected: Result<FdBudget, &str>| {
             let found = compute_fd_budget(configured, sockets, Rlimit { current: soft, maximum: hard });
-            match (found, wanted) {
-                (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
-                (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),
-                (found, wanted) => panic!("{found:?} in place of {wanted:?}"),
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (Err(found), Err(expected)) => assert!(found.to_string().contains(expected), "{found}"),
+                (found, expected) => panic!("{found:?} in place of {expected:?}"),
             }
         };
         let as_it_is = |connections| Ok(FdBudget { connections, raise_to: None });

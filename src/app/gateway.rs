@@ -157,7 +157,7 @@ impl BuiltGateway {
     async fn run(self, drain: Duration, stop: CancellationToken, close_idle: CancellationToken) -> anyhow::Result<()> {
         let drained = CancellationToken::new();
         let endpoints = self.endpoints().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        self.health.describe(endpoints);
+        self.health.set_target(endpoints);
         let mut makers = JoinSet::new();
         makers.spawn(self.local.run(drained.clone()));
         makers.spawn(self.token.run(drained.clone()));
@@ -202,7 +202,7 @@ fn bind(
     let open = |endpoint: &Endpoint| {
         let running_socket = running.and_then(|running| {
             let mut all = running.options.endpoints.iter().zip(&running.sockets);
-            all.find(|(its, _)| *its == endpoint).map(|(_, socket)| socket)
+            all.find(|(candidate, _)| *candidate == endpoint).map(|(_, socket)| socket)
         });
         running_socket
             .map_or_else(|| Listener::open(endpoint, inherited), Listener::try_clone)

@@ -77,7 +77,8 @@ mod tests {
         });
         let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
         let found: Vec<_> = text.lines().map(|line| (&line[..3], line.rsplit(' ').next().unwrap())).collect();
-        let wanted = [("<3>", "failed"), ("<4>", "first"), ("<4>", "<4>second"), ("<6>", "started"), ("<7>", "detail")];
-        assert_eq!(found, wanted, "{text}");
+        let expected =
+            [("<3>", "failed"), ("<4>", "first"), ("<4>", "<4>second"), ("<6>", "started"), ("<7>", "detail")];
+        assert_eq!(found, expected, "{text}");
     }
 }

@@ -33,7 +33,7 @@ impl LogWriter {
     /// Queues a line, or counts it as dropped if the queue is full.
     fn push(&self, line: &[u8]) {
         let mut queue = self.queue();
-        if queue.bytes.len() + line.len() > QUEUE_BYTES {
+        if queue.bytes.len() + line.len() > QUEUE_CAPACITY {
             queue.dropped += 1;
         } else {
             queue.bytes.extend_from_slice(line);
@@ -109,8 +109,8 @@ impl Write for LineWriter<'_> {
     }
 }
 
-/// Capacity of the queue in bytes.
-const QUEUE_BYTES: usize = 256 * 1024;
+/// In bytes.
+const QUEUE_CAPACITY: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -151,7 +151,7 @@ mod tests {
         while !lines.queue().writing {
             std::thread::yield_now();
         }
-        for _ in 0..QUEUE_BYTES / 1024 + 3 {
+        for _ in 0..QUEUE_CAPACITY / 1024 + 3 {
             lines.make_writer().write_all(&line).unwrap();
         }
         lines.flush(Duration::from_millis(10));
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(taken.recv_timeout(WAIT).unwrap(), b"first");
         assert!(told.try_recv().is_err());
         go.send(()).unwrap();
-        assert_eq!(taken.recv_timeout(WAIT).unwrap().len(), QUEUE_BYTES);
+        assert_eq!(taken.recv_timeout(WAIT).unwrap().len(), QUEUE_CAPACITY);
         assert_eq!(told.recv_timeout(WAIT).unwrap(), 3);
         go.send(()).unwrap();
         lines.push(b"last");

@@ -120,7 +120,7 @@ mod tests {
         let text = metrics.text();
         for outcome in ["ok", "failed"] {
             let line = format!("keyward_config_reloads_total{{outcome=\"{outcome}\"}} 0");
-            assert!(text.lines().any(|its| its == line), "{line}: {text}");
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
     }
 }

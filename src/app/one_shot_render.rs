@@ -35,7 +35,7 @@ impl OneShotReader {
     ///
     /// # Errors
     /// The client cannot be built, or the key is not valid in a header.
-    pub(crate) fn through_proxy(
+    pub(crate) fn via_api_proxy(
         session: &Session,
         proxy: ServerAddress,
         key: Option<SecretString>,
@@ -114,8 +114,8 @@ impl OneShotReader {
             }
             Err(error) => {
                 let is_missing = matches!(error, CallError::Status { status: 404, .. });
-                let what = if is_missing { "does not exist" } else { "is not available" };
-                Ok(Resolved::Absent(format!("the secret {} {what}: {error}", request.path).into()))
+                let problem = if is_missing { "does not exist" } else { "is not available" };
+                Ok(Resolved::Absent(format!("the secret {} {problem}: {error}", request.path).into()))
             }
         }
     }

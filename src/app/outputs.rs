@@ -72,9 +72,9 @@ impl BuiltSink {
         let (mut watch, mut derived) = (source.watch.clone(), None);
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
-            let (manager, made) =
+            let (manager, derived_handle) =
                 derived_tokens::build_manager((output, None), derive.clone(), (session, source), None, shared)?;
-            (watch, derived) = (made.watch, Some(manager));
+            (watch, derived) = (derived_handle.watch, Some(manager));
         }
         let health = shared.health.register(format!("sink/{}", sink.name), sink.required, "not written yet");
         Ok(Self { options, public_key, watch, derived, health, shared: shared.clone() })
@@ -86,20 +86,21 @@ impl BuiltSink {
 
     /// Writes the file until it is stopped. Starts after the sinks that it replaces, which may write the same file, have
     /// ended.
-    pub(super) async fn run(self, orders: SinkControl, follows: Vec<CancellationToken>) -> anyhow::Result<()> {
-        let _done = orders.done.drop_guard();
+    pub(super) async fn run(self, control: SinkControl, follows: Vec<CancellationToken>) -> anyhow::Result<()> {
+        let _done = control.done.drop_guard();
         for other in follows {
             other.cancelled().await;
         }
         let Shared { clock, metrics, outputs, .. } = self.shared;
-        let mut sink = FileSink::new(self.options.options, self.watch, clock, self.health, metrics).watching(outputs);
+        let mut sink =
+            FileSink::new(self.options.options, self.watch, clock, self.health, metrics).with_output_watch(outputs);
         let derived = async {
             if let Some(derived) = self.derived {
-                derived.run(orders.stop.clone()).await;
+                derived.run(control.stop.clone()).await;
             }
         };
-        tokio::join!(sink.run(orders.stop.clone()), derived);
-        if orders.clear.is_cancelled() {
+        tokio::join!(sink.run(control.stop.clone()), derived);
+        if control.clear.is_cancelled() {
             sink.clear().await;
         }
         Ok(())
@@ -174,13 +175,13 @@ impl BoundListener {
         derived_tokens.wait_for(caller_tokens.pairs_for(&options));
         let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
         let address = socket.tcp_address().map_or_else(|| options.endpoint.clone(), Endpoint::Tcp);
-        health.describe(address.to_string());
+        health.set_target(address.to_string());
         let health = Arc::new(health);
         let (callers, peer_reader) = callers::gate(&options, shared);
-        let own = |kind, sessions| LocalApiOptions { name: options.name.clone(), kind, sessions };
+        let local_api_options = |kind, sessions| LocalApiOptions { name: options.name.clone(), kind, sessions };
         let serving = match &options.serves {
-            Serves::LocalApi => ListenerService::Own(own(ListenerKind::LocalApi, sources), own_tokens),
-            Serves::Health => ListenerService::Own(own(ListenerKind::Health, sources), own_tokens),
+            Serves::LocalApi => ListenerService::Own(local_api_options(ListenerKind::LocalApi, sources), own_tokens),
+            Serves::Health => ListenerService::Own(local_api_options(ListenerKind::Health, sources), own_tokens),
             Serves::SystemdCredentials(served) => {
                 let server = systemd_credentials::build_server(&options, served, &sources, credentials, shared)?;
                 ListenerService::SystemdCredentials(server)
@@ -190,8 +191,10 @@ impl BoundListener {
                 ListenerService::Ui(certificate.as_ref().map(ServerTls::new).transpose().with_context(listener)?)
             }
             Serves::ApiProxy(proxied) => {
-                let its = |(name, source): (&String, _)| Some((sessions.iter().find(|its| its.name == *name)?, source));
-                let (session, source) = sources.iter().find_map(its).context("the listener has no session")?;
+                let find_session = |(name, source): (&String, _)| {
+                    Some((sessions.iter().find(|session| session.name == *name)?, source))
+                };
+                let (session, source) = sources.iter().find_map(find_session).context("the listener has no session")?;
                 let deps = ApiProxyDeps {
                     clock: shared.clock.clone(),
                     watch: source.watch.clone(),

@@ -36,12 +36,12 @@ impl TokenMaker {
         let health = shared.health.register("gateway/token", options.required, "no platform token yet");
         let secret = match &options.token {
             TokenSource::File(path) => {
-                health.describe(format!("file {}", path.display()));
+                health.set_target(format!("file {}", path.display()));
                 let (file, source) = PlatformTokenFile::new(path.clone(), shared.clock.clone(), health);
                 return Ok((Self::File(file), source));
             }
             TokenSource::Mint(mint) => {
-                health.describe(format!("minted for {}", mint.owner));
+                health.set_target(format!("minted for {}", mint.owner));
                 let parts = token_minting::MinterDependencies {
                     upstream: options.proxy.upstream.clone(),
                     ca_file: options.proxy.ca_file.clone(),
@@ -50,7 +50,7 @@ impl TokenMaker {
                     clock: shared.clock.clone(),
                     health,
                 };
-                let minter = Minter::new(mint.clone(), parts).context("the gateway cannot make platform tokens")?;
+                let minter = Minter::new(mint.clone(), parts).context("the gateway cannot create platform tokens")?;
                 return Ok((Self::Mint(Box::new(minter.0)), minter.1));
             }
             TokenSource::Secret(secret) => secret,
@@ -61,7 +61,7 @@ impl TokenMaker {
         let (publisher, watch) = credential_channel("the platform token has not been read yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
-        health.describe(origin.as_str());
+        health.set_target(origin.as_str());
         let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
         let secret_options = SecretOptions {
             name: "gateway".to_owned(),
@@ -77,7 +77,7 @@ impl TokenMaker {
             projection: platform_token,
             upstream: ServerClient::build(&session.upstream)
                 .with_context(|| format!("session {}", session.name))?
-                .counting_in(&shared.metrics),
+                .with_metrics(&shared.metrics),
             tokens: tokens.watch.clone(),
             session: tokens.refresh_signal.clone(),
             refresh_signal,
@@ -106,7 +106,7 @@ fn platform_token(
     read: ClockReading,
 ) -> Result<PlatformToken, String> {
     let Some(secret) = response.data.text(&options.field) else {
-        return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
+        return Err(format!("{} has no string in the field {:?}", options.request.path, options.field));
     };
     PlatformToken::parse(secret, read).map_err(|error| format!("the field {:?}: {error}", options.field))
 }

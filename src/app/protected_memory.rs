@@ -12,7 +12,7 @@ use crate::os::{self, MemoryProtection};
 /// Metrics of the memory of secrets.
 #[derive(Debug, Clone)]
 pub(super) struct ProtectedMemoryMetrics {
-    /// Memory that holds secrets alone. `protection` is `secret_memory`, `locked`, `unlocked` (may be swapped out) or `plain`
+    /// Memory that holds only secrets. `protection` is `secret_memory`, `locked`, `unlocked` (may be swapped out) or `plain`
     /// (ordinary memory).
     pub(super) bytes: Family<ProtectionLabels, Gauge>,
 }
@@ -26,7 +26,7 @@ pub(super) struct ProtectionLabels {
 
 impl MetricSet for ProtectedMemoryMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
-        Self { bytes: registry.add("protected_memory_bytes", "Memory that holds secrets alone, by its protection") }
+        Self { bytes: registry.add("protected_memory_bytes", "Memory that holds only secrets, by its protection") }
     }
 }
 
@@ -61,5 +61,5 @@ pub(super) async fn report(health: Health, metrics: Metrics, stop: CancellationT
     }
 }
 
-const UNLOCKED: &str = "secrets may be written to swap space: the limit of locked memory is reached; raise it \
-    (LimitMEMLOCK= of the unit, or the container's memlock limit), or run without swap";
+const UNLOCKED: &str = "secrets may be swapped out: the limit of locked memory is reached; raise LimitMEMLOCK= (or the \
+    container's memlock limit), or disable swap";

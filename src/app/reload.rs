@@ -52,7 +52,7 @@ impl<R> Default for RunningGroup<R> {
 pub(super) struct RunningSink {
     options: config::Sink,
     public_key: Option<FileFingerprint>,
-    orders: SinkControl,
+    control: SinkControl,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct RunningSession {
     inputs: SessionInputs,
     source: SessionHandle,
     lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
-    orders: SessionControl,
+    control: SessionControl,
 }
 
 #[derive(Debug)]
@@ -177,12 +177,13 @@ impl RunningAgent {
         let mut sinks = Vec::new();
         for options in new {
             let public_key = public_key_fingerprint(options);
-            let same = |running: &RunningSink| running.options == *options && running.public_key == public_key;
-            let same = self.sinks.running.get(&options.options.name).is_some_and(same);
+            let has_same_inputs =
+                |running: &RunningSink| running.options == *options && running.public_key == public_key;
+            let is_unchanged = self.sinks.running.get(&options.options.name).is_some_and(has_same_inputs);
             if let Some(source) = sessions.sources.get(&options.session)
-                && (!same || rebuilt(&options.session))
+                && (!is_unchanged || rebuilt(&options.session))
             {
-                let session = sessions.options.iter().find(|its| its.name == options.session);
+                let session = sessions.options.iter().find(|session| session.name == options.session);
                 sinks.push(BuiltSink::build(options.clone(), source, session, shared)?);
             }
         }
@@ -200,10 +201,10 @@ impl RunningAgent {
         let mut listeners = Vec::new();
         for options in new {
             let running = self.listeners.running.get(&options.name);
-            let same = running.is_some_and(|running| running.options == *options);
+            let is_unchanged = running.is_some_and(|running| running.options == *options);
             // Probes and pages use no token of a session: their connections outlive one.
             let used_sessions: &[String] = if options.serves.uses_tokens() { &options.sessions } else { &[] };
-            if same && !used_sessions.iter().any(&rebuilt) {
+            if is_unchanged && !used_sessions.iter().any(&rebuilt) {
                 continue;
             }
             // By address, whatever the name.
@@ -227,10 +228,11 @@ impl RunningAgent {
     pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config) {
         #[cfg(feature = "gateway")]
         self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
-        let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
-        let stays = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
+        let replaced = |name: &String| plan.listeners.iter().any(|listener| listener.name() == name);
+        let is_unchanged =
+            |name: &String| config.listeners.iter().any(|listener| listener.name == *name) && !replaced(name);
         let mut writing = BTreeMap::new();
-        for (name, listener) in self.listeners.take_except(stays) {
+        for (name, listener) in self.listeners.take_except(is_unchanged) {
             if plan.listeners.iter().any(|next| next.options.endpoint == listener.options.endpoint) {
                 listener.socket.hand_over();
             }
@@ -238,23 +240,26 @@ impl RunningAgent {
             writing.insert(name, listener.written);
         }
 
-        let replaced = |name: &String| plan.sessions.iter().any(|it| it.name() == name);
-        let stays = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
-        let ending: BTreeMap<String, RunningSession> = self.sessions.take_except(stays).collect();
+        let replaced = |name: &String| plan.sessions.iter().any(|session| session.name() == name);
+        let is_unchanged =
+            |name: &String| config.sessions.iter().any(|session| session.name == *name) && !replaced(name);
+        let ending: BTreeMap<String, RunningSession> = self.sessions.take_except(is_unchanged).collect();
 
-        let replaced = |name: &String| plan.sinks.iter().any(|it| it.name() == name);
-        let stays = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
-        let successors: BTreeSet<&str> = plan.sessions.iter().filter(|it| it.inherits).map(Session::name).collect();
+        let replaced = |name: &String| plan.sinks.iter().any(|sink| sink.name() == name);
+        let is_unchanged =
+            |name: &String| config.sinks.iter().any(|sink| sink.options.name == *name) && !replaced(name);
+        let successors: BTreeSet<&str> =
+            plan.sessions.iter().filter(|session| session.inherits).map(Session::name).collect();
         let mut stopping_sinks = Vec::new();
-        for (_, sink) in self.sinks.take_except(stays) {
+        for (_, sink) in self.sinks.take_except(is_unchanged) {
             let session = &*sink.options.session;
             let revoked = !successors.contains(session)
-                && ending.get(session).is_some_and(|it| it.inputs.options.lifecycle.revoke_on_exit);
+                && ending.get(session).is_some_and(|running| running.inputs.options.lifecycle.revoke_on_exit);
             stopping_sinks.push(sink.stop(revoked));
         }
         let predecessor = |(name, session): (&String, &RunningSession)| {
-            let token = successors.contains(&**name).then(|| session.orders.hand_over());
-            (name.clone(), Predecessor { ended: session.orders.ended.clone(), token })
+            let token = successors.contains(&**name).then(|| session.control.hand_over());
+            (name.clone(), Predecessor { ended: session.control.ended.clone(), token })
         };
         let mut predecessors: BTreeMap<String, Predecessor> = ending.iter().map(predecessor).collect();
         for (name, session) in ending {
@@ -264,7 +269,7 @@ impl RunningAgent {
                 for file in files {
                     file.cancelled().await;
                 }
-                session.orders.stop.cancel();
+                session.control.stop.cancel();
                 Ok(())
             });
         }
@@ -295,22 +300,22 @@ impl RunningAgent {
 
     fn start_session(&mut self, session: Session, predecessor: Option<Predecessor>) {
         let stop = self.sessions.tasks.stop_token().child_token();
-        let orders = SessionControl { stop, ..SessionControl::default() };
+        let control = SessionControl { stop, ..SessionControl::default() };
         let name = session.name().to_owned();
         let (inputs, source) = (session.inputs.clone(), session.source.clone());
-        let running = RunningSession { inputs, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
-        self.sessions.tasks.start(format!("session {name}"), session.run(orders, predecessor));
+        let running = RunningSession { inputs, source, lifecycle: session.lifecycle.clone(), control: control.clone() };
+        self.sessions.tasks.start(format!("session {name}"), session.run(control, predecessor));
         self.sessions.running.insert(name, running);
     }
 
     /// `stopping` has the sinks that stop: a file has one writer at a time.
     fn start_sink(&mut self, sink: BuiltSink, stopping: Vec<CancellationToken>) {
         let stop = self.sinks.tasks.stop_token().child_token();
-        let orders = SinkControl { stop, ..SinkControl::default() };
+        let control = SinkControl { stop, ..SinkControl::default() };
         let name = sink.name().to_owned();
         let running =
-            RunningSink { options: sink.options.clone(), public_key: sink.public_key, orders: orders.clone() };
-        self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, stopping));
+            RunningSink { options: sink.options.clone(), public_key: sink.public_key, control: control.clone() };
+        self.sinks.tasks.start(format!("sink {name}"), sink.run(control, stopping));
         self.sinks.running.insert(name, running);
     }
 
@@ -341,7 +346,10 @@ impl RunningAgent {
         // The last copies of the sockets: from here on no client can connect.
         drop(running);
         let revoked = |sink: &RunningSink| {
-            sessions.running.get(&sink.options.session).is_some_and(|it| it.inputs.options.lifecycle.revoke_on_exit)
+            sessions
+                .running
+                .get(&sink.options.session)
+                .is_some_and(|session| session.inputs.options.lifecycle.revoke_on_exit)
         };
         for sink in sinks.running.values() {
             let _ = sink.stop(revoked(sink));
@@ -364,16 +372,16 @@ impl RunningSink {
     /// Stops the sink; it clears its file first if the token is `revoked`. Returns a token that is cancelled when it has ended.
     fn stop(&self, revoked: bool) -> CancellationToken {
         if revoked {
-            self.orders.clear.cancel();
+            self.control.clear.cancel();
         }
-        self.orders.stop.cancel();
-        self.orders.done.clone()
+        self.control.stop.cancel();
+        self.control.done.clone()
     }
 }
 
 impl<R> RunningGroup<R> {
-    /// Removes the entries that do not stay, and returns them.
-    fn take_except(&mut self, stays: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
-        self.running.extract_if(.., move |name, _| !stays(name))
+    /// Removes the entries that are not kept, and returns them.
+    fn take_except(&mut self, keep: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
+        self.running.extract_if(.., move |name, _| !keep(name))
     }
 }

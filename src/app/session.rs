@@ -55,7 +55,7 @@ pub(super) struct SessionRefs<'a> {
 /// Returns the login inputs that persisted secrets are bound to, so that another identity cannot read them. The store
 /// binds the server's address.
 pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
-    let how = &session.login;
+    let login = &session.login;
     // A method without roles is identified by its identity source.
     let proof = match &session.identity {
         IdentityMethod::AppRole(options) => Some(&options.role_id_file),
@@ -66,8 +66,8 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
         IdentityMethod::Cloud(_) | IdentityMethod::Jwt(_) => None,
     };
     let proof = proof.map(|path| path.display().to_string()).unwrap_or_default();
-    let namespace = how.namespace.clone().unwrap_or_default();
-    vec![session.name.clone(), how.mount.clone(), how.role.clone(), namespace, proof]
+    let namespace = login.namespace.clone().unwrap_or_default();
+    vec![session.name.clone(), login.mount.clone(), login.role.clone(), namespace, proof]
 }
 
 /// Options that a session is built from; a reload compares them. Connections follow the certificate files by themselves.
@@ -124,7 +124,7 @@ pub(super) struct SessionControl {
 }
 
 impl SessionControl {
-    /// The token is handed over at the end, and nothing is revoked then. To be called before the session is stopped.
+    /// Hands the token over at the end instead of revoking it. Call it before the session stops.
     pub(super) fn hand_over(&self) -> oneshot::Receiver<SessionShutdown> {
         let (sender, receiver) = oneshot::channel();
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
@@ -165,7 +165,7 @@ impl Session {
     pub(super) fn build(inputs: SessionInputs, shared: &Shared) -> anyhow::Result<Self> {
         let options = &inputs.options;
         let context = || format!("session {}", options.name);
-        let upstream = ServerClient::build(&options.upstream).with_context(context)?.counting_in(&shared.metrics);
+        let upstream = ServerClient::build(&options.upstream).with_context(context)?.with_metrics(&shared.metrics);
         let namespace = options.login.namespace.as_deref();
         let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(context)?;
         let login = Login::new(upstream, options.login.clone());
@@ -198,24 +198,24 @@ impl Session {
 
     /// Manages the token until it is stopped, then revokes it if configured; outputs have released it by then. Starts after
     /// the session that it replaces, which has the same state file, has ended.
-    pub(super) async fn run(mut self, orders: SessionControl, follows: Option<Predecessor>) -> anyhow::Result<()> {
-        let ended = orders.ended.clone().drop_guard();
+    pub(super) async fn run(mut self, control: SessionControl, follows: Option<Predecessor>) -> anyhow::Result<()> {
+        let ended = control.ended.clone().drop_guard();
         if let Some(Predecessor { ended, token }) = follows {
             ended.cancelled().await;
             if let Some(token) = token
-                && let Ok(before) = token.await
+                && let Ok(predecessor) = token.await
             {
-                self.manager.adopt(before);
+                self.manager.adopt(predecessor);
             }
         }
-        let shutdown = self.manager.run(orders.stop.clone()).await;
-        let unsent = match orders.take_successor() {
+        let shutdown = self.manager.run(control.stop.clone()).await;
+        let unclaimed_token = match control.take_successor() {
             None => Some(shutdown),
             // The successor has ended already where this fails.
             Some(successor) => successor.send(shutdown).err(),
         };
         drop(ended);
-        if let Some(shutdown) = unsent {
+        if let Some(shutdown) = unclaimed_token {
             shutdown.revoke().await;
         }
         Ok(())

@@ -53,11 +53,11 @@ pub(super) async fn watch(
             }
             is_silent = changed(&mut silence) => {
                 if is_silent {
-                    outage.begin(health.now());
+                    outage.record_failure(health.now());
                     tracing::error!(event = "spawner.silent", "{SILENT}");
                     component.warn(None, SILENT);
                 } else {
-                    let lasted_seconds = outage.end(health.now());
+                    let lasted_seconds = outage.record_success(health.now());
                     tracing::info!(event = "spawner.recovered", lasted_seconds, "the spawner answers again");
                     component.clear_warning();
                 }
@@ -76,6 +76,6 @@ async fn changed(silence: &mut Option<watch::Receiver<bool>>) -> bool {
     }
 }
 
-const ENDED: &str = "the spawner has ended, and its programs with it; callers that are known by their executables are refused; restart keyward";
+const ENDED: &str = "the spawner has exited and its child processes with it; callers matched by executable are refused; restart keyward";
 
 const SILENT: &str = "the spawner does not respond: callers matched by executable are refused; continue the process (SIGCONT) or restart keyward";

@@ -138,10 +138,10 @@ mod tests {
         let session = health.register("session/web", true, "no token yet");
         let sink = health.register("sink/token", true, "not written yet");
         let extra = health.register("sink/extra", false, "not written yet");
-        let check = |wanted: [bool; 3]| {
+        let check = |expected: [bool; 3]| {
             let found =
                 [ReadyWhen::Listener, ReadyWhen::Token, ReadyWhen::Outputs].map(|when| is_reached(when, &health));
-            assert_eq!(found, wanted);
+            assert_eq!(found, expected);
         };
         check([false, false, false]);
         listener.ready();

@@ -94,7 +94,7 @@ pub(super) struct TemplatesPlan {
     registries: Vec<(String, SecretRegistry, RegistrySettings, RegistryWorker)>,
     templates: Vec<BuiltTemplate>,
     /// The templates that run then, and the inputs that the child waits for.
-    wanted: Vec<String>,
+    component_names: Vec<String>,
     inputs: ProcessInputs,
     child: Option<BuiltChild>,
     /// Sources of the credentials that listeners serve to systemd.
@@ -167,19 +167,20 @@ impl RunningTemplates {
         let mut plan = TemplatesPlan {
             registries: Vec::new(),
             templates: Vec::new(),
-            wanted: Vec::new(),
+            component_names: Vec::new(),
             inputs: gateway_inputs,
             child: None,
             credentials: CredentialInputs::default(),
         };
-        // Environment templates are for the child process alone.
+        // Only the child process uses environment templates.
         let variables: &[config::Template] = if new.process.is_some() { &new.env_templates } else { &[] };
-        let all = new.templates.iter().map(|its| ("template", its));
+        let all = new.templates.iter().map(|template| ("template", template));
         let credentials = new.listeners.iter().flat_map(config::Listener::credential_templates);
-        let credentials = credentials.map(|its| ("credential", its));
-        for (kind, options) in all.chain(variables.iter().map(|its| ("env_template", its))).chain(credentials) {
+        let credentials = credentials.map(|template| ("credential", template));
+        for (kind, options) in all.chain(variables.iter().map(|template| ("env_template", template))).chain(credentials)
+        {
             let name = format!("{kind}/{}", options.options.text.name);
-            plan.wanted.push(name.clone());
+            plan.component_names.push(name.clone());
             let settings = (options.options.interval, options.offline.clone());
             let reusable = self.reusable(&options.session, &settings, &rebuilt);
             if reusable.is_some()
@@ -204,12 +205,12 @@ impl RunningTemplates {
             };
             plan.credentials.registries.insert(session.to_owned(), registry);
         }
-        let same = self.child.as_ref().map(|child| &child.options) == new.process.as_ref();
-        plan.child = new.process.as_ref().filter(|_| !same).map(|options| {
+        let is_unchanged = self.child.as_ref().map(|child| &child.options) == new.process.as_ref();
+        plan.child = new.process.as_ref().filter(|_| !is_unchanged).map(|options| {
             let (inputs, awaited) = watch::channel(plan.inputs.clone());
-            let (signals, passed) = mpsc::channel(16);
+            let (signals, signal_receiver) = mpsc::channel(16);
             let parts = SupervisorDeps {
-                signals: passed,
+                signals: signal_receiver,
                 launcher: shared.launcher.clone(),
                 clock: shared.clock.clone(),
                 health: shared.health.register("process", true, "not started yet"),
@@ -234,11 +235,12 @@ impl RunningTemplates {
 
     /// Stops removed and replaced templates, and starts those that the plan built.
     pub(super) fn commit(&mut self, plan: TemplatesPlan, config: &Config) {
-        fd_limits::reserve_for_templates(plan.wanted.len());
-        let stays =
-            |name: &String| plan.wanted.contains(name) && !plan.templates.iter().any(|built| built.name == *name);
-        let to_stop: Vec<_> = self.templates.extract_if(.., |name, _| !stays(name)).collect();
-        // One that takes a file over begins once the one before is done.
+        fd_limits::reserve_for_templates(plan.component_names.len());
+        let is_unchanged = |name: &String| {
+            plan.component_names.contains(name) && !plan.templates.iter().any(|built| built.name == *name)
+        };
+        let to_stop: Vec<_> = self.templates.extract_if(.., |name, _| !is_unchanged(name)).collect();
+        // A template that takes over a file starts once its predecessor has finished.
         let follows: Vec<_> = to_stop.iter().map(|(_, running)| running.done.clone()).collect();
         for (_, running) in &to_stop {
             running.stop.cancel();
@@ -246,9 +248,9 @@ impl RunningTemplates {
         for (session, registry, settings, worker) in plan.registries {
             let (stop, done) = (self.tasks.stop_token().child_token(), CancellationToken::new());
             // Only one registry writes the session's state file at a time.
-            let follows = self.registries.remove(&session).map(|before| {
-                before.stop.cancel();
-                before.done
+            let follows = self.registries.remove(&session).map(|predecessor| {
+                predecessor.stop.cancel();
+                predecessor.done
             });
             let (running, over) = (stop.clone(), done.clone().drop_guard());
             self.tasks.start(format!("secrets of session {session}"), async move {
@@ -286,9 +288,9 @@ impl RunningTemplates {
         self.commit_child(plan.child, plan.inputs, config.process.is_some());
     }
 
-    fn commit_child(&mut self, new: Option<BuiltChild>, inputs: ProcessInputs, wanted: bool) {
-        let before = if new.is_some() || !wanted { self.child.take() } else { None };
-        if let Some(child) = &before {
+    fn commit_child(&mut self, new: Option<BuiltChild>, inputs: ProcessInputs, has_process: bool) {
+        let predecessor = if new.is_some() || !has_process { self.child.take() } else { None };
+        if let Some(child) = &predecessor {
             child.replaced.cancel();
             child.stop.cancel();
         }
@@ -302,7 +304,7 @@ impl RunningTemplates {
         let ended = self.ended.sender.clone();
         self.tasks.start("process", async move {
             let _over = over.drop_guard();
-            if let Some(other) = before {
+            if let Some(other) = predecessor {
                 other.done.cancelled().await;
             }
             if let Some(code) = supervisor.run(stopped).await
@@ -379,10 +381,10 @@ fn registry(
     let session = sessions.options.iter().find(|session| session.name == name).zip(sessions.sources.get(name));
     let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
     let (interval, offline) = settings.clone();
-    let made = SecretRegistry::new(SecretRegistryDeps {
+    let registry = SecretRegistry::new(SecretRegistryDeps {
         upstream: ServerClient::build(&session.upstream)
             .with_context(|| format!("session {name}"))?
-            .counting_in(&shared.metrics),
+            .with_metrics(&shared.metrics),
         tokens: source.watch.clone(),
         session: source.refresh_signal.clone(),
         namespace: session.login.namespace.clone(),
@@ -391,5 +393,5 @@ fn registry(
         metrics: shared.metrics.clone(),
         offline: offline.map(|offline| (offline, bound_to(session))),
     });
-    made.with_context(|| format!("session {name}"))
+    registry.with_context(|| format!("session {name}"))
 }

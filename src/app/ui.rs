@@ -35,7 +35,7 @@ pub(super) fn service(
     let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
     let deps = UiDeps { clock: shared.clock.clone(), listener_metrics, agent, sources: shared.ui_sources.clone() };
     let allowed_hosts = options.guard.allowed_hosts.clone();
-    recent_events::keep();
+    recent_events::enable();
     let scheme = if tls { "https" } else { "http" };
     tracing::info!(
         event = "ui.started",

@@ -88,7 +88,7 @@ impl Auditor {
     /// Records a request that may go on only once its record is kept.
     pub fn admit(&self, record: AuditRecord) -> PendingRecord {
         let mut waiting = Vec::new();
-        self.push(record, QueueShare::Whole, |device| {
+        self.push(record, QueueShare::Full, |device| {
             device.0.is_closed.then(|| {
                 let (sender, confirmation) = oneshot::channel();
                 waiting.push(PendingConfirmation { device: device.clone(), confirmation });
@@ -108,7 +108,7 @@ impl Auditor {
 
     /// Records the response to a request whose record was kept.
     pub(crate) fn record_response(&self, record: AuditRecord) {
-        self.push(record, QueueShare::Whole, |_| None);
+        self.push(record, QueueShare::Full, |_| None);
     }
 
     fn push(
@@ -120,7 +120,7 @@ impl Auditor {
         let at = SystemTime::now();
         let devices = self.0.devices.read().unwrap_or_else(PoisonError::into_inner);
         let mut push = |device: &DeviceHandle, record| {
-            // A full queue drops the sender, which tells the receiver.
+            // A full queue drops the sender, which the receiver notices.
             device.0.queue.push(QueuedRecord { at, record, confirmation: confirm(device) }, share);
         };
         if let Some((last, rest)) = devices.split_last() {
@@ -177,7 +177,7 @@ impl RunningDevice {
     ) -> std::io::Result<Self> {
         let is_closed = options.on_failure == OnFailure::Closed;
         let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
-        component.describe(options.target.path());
+        component.set_target(options.target.path());
         let (queue, mut tasks) = (RecordQueue::default(), JoinSet::new());
         let (confirmations, task) = Confirmations::new(queue.clone());
         let writer = AuditWriter::new(&options, confirmations, (component, metrics, clock.clone()));

@@ -19,9 +19,9 @@ pub struct Checkpoint {
     pub time: String,
 }
 
-/// A text is no checkpoint.
+/// A line is not a checkpoint.
 #[derive(Debug, thiserror::Error)]
-#[error("it holds no checkpoint: one is {{\"chain\":...,\"seq\":...,\"mac\":...,\"time\":...}}")]
+#[error("not a checkpoint; expected {{\"chain\":...,\"seq\":...,\"mac\":...,\"time\":...}}")]
 pub(crate) struct CheckpointError(#[source] Option<serde_json::Error>);
 
 impl Checkpoint {
@@ -34,12 +34,12 @@ impl Checkpoint {
     /// Parses checkpoints, one in each line.
     ///
     /// # Errors
-    /// A line is no checkpoint, or there is none.
+    /// A line is not a checkpoint, or there is none.
     pub(crate) fn parse_all(text: &str) -> Result<Vec<Self>, CheckpointError> {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let all: Vec<Self> =
             lines.map(serde_json::from_str).collect::<Result<_, _>>().map_err(|error| CheckpointError(Some(error)))?;
-        let are_valid = all.iter().all(|it| Mac::parse(it.mac.as_bytes()).is_some());
+        let are_valid = all.iter().all(|checkpoint| Mac::parse(checkpoint.mac.as_bytes()).is_some());
         if all.is_empty() || !are_valid { Err(CheckpointError(None)) } else { Ok(all) }
     }
 }

@@ -75,7 +75,7 @@ impl DeviceReport {
     /// Reports a failure; only the first of an outage is logged.
     pub(super) fn fail(&mut self, error: &DeviceError) {
         self.health.failed(error.code, error.text.as_str());
-        if !self.outage.begin(self.clock.now()) {
+        if !self.outage.record_failure(self.clock.now()) {
             return;
         }
         self.state = DeviceState::Fails;
@@ -97,7 +97,7 @@ impl DeviceReport {
             return;
         }
         self.state = DeviceState::Works;
-        if let Some(lasted_seconds) = self.outage.end(self.clock.now()) {
+        if let Some(lasted_seconds) = self.outage.record_success(self.clock.now()) {
             self.failing.set(0);
             tracing::info!(event = "audit.recovered", audit = self.name, lasted_seconds, "records are kept again");
         }

@@ -34,9 +34,9 @@ impl From<DirError> for DeviceError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WritePosition {
     /// In the same file, or on the same connection.
-    Same,
+    Unchanged,
     /// In a new file or on a new connection, which begins with a header.
-    New,
+    Reopened,
 }
 
 /// State that the process before this one left.

@@ -1,4 +1,4 @@
-//! Task of an audit device on the runtime: wakes the device's thread for the requests that wait, and tells them what it did.
+//! Task of an audit device on the runtime: wakes the device's thread for the requests that wait, and reports the outcome to them.
 
 use tokio::sync::{mpsc, oneshot};
 

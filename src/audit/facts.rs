@@ -25,7 +25,7 @@ pub struct RequestFacts {
     pub caller: AuditCaller,
 }
 
-/// Caller of a request, as the kernel tells it, and as its attestation names it.
+/// Caller of a request, as the kernel reports it, and as its attestation names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct AuditCaller {
     /// User id of the peer of a unix socket.
@@ -53,7 +53,7 @@ pub struct Attestation {
     /// Origin of the facts, such as `pidfd_info`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attested_by: Option<&'static str>,
-    /// User id of a TCP peer, which its connection does not tell.
+    /// User id of a TCP peer, which its connection does not report.
     #[serde(skip)]
     pub uid: Option<u32>,
     /// Its systemd unit.
@@ -127,14 +127,14 @@ pub(crate) fn redact_path(path: &str) -> String {
     }
     let prefix = &path[..end];
     let mut text = String::with_capacity(prefix.len() + 4);
-    let mut before = "";
+    let mut previous = "";
     for (number, segment) in prefix.split('/').enumerate() {
         if number > 0 {
             text.push('/');
         }
-        let is_token = looks_like_token(segment) || (TAKES_TOKEN.contains(&before) && is_uuid(segment));
+        let is_token = looks_like_token(segment) || (TAKES_TOKEN.contains(&previous) && is_uuid(segment));
         text.push_str(if is_token { HIDDEN } else { segment });
-        before = segment;
+        previous = segment;
     }
     if end < path.len() {
         text.push_str("...");
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_path_is_short_and_shows_no_token() {
-        let check = |path: &str, wanted: &str| assert_eq!(redact_path(path), wanted, "{path}");
+        let check = |path: &str, expected: &str| assert_eq!(redact_path(path), expected, "{path}");
         check("/v1/secret/data/web", "/v1/secret/data/web");
         check("/v1/auth/token/lookup/hvs.CAESIJ0123456789abcdefgh", "/v1/auth/token/lookup/(hidden)");
         check("/v1/auth/token/revoke/s.0123456789abcdefABCDEFGH", "/v1/auth/token/revoke/(hidden)");

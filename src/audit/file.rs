@@ -38,7 +38,7 @@ impl AuditFile {
         Self { options, file: None, length: 0, recheck_path: false, is_torn: false, was_full: false }
     }
 
-    /// Opens the file and reads where its chain ends. A file whose end does not fit the key is moved away.
+    /// Opens the file and reads where its chain ends. A file whose end does not verify with the key is moved away.
     pub(super) fn resume(&mut self, key: &AuditKey) -> Result<ResumedChain, DeviceError> {
         // An attempt that failed has left the file locked.
         self.file = None;
@@ -81,7 +81,7 @@ impl AuditFile {
             self.was_full = false;
         }
         // An empty file has no header yet, also where writing it has failed.
-        Ok(if self.length == 0 || is_replaced { WritePosition::New } else { WritePosition::Same })
+        Ok(if self.length == 0 || is_replaced { WritePosition::Reopened } else { WritePosition::Unchanged })
     }
 
     pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> WriteOutcome {
@@ -129,9 +129,9 @@ impl AuditFile {
     }
 
     fn is_at_path(&self, file: &File) -> bool {
-        let here = std::fs::symlink_metadata(&self.options.path).map(|metadata| (metadata.dev(), metadata.ino()));
-        let own = file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
-        matches!((here, own), (Ok(here), Ok(own)) if here == own)
+        let at_path = std::fs::symlink_metadata(&self.options.path).map(|metadata| (metadata.dev(), metadata.ino()));
+        let open_file = file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+        matches!((at_path, open_file), (Ok(at_path), Ok(open_file)) if at_path == open_file)
     }
 
     /// Opens or creates the file. One that another process writes is refused.
@@ -144,7 +144,7 @@ impl AuditFile {
         let file = File::from(opened.map_err(|errno| self.error("open", &errno.into()))?);
         let metadata = file.metadata().map_err(|error| self.error("look at", &error))?;
         if !metadata.is_file() || metadata.nlink() > 1 {
-            let text = format!("{} is no regular file with one name; move it away", path.display());
+            let text = format!("{} is not a regular file with a single link; move it away", path.display());
             return Err(DeviceError { text, code: ErrorCode::OutputFailed });
         }
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {

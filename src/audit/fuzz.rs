@@ -7,12 +7,12 @@ use crate::secret_string::SecretString;
 pub fn verify(bytes: &[u8]) -> (VerifyReport, Vec<String>) {
     let key = AuditKey::new(&SecretString::from("the key of the seeds, which is no secret"));
     let mut verifier = Verifier::new(&key, Vec::new());
-    let (mut number, mut texts) = (0, Vec::new());
+    let (mut number, mut records) = (0, Vec::new());
     // Reading from memory cannot fail.
     let _ = read_lines(&mut &*bytes, |line| {
         number += 1;
         verifier.verify_line(&LinePosition { file: "seed".into(), line: number }, line);
-        texts.extend(DisplayedRecord::parse(line).map(|record| record.format()));
+        records.extend(DisplayedRecord::parse(line).map(|record| record.format()));
     });
-    (verifier.finish(), texts)
+    (verifier.finish(), records)
 }

@@ -21,7 +21,7 @@ impl JournaldSocket {
 
     pub(super) fn prepare(&mut self) -> Result<WritePosition, DeviceError> {
         if self.socket.is_some() {
-            return Ok(WritePosition::Same);
+            return Ok(WritePosition::Unchanged);
         }
         let connect = || {
             let socket = UnixDatagram::unbound()?;
@@ -31,7 +31,7 @@ impl JournaldSocket {
         };
         let socket = connect().map_err(|error| DeviceError::new("connect to", &self.path, &error))?;
         self.socket = Some(socket);
-        Ok(WritePosition::New)
+        Ok(WritePosition::Reopened)
     }
 
     pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> WriteOutcome {

@@ -3,7 +3,7 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 
-use crate::hex::{decode_hex, encode_hex, hex_digits};
+use crate::hex::{decode_hex, encode_hex, encode_hex_byte};
 use crate::secret_string::SecretString;
 
 /// Keys derived from the configured audit key. Each use has its own, since a server chooses the accessors that are hashed.
@@ -19,7 +19,7 @@ impl std::fmt::Debug for AuditKey {
 }
 
 impl AuditKey {
-    /// Derives the keys from `text`, which should be random: this is no password hash.
+    /// Derives the keys from `text`, which should be random: this is not a password hash.
     pub(crate) fn new(text: &SecretString) -> Self {
         let root = hmac::Key::new(HMAC_SHA256, text.expose_secret().as_bytes());
         let derive = |label: &[u8]| hmac::Key::new(HMAC_SHA256, hmac::sign(&root, label).as_ref());
@@ -71,7 +71,7 @@ impl Mac {
     pub(super) fn digits(&self) -> [u8; 64] {
         let mut digits = [0; 64];
         for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(self.0) {
-            *pair = hex_digits(byte);
+            *pair = encode_hex_byte(byte);
         }
         digits
     }

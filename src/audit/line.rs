@@ -161,7 +161,7 @@ impl<'a> ParsedLine<'a> {
     /// Parses a line without its line end.
     ///
     /// # Errors
-    /// The line is no record.
+    /// The line is not a record.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, LineError> {
         if line.len() > MAX_LINE {
             return Err(LineError::TooLong);
@@ -178,7 +178,7 @@ impl<'a> ParsedLine<'a> {
     }
 
     /// Returns true if the record was signed after a record with this MAC.
-    pub(super) fn follows(&self, previous: &Mac, key: &AuditKey) -> bool {
+    pub(super) fn verify_after(&self, previous: &Mac, key: &AuditKey) -> bool {
         key.sign(previous, self.body) == self.mac
     }
 

@@ -25,7 +25,7 @@ struct Shared {
 struct State {
     records: VecDeque<QueuedRecord>,
     /// Records that found the queue full.
-    lost: u64,
+    lost_records: u64,
     reopen: bool,
     stop: bool,
     /// A request waits for one of the records, or they fill a batch.
@@ -54,12 +54,13 @@ pub(super) struct QueuedRecord {
     pub(super) confirmation: Option<oneshot::Sender<bool>>,
 }
 
-/// Weight of a record: those that a caller can cause without being admitted leave room for the others.
+/// Share of the queue that a record may fill. Records that a caller can cause without being admitted leave room for the
+/// others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueShare {
-    /// May fill the queue.
-    Whole,
-    /// May fill half of it.
+    /// May fill the queue: `CAPACITY` records.
+    Full,
+    /// May fill half of it: `CAPACITY / 2` records.
     Half,
 }
 
@@ -67,7 +68,7 @@ pub(super) enum QueueShare {
 #[derive(Debug, Default)]
 pub(super) struct QueuedWork {
     pub(super) records: Vec<QueuedRecord>,
-    pub(super) lost: u64,
+    pub(super) lost_records: u64,
     pub(super) reopen: bool,
     pub(super) stop: bool,
 }
@@ -80,13 +81,13 @@ impl RecordQueue {
     /// Queues a record. Returns false if the queue is full, and counts the record as lost.
     pub(super) fn push(&self, record: QueuedRecord, share: QueueShare) -> bool {
         let mut state = self.state();
-        let limit = if share == QueueShare::Whole { CAPACITY } else { CAPACITY / 2 };
+        let limit = if share == QueueShare::Full { CAPACITY } else { CAPACITY / 2 };
         let fits = state.records.len() < limit && !state.stop;
         if fits {
             state.records.push_back(record);
             state.is_urgent |= state.records.len() >= BATCH;
         } else {
-            state.lost += 1;
+            state.lost_records += 1;
         }
         self.wake(state);
         fits
@@ -140,7 +141,7 @@ impl RecordQueue {
     /// Waits for work, at most until `timeout`. Collects records without a waiter for a moment, to write several at once.
     pub(super) fn take(&self, timeout: Option<Duration>) -> QueuedWork {
         let end = timeout.map(|timeout| Instant::now() + timeout);
-        let mut collected = Instant::now() + COLLECTING;
+        let mut collected = Instant::now() + COLLECT_TIME;
         let mut state = self.state();
         while !state.is_due() {
             let now = Instant::now();
@@ -153,7 +154,7 @@ impl RecordQueue {
             state = self.wait(state, until.map(|until| until - now));
             state.wait = WakeCondition::Nothing;
             if !is_collecting {
-                collected = Instant::now() + COLLECTING;
+                collected = Instant::now() + COLLECT_TIME;
             }
         }
         let count = state.records.len().min(BATCH);
@@ -162,7 +163,7 @@ impl RecordQueue {
         state.is_urgent = !state.records.is_empty();
         QueuedWork {
             records,
-            lost: std::mem::take(&mut state.lost),
+            lost_records: std::mem::take(&mut state.lost_records),
             reopen: std::mem::take(&mut state.reopen),
             stop: state.stop && state.records.is_empty(),
         }
@@ -184,13 +185,13 @@ impl State {
     }
 }
 
-/// Time for which records are collected that nobody waits for.
-const COLLECTING: Duration = Duration::from_millis(5);
+/// Time for which records are collected if nobody waits for them.
+const COLLECT_TIME: Duration = Duration::from_millis(5);
 
-/// Records that wait at most: about 8 MiB, if each has the longest path.
+/// Maximum number of queued records: about 8 MiB, if each has the longest path.
 const CAPACITY: usize = 4096;
 
-/// Records that are written at once at most.
+/// Maximum number of records written at once.
 const BATCH: usize = 256;
 
 #[cfg(test)]
@@ -207,11 +208,11 @@ mod tests {
         let queue = RecordQueue::default();
         let push = |share, times: usize| (0..times).filter(|_| queue.push(queued(), share)).count();
         assert_eq!(push(QueueShare::Half, CAPACITY), CAPACITY / 2);
-        assert_eq!(push(QueueShare::Whole, CAPACITY), CAPACITY / 2);
+        assert_eq!(push(QueueShare::Full, CAPACITY), CAPACITY / 2);
         let work = queue.take(None);
-        assert_eq!((work.records.len(), work.lost, work.stop), (BATCH, CAPACITY as u64, false));
+        assert_eq!((work.records.len(), work.lost_records, work.stop), (BATCH, CAPACITY as u64, false));
         queue.stop();
-        assert_eq!(push(QueueShare::Whole, 1), 0, "nothing is taken after the stop");
+        assert_eq!(push(QueueShare::Full, 1), 0, "nothing is taken after the stop");
         let mut rest = 0;
         loop {
             let work = queue.take(None);
@@ -231,7 +232,7 @@ mod tests {
             change();
             queue.state().wait == wait
         };
-        let push = || assert!(queue.push(queued(), QueueShare::Whole));
+        let push = || assert!(queue.push(queued(), QueueShare::Full));
         assert!(waits(WakeCondition::UrgentWork, &|| queue.flush()), "nothing is queued");
         assert!(!waits(WakeCondition::QueuedWork, &push), "the first record begins the collection");
         assert!(waits(WakeCondition::UrgentWork, &push));

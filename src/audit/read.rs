@@ -106,7 +106,7 @@ struct DisplayedCaller {
 }
 
 impl DisplayedRecord {
-    /// Parses a line; `None` if it is no record.
+    /// Parses a line; `None` if it is not a record.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         if line.len() > MAX_LINE { None } else { serde_json::from_slice(line).ok() }
     }

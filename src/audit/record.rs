@@ -100,7 +100,7 @@ pub(super) enum PreviousEnd {
     Stopped,
     /// The last record is another one: the process was killed, or the machine failed.
     Killed,
-    /// The last record does not fit the key, so that a new chain begins.
+    /// The last record does not verify with the key, so that a new chain begins.
     Unverified,
 }
 

@@ -47,7 +47,7 @@ impl StreamSocket {
             let (sent, error) = self.send(&rest);
             self.rest = rest[sent..].to_vec();
             match error {
-                None => return Ok(WritePosition::Same),
+                None => return Ok(WritePosition::Unchanged),
                 Some(error) if self.connection.is_some() => return Err(error),
                 // Closed meanwhile: connected anew at once.
                 Some(_) => {}
@@ -66,7 +66,7 @@ impl StreamSocket {
                     let (_, error) = self.send(b"\n");
                     error.map_or(Ok(()), Err)?;
                 }
-                Ok(WritePosition::New)
+                Ok(WritePosition::Reopened)
             }
             Err(error) => {
                 let error = DeviceError::new("connect to", &self.path, &error);
@@ -140,7 +140,7 @@ fn connect(path: &std::path::Path) -> io::Result<UnixStream> {
 /// Time for a collector to read.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The same for one that has read nothing for that long.
+/// Time for a collector that has read nothing for [`TIMEOUT`].
 const STALLED_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Time from a failed connection to the next.

@@ -18,10 +18,10 @@ use super::line::{ChainPosition, ParsedLine};
 pub struct Verifier<'a> {
     key: &'a AuditKey,
     checkpoints: Vec<CheckpointState>,
-    /// Name of the chain, once a line has told it.
+    /// Name of the chain, once a line has named it.
     chain: Option<Arc<str>>,
     /// Names of all chains so far.
-    seen: BTreeSet<Arc<str>>,
+    known_chains: BTreeSet<Arc<str>>,
     /// Position after the last line, as that line has it.
     last: Option<ChainPosition>,
     /// Position after the last line whose MAC was right.
@@ -62,7 +62,7 @@ impl<'a> Verifier<'a> {
             key,
             checkpoints: checkpoints.into_iter().map(state).collect(),
             chain: None,
-            seen: BTreeSet::new(),
+            known_chains: BTreeSet::new(),
             last: None,
             verified: None,
             last_kind: String::new(),
@@ -99,8 +99,8 @@ impl<'a> Verifier<'a> {
                 }
                 CheckpointProgress::Differs => self.report.missing_checkpoints.push((checkpoint, None)),
                 CheckpointProgress::NotYet => {
-                    let same = self.chain.as_deref() == Some(&checkpoint.chain);
-                    self.report.missing_checkpoints.push((checkpoint, last.filter(|_| same)));
+                    let is_last_chain = self.chain.as_deref() == Some(&checkpoint.chain);
+                    self.report.missing_checkpoints.push((checkpoint, last.filter(|_| is_last_chain)));
                 }
             }
         }
@@ -111,18 +111,18 @@ impl<'a> Verifier<'a> {
 
     fn verify_record(&mut self, position: &LinePosition, line: &ParsedLine<'_>) {
         let seq = line.fields.seq;
-        let after = ChainPosition { next: seq.saturating_add(1), mac: line.mac };
+        let end = ChainPosition { next: seq.saturating_add(1), mac: line.mac };
         if let Some((chain, previous)) = line.header()
-            && line.follows(&previous, self.key)
+            && line.verify_after(&previous, self.key)
         {
             self.verify_header(position, line, (chain, previous));
-            self.accept(line, after);
+            self.accept(line, end);
             return;
         }
-        let follows = |position: &ChainPosition| position.next == seq && line.follows(&position.mac, self.key);
+        let follows = |position: &ChainPosition| position.next == seq && line.verify_after(&position.mac, self.key);
         if self.last.as_ref().is_some_and(follows) || self.verified.as_ref().is_some_and(follows) {
             self.flush_unreadable();
-            self.accept(line, after);
+            self.accept(line, end);
             return;
         }
         self.flush_unreadable();
@@ -133,7 +133,7 @@ impl<'a> Verifier<'a> {
             Some(_) => AuditFindingKind::Altered { seq },
         };
         self.report.findings.push(AuditFinding { position: position.clone(), kind });
-        self.last = Some(after);
+        self.last = Some(end);
         self.last_kind.clone_from(&line.fields.kind);
     }
 
@@ -161,7 +161,7 @@ impl<'a> Verifier<'a> {
         }
         if !is_same_chain {
             let name = Arc::<str>::from(chain);
-            self.seen.insert(Arc::clone(&name));
+            self.known_chains.insert(Arc::clone(&name));
             self.chain = Some(name);
         }
         match line.fields.previous.as_deref() {
@@ -169,15 +169,16 @@ impl<'a> Verifier<'a> {
             Some("unverified") => self.report.notes.push(VerifyNote::Unverified { position: position.clone() }),
             _ => {}
         }
-        let own = self.checkpoints.iter_mut().filter(|it| it.checkpoint.chain == chain);
-        own.filter(|it| {
-            it.state == CheckpointProgress::NotYet && it.checkpoint.seq < seq && !continues && !is_same_chain
-        })
-        .for_each(|it| it.state = CheckpointProgress::Before);
+        let of_chain = self.checkpoints.iter_mut().filter(|entry| entry.checkpoint.chain == chain);
+        of_chain
+            .filter(|entry| {
+                entry.state == CheckpointProgress::NotYet && entry.checkpoint.seq < seq && !continues && !is_same_chain
+            })
+            .for_each(|entry| entry.state = CheckpointProgress::Before);
     }
 
     fn begin_chain(&mut self, position: &LinePosition, name: &str, seq: u64) {
-        if self.seen.contains(name) {
+        if self.known_chains.contains(name) {
             let kind = AuditFindingKind::OutOfOrder { seq };
             self.report.findings.push(AuditFinding { position: position.clone(), kind });
             return;
@@ -197,17 +198,18 @@ impl<'a> Verifier<'a> {
     }
 
     /// Takes a record whose MAC is right.
-    fn accept(&mut self, line: &ParsedLine<'_>, after: ChainPosition) {
+    fn accept(&mut self, line: &ParsedLine<'_>, end: ChainPosition) {
         self.report.verified += 1;
         if line.fields.kind == "lost" {
             self.report.lost += line.fields.records.unwrap_or(1);
         }
-        (self.last, self.verified) = (Some(after), Some(after));
+        (self.last, self.verified) = (Some(end), Some(end));
         self.last_kind.clone_from(&line.fields.kind);
         let chain = self.chain.as_deref();
-        let own = self.checkpoints.iter_mut().filter(|it| Some(&*it.checkpoint.chain) == chain);
-        for it in own.filter(|it| it.checkpoint.seq == line.fields.seq) {
-            it.state = if it.mac == Some(line.mac) { CheckpointProgress::Same } else { CheckpointProgress::Differs };
+        let of_chain = self.checkpoints.iter_mut().filter(|entry| Some(&*entry.checkpoint.chain) == chain);
+        for entry in of_chain.filter(|entry| entry.checkpoint.seq == line.fields.seq) {
+            let matches = entry.mac == Some(line.mac);
+            entry.state = if matches { CheckpointProgress::Same } else { CheckpointProgress::Differs };
         }
     }
 

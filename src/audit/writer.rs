@@ -32,8 +32,8 @@ pub(super) struct AuditWriter {
     before_partial: Option<ChainPosition>,
     /// The start record, until it is written.
     start: StartRecord,
-    /// Records that were lost since one said so.
-    lost: u64,
+    /// Records lost since the last record of a loss.
+    lost_records: u64,
     /// A write has not reached the disk since.
     unsynced: Option<Instant>,
     /// The last write failed. The device works again once one succeeds, whatever can be synced meanwhile.
@@ -71,7 +71,7 @@ impl AuditWriter {
             position: ChainPosition::default(),
             before_partial: None,
             start: StartRecord::Unread,
-            lost: 0,
+            lost_records: 0,
             unsynced: None,
             is_write_failing: false,
             is_sync_failing: false,
@@ -86,8 +86,8 @@ impl AuditWriter {
         // The start record does not wait for the first request: it says when the process began to watch.
         self.write(Vec::new(), false);
         loop {
-            let QueuedWork { records, lost, reopen, stop } = queue.take(self.next_deadline());
-            self.count_lost(lost);
+            let QueuedWork { records, lost_records, reopen, stop } = queue.take(self.next_deadline());
+            self.count_lost(lost_records);
             if reopen {
                 self.device.reopen();
             }
@@ -130,10 +130,10 @@ impl AuditWriter {
     }
 
     fn write(&mut self, mut records: Vec<QueuedRecord>, stops: bool) {
-        let taken = records.len();
+        let record_count = records.len();
         // The requests of the others were refused already.
         records.retain(|record| record.confirmation.as_ref().is_none_or(|confirmation| !confirmation.is_closed()));
-        self.count_lost((taken - records.len()) as u64);
+        self.count_lost((record_count - records.len()) as u64);
         let prepared = self.resume().and_then(|()| self.device.prepare((ESTIMATED_LINE * (records.len() + 2)) as u64));
         if self.device.take_lost_partial()
             && let Some(before) = self.before_partial.take()
@@ -168,12 +168,12 @@ impl AuditWriter {
             self.checkpoints.count(chained as u64);
         }
         if leading.iter().take(written.lines).any(|record| matches!(record, ChainRecord::Lost { .. })) {
-            self.lost = 0;
+            self.lost_records = 0;
         }
-        let mut unkept = records.split_off(written.lines.saturating_sub(batch.leads).min(records.len()));
-        if written.is_partial && written.lines >= batch.leads && !unkept.is_empty() {
+        let mut unwritten = records.split_off(written.lines.saturating_sub(batch.leads).min(records.len()));
+        if written.is_partial && written.lines >= batch.leads && !unwritten.is_empty() {
             // Its rest follows before anything else, so that it is not lost; its request does not wait for that.
-            let partial = unkept.remove(0);
+            let partial = unwritten.remove(0);
             self.confirmations.add(partial, false);
         }
         self.report.count_kept(records.len() as u64);
@@ -181,7 +181,7 @@ impl AuditWriter {
             self.confirmations.add(record, true);
         }
         self.report_write(written.error);
-        self.refuse(unkept);
+        self.refuse(unwritten);
     }
 
     fn report_write(&mut self, error: Option<DeviceError>) {
@@ -210,13 +210,13 @@ impl AuditWriter {
                 previous,
                 torn_bytes,
             }),
-            StartRecord::Unread | StartRecord::Written if prepared == WritePosition::New => {
+            StartRecord::Unread | StartRecord::Written if prepared == WritePosition::Reopened => {
                 leading.push(ChainRecord::Continue { header: header() });
             }
             StartRecord::Unread | StartRecord::Written => {}
         }
-        if self.lost > 0 {
-            leading.push(ChainRecord::Lost { records: self.lost });
+        if self.lost_records > 0 {
+            leading.push(ChainRecord::Lost { records: self.lost_records });
         }
         leading
     }
@@ -238,7 +238,7 @@ impl AuditWriter {
             tracing::warn!(
                 event = "audit.chain.unverified",
                 audit = self.name,
-                "the end of the audit file does not fit the key; it was moved away, and a new chain begins"
+                "the end of the audit file does not verify with this key; moved the file away and started a new chain"
             );
         }
         self.start = StartRecord::Unwritten { previous, torn_bytes };
@@ -253,7 +253,7 @@ impl AuditWriter {
     }
 
     fn count_lost(&mut self, records: u64) {
-        self.lost += records;
+        self.lost_records += records;
         self.report.count_lost(records);
     }
 }

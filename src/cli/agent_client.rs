@@ -41,8 +41,8 @@ impl AgentAddress {
             return None;
         }
         let config = config::load(&self.files.config, &environment, Purpose::Check).config?;
-        let alone = config.gateway.is_some() && best_listener(&config.listeners, required).is_none();
-        alone.then_some(&self.files)
+        let is_standalone = config.gateway.is_some() && best_listener(&config.listeners, required).is_none();
+        is_standalone.then_some(&self.files)
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) enum RequiredListener {
     Health,
 }
 
-/// Reason for which a request has no usable answer.
+/// Reason why a request has no usable response.
 pub(super) struct AgentError {
     /// Exit code of the command.
     pub(super) exit: Exit,
@@ -177,7 +177,7 @@ impl AgentClient {
         }
     }
 
-    /// Returns the reason for which this user may not connect to the agent's socket, if there is one.
+    /// Returns the reason why this user may not connect to the agent's socket, if there is one.
     pub(super) fn refusal(&self) -> Option<String> {
         self.socket.as_deref().and_then(describe_permission_denied)
     }
@@ -220,7 +220,7 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
         ServerAddress::Unix(path) => format!("unix://{}", path.display()),
         ServerAddress::Url(url) => url.to_string(),
     };
-    print_warning(&format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same"));
+    print_warning(&format!("the configuration has errors: {first}{more}; using the agent at {at} anyway"));
     Ok((address, listener))
 }
 
@@ -231,9 +231,9 @@ fn describe_permission_denied(socket: &Path) -> Option<String> {
         return None;
     }
     // If the socket itself cannot be seen, a folder above it refuses.
-    let (path, there) = socket.ancestors().find_map(|path| Some((path, path.metadata().ok()?)))?;
-    let group = os::group_name(there.gid()).unwrap_or_else(|| there.gid().to_string());
-    let (path, socket, mode) = (path.display(), socket.display(), there.mode() & 0o7777);
+    let (path, metadata) = socket.ancestors().find_map(|path| Some((path, path.metadata().ok()?)))?;
+    let group = os::group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string());
+    let (path, socket, mode) = (path.display(), socket.display(), metadata.mode() & 0o7777);
     Some(format!(
         "permission denied on the agent's socket {socket}: {path} has mode {mode:04o} and group {group}; \
          add this user to the group {group} and log in anew, or run the command as the agent's user"
@@ -252,7 +252,7 @@ impl ProxyEndpoint {
     pub(super) fn find(outcome: &LoadOutcome, session: &str) -> Result<Self, Exit> {
         let listeners = outcome.config.iter().flat_map(|config| &config.listeners);
         let serves = |listener: &&Listener| {
-            matches!(listener.serves, Serves::ApiProxy(_)) && listener.sessions.iter().any(|its| its == session)
+            matches!(listener.serves, Serves::ApiProxy(_)) && listener.sessions.iter().any(|name| name == session)
         };
         let mut fit: Vec<_> =
             listeners.filter(serves).filter_map(|listener| Some((listener, address(&listener.endpoint)?))).collect();
@@ -339,14 +339,14 @@ fn best_listener(listeners: &[Listener], required: RequiredListener) -> Option<(
 
 /// The listener at this address; else one whose address only the service manager knows.
 fn find_listener_at<'a>(listeners: &'a [Listener], at: &ServerAddress) -> Option<&'a Listener> {
-    let there = listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
+    let exact = listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
     let unknown = || {
-        let mut passed = listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Activated(_)));
+        let mut activated = listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Activated(_)));
         // A unix socket asks for no key, and a socket of another kind for one that is not to be sent to it.
-        passed
+        activated
             .find(|listener| matches!(at, ServerAddress::Url(_)) && matches!(listener.guard.admit, AccessMode::Key(_)))
     };
-    there.or_else(unknown)
+    exact.or_else(unknown)
 }
 
 fn address(endpoint: &Endpoint) -> Option<ServerAddress> {

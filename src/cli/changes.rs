@@ -145,10 +145,11 @@ fn format_list(words: impl Iterator<Item = impl Display>) -> String {
 fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
     let rows: Vec<&ChangelogRow> = changelog.rows_on(date).collect();
     if rows.is_empty() {
-        let before = changelog.rows().iter().map(|row| row.date).find(|it| *it < date);
-        let after = changelog.rows().iter().rev().map(|row| row.date).find(|it| *it > date);
-        let near = [before, after].into_iter().flatten().map(|date| date.to_string()).collect::<Vec<_>>().join(" and ");
-        print_error(&format!("no change has the date {date}; the nearest dates are {near}"));
+        let before = changelog.rows().iter().map(|row| row.date).find(|other| *other < date);
+        let after = changelog.rows().iter().rev().map(|row| row.date).find(|other| *other > date);
+        let nearest =
+            [before, after].into_iter().flatten().map(|date| date.to_string()).collect::<Vec<_>>().join(" and ");
+        print_error(&format!("no change has the date {date}; the nearest dates are {nearest}"));
         return Exit::Missing;
     }
     match format {
@@ -218,20 +219,20 @@ fn show_change(change: &Change) {
 
 /// Prints the additions from public documentation, each line marked as such.
 fn documentation(documentation: &Documentation, margin: &str) {
-    let tell = |what: &str, text: &str| print_line(&format!("{margin}documentation: {what}{text}"));
+    let print_field = |label: &str, text: &str| print_line(&format!("{margin}documentation: {label}{text}"));
     for endpoint in &documentation.endpoints {
-        tell("", endpoint.as_str());
+        print_field("", endpoint.as_str());
     }
     for successor in documentation.successor.iter().map(Endpoint::as_str) {
-        tell("called in its place: ", successor);
+        print_field("called in its place: ", successor);
     }
     for (name, aliases) in &documentation.aliases {
-        tell("", &format!("{name} is also {}", aliases.join(", ")));
+        print_field("", &format!("{name} is also {}", aliases.join(", ")));
     }
     if let Some(edition) = documentation.edition {
-        tell("edition: ", &edition.to_string());
+        print_field("edition: ", &edition.to_string());
     }
     for note in &documentation.notes {
-        tell("", note);
+        print_field("", note);
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Check {
     /// Require the files, users and variables of this machine, as `run` and a reload do
     #[arg(long)]
     host: bool,
-    /// Print errors and warnings alone
+    /// Print only errors and warnings
     #[arg(short, long)]
     quiet: bool,
     /// Output format

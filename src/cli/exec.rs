@@ -43,8 +43,8 @@ impl Exec {
         };
         if config.env_templates.is_empty() && !has_gateway_variables(config) {
             print_error(
-                "the configuration has no [env_template.NAME], and no [gateway] with process_token: there is no variable to run a \
-                 program with",
+                "the configuration has no [env_template.NAME], and no [gateway] with process_token: nothing would be added \
+                 to the program's environment",
             );
             return Ok(Exit::Failed);
         }
@@ -55,10 +55,10 @@ impl Exec {
             Ok(rendered) => rendered,
             Err(exit) => return Ok(exit),
         };
-        let passed = config.process.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
-        let variables = EnvVars::allowed(&environment.variables, &self.pass_env).with(&passed);
+        let process_variables = config.process.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
+        let variables = EnvVars::select(&environment.variables, &self.pass_env).merged_with(&process_variables);
         let variables = match add_gateway_variables(config, variables, &self.command, &environment) {
-            Ok(variables) => variables.with(&rendered),
+            Ok(variables) => variables.merged_with(&rendered),
             Err(exit) => return Ok(exit),
         };
         let program = CommandSpec { command: self.command, variables };
@@ -102,7 +102,7 @@ fn add_gateway_variables(
     let Some(gateway) = &config.gateway else { return Ok(variables) };
     let config_home = environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
     let files = UserConfigFiles::new(&variables, command, config_home);
-    super::gateway::for_program(gateway, files).map(|more| variables.with(&more))
+    super::gateway::for_program(gateway, files).map(|more| variables.merged_with(&more))
 }
 
 #[cfg(not(feature = "gateway"))]
@@ -123,7 +123,7 @@ fn render(config: &Config, outcome: &LoadOutcome) -> anyhow::Result<Result<EnvVa
         };
         let text = template.options.text.clone();
         let rendered = runtime.block_on(async {
-            anyhow::Ok(OneShotReader::through_proxy(session, proxy.address, proxy.key)?.render(text).await)
+            anyhow::Ok(OneShotReader::via_api_proxy(session, proxy.address, proxy.key)?.render(text).await)
         })?;
         match rendered {
             Ok(text) if text.contains('\0') => {

@@ -13,7 +13,7 @@ pub(crate) enum Exit {
     ConfigInvalid,
     /// The agent answers and is not ready, or has no token.
     NotReady,
-    /// The time-out has passed.
+    /// The timeout has passed.
     TimedOut,
     /// The agent or the server refuses this caller.
     Denied,

@@ -52,11 +52,13 @@ impl LoginOnce {
             Ok(logged_in) => {
                 self.print(session, &logged_in);
                 if !self.reveal {
-                    // Nobody could use it.
+                    // The token was not shown, so nobody can use it.
                     match runtime.block_on(logged_in.revoke()) {
                         Ok(message) if self.format == Format::Text => print_line(&format!("           {message}")),
                         Ok(_) => {}
-                        Err(error) => print_error(&format!("the token is not revoked and lives to its end: {error}")),
+                        Err(error) => {
+                            print_error(&format!("cannot revoke the token; it stays valid until it expires: {error}"))
+                        }
                     }
                 }
                 Ok(Exit::Ok)

@@ -41,8 +41,8 @@ pub(super) struct Migrate {
 impl Migrate {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let texts = read_all(&self.files)?;
-        let only: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
-        let migrated = match migrate::migrate_all(&only, self.openbao) {
+        let contents: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+        let migrated = match migrate::migrate_all(&contents, self.openbao) {
             Ok(migrated) => migrated,
             Err((number, error)) => {
                 print_error(&format!("{}: {error}", texts[number].0));

@@ -291,7 +291,7 @@ fn find_renamed(error: &clap::Error) -> Option<String> {
     [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| {
         let Some(ContextValue::String(old)) = error.get(kind) else { return None };
         let new = config::renamed::argument(old)?;
-        Some(format!("{old} is an old name; write {new}"))
+        Some(format!("{old} was renamed to {new}"))
     })
 }
 
@@ -383,8 +383,9 @@ mod tests {
                 assert!(headed && shown, "{name}: {help}");
                 for argument in command.get_arguments().filter(|argument| argument.get_action().takes_values()) {
                     let flag = argument.get_long().unwrap_or_default();
-                    let secret =
-                        ["token", "secret", "password", "key", "credential"].iter().any(|it| flag.ends_with(it));
+                    let secret = ["token", "secret", "password", "key", "credential"]
+                        .iter()
+                        .any(|suffix| flag.ends_with(suffix));
                     assert!(!secret, "{name} --{flag} takes a secret from the command line");
                 }
             }

@@ -8,11 +8,11 @@ use crate::config::Config;
 use crate::error_code::ErrorCode;
 use crate::health::{Component, Health};
 
-/// The configuration with its sessions, sinks and templates alone.
+/// Keeps only the sessions, sinks and templates of a configuration.
 ///
 /// # Errors
 /// A session revokes its token at the end, so that nothing that is written would be of use.
-pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
+pub(super) fn retain_outputs(mut config: Config) -> Result<Config, String> {
     if let Some(session) = config.sessions.iter().find(|session| session.lifecycle.revoke_on_exit) {
         return Err(format!(
             "--exit-after-auth would revoke the token that it writes: session {} has revoke_on_exit = true; remove one of the two",
@@ -61,7 +61,7 @@ impl ReadinessWatch {
     /// A session's login has failed: its error.
     pub(super) async fn outcome(&mut self) -> Result<(), String> {
         loop {
-            if self.health.started() {
+            if self.health.is_started() {
                 return Ok(());
             }
             // A failure of the process before is counted too, and has no error here.

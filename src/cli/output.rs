@@ -18,17 +18,19 @@ pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
 
 /// JSON, indented.
 pub(super) fn json(value: &impl Serialize) {
-    // Fails for maps with keys that are no texts alone; there are none.
+    // Fails only for maps whose keys are not strings; there are none.
     print_line(&serde_json::to_string_pretty(value).unwrap_or_default());
 }
 
 /// Removes control characters from a server's text, which could move the cursor or change colours.
 pub(super) fn strip_control_chars(text: &str) -> String {
-    let unseen = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
-    let harm = |letter: char| (letter.is_control() && !matches!(letter, '\n' | '\t')) || unseen(letter);
+    let is_invisible =
+        |character| matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    let is_harmful =
+        |character: char| (character.is_control() && !matches!(character, '\n' | '\t')) || is_invisible(character);
     let mut output = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if harm(letter) { output.extend(letter.escape_default()) } else { output.push(letter) }
+    for character in text.chars() {
+        if is_harmful(character) { output.extend(character.escape_default()) } else { output.push(character) }
     }
     output
 }

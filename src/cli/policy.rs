@@ -183,7 +183,7 @@ impl ExplainCaller {
         for listener in &config.listeners {
             let Serves::ApiProxy(options) = &listener.serves else { continue };
             let is_tcp = matches!(listener.endpoint, Endpoint::Tcp(_));
-            let decided = if is_tcp { policy.decide(&facts.over_tcp()) } else { policy.decide(facts) };
+            let decided = if is_tcp { policy.decide(&facts.restrict_to_tcp()) } else { policy.decide(facts) };
             let decision = match decided {
                 Some((index, _)) => explain_request(options, index, &self.method, path),
                 None if is_tcp => {

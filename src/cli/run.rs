@@ -203,7 +203,7 @@ fn load(run: &Run, environment: &Environment, allowed: Option<&AllowedAccess>) -
     }
     let mut config = outcome.config.ok_or(errors)?;
     if run.exit_after_auth {
-        config = once::outputs_alone(config).map_err(|error| vec![error])?;
+        config = once::retain_outputs(config).map_err(|error| vec![error])?;
     }
     Ok(LoadedRun { config, warnings: outcome.warnings, plan })
 }
@@ -225,7 +225,7 @@ fn listen_for_signals(
     let (reload, reloads) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let (pass, passed) = mpsc::channel(16);
-    let signals = Signals { stop: stop.clone(), reloads, passed };
+    let signals = Signals { stop: stop.clone(), reloads, child_signals: passed };
     let mut first = signal(SignalKind::user_defined1())?;
     let mut second = signal(SignalKind::user_defined2())?;
     let mut window = signal(SignalKind::window_change())?;
@@ -285,8 +285,8 @@ pub(super) fn stop_signals(
             }
             match first {
                 None => first = Some(Instant::now()),
-                Some(first) if first.elapsed() < ONE_STOP => {}
-                Some(_) => anyhow::bail!("stopped at once by a second signal"),
+                Some(first) if first.elapsed() < SIGNAL_COALESCE_TIME => {}
+                Some(_) => anyhow::bail!("a second signal stopped keyward immediately"),
             }
             stop.cancel();
         }
@@ -294,4 +294,4 @@ pub(super) fn stop_signals(
 }
 
 /// Signals that come within this time are one.
-const ONE_STOP: Duration = Duration::from_secs(1);
+const SIGNAL_COALESCE_TIME: Duration = Duration::from_secs(1);

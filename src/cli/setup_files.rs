@@ -41,7 +41,7 @@ pub(super) enum SetupFileAccess {
     ReadByService,
     /// Root writes, a group reads, of which the service is a member.
     ReadByGroup(String),
-    /// The service alone.
+    /// Only the service reads and writes.
     Service,
 }
 
@@ -110,7 +110,7 @@ impl Destination {
     }
 }
 
-/// Writes the files, and tells what was written where.
+/// Writes the files, and prints their paths with `print_line`.
 ///
 /// # Errors
 /// A file exists and is kept, of which `Err` in `Ok` is the exit code; or a file cannot be written.
@@ -118,7 +118,7 @@ pub(super) fn write(
     files: &[SetupFile],
     destination: &Destination,
     existing: Existing,
-    tell: fn(&str),
+    print_line: fn(&str),
 ) -> anyhow::Result<Result<(), Exit>> {
     if let Existing::Keep(advice) = existing
         && let Err(exit) = require_free(files, destination, advice)
@@ -128,12 +128,12 @@ pub(super) fn write(
     let targets: BTreeMap<PathBuf, &SetupFile> =
         files.iter().map(|file| (destination.resolve(&file.path), file)).collect();
     for (path, file) in targets {
-        write_one(&path, file, tell)?;
+        write_one(&path, file, print_line)?;
     }
     Ok(Ok(()))
 }
 
-/// Checks that none of the texts would replace a file. A key is kept where one exists.
+/// Checks that none of the files would replace another. A key is kept where one exists.
 ///
 /// # Errors
 /// Some file exists; it is printed with the advice.
@@ -147,7 +147,7 @@ pub(super) fn require_free(files: &[SetupFile], destination: &Destination, advic
     if existing.is_empty() { Ok(()) } else { Err(Exit::AlreadyExists) }
 }
 
-fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()> {
+fn write_one(path: &Path, file: &SetupFile, print_line: fn(&str)) -> anyhow::Result<()> {
     let ids = file.access.ids().context("cannot look up the service's user")?;
     make_folder(path.parent().unwrap_or(Path::new("/")), file)?;
     let attributes = Attributes { mode: file.access.mode(), owner: ids.map(|ids| ids.0), group: ids.map(|ids| ids.1) };
@@ -155,14 +155,14 @@ fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()
     match &file.content {
         Content::Text(text) => {
             atomic_file::replace(path, text.as_bytes(), &attributes)?;
-            tell(&format!("wrote {path_text}"));
+            print_line(&format!("wrote {path_text}"));
         }
         Content::Key(key) => {
             let mut line = Zeroizing::new(Vec::with_capacity(key.expose_secret().len() + 1));
             line.extend_from_slice(key.expose_secret().as_bytes());
             line.push(b'\n');
             let created = atomic_file::create(path, &line, &attributes)?;
-            tell(&if created {
+            print_line(&if created {
                 format!("wrote {path_text}")
             } else {
                 format!("kept {path_text}, which exists already")
@@ -170,7 +170,7 @@ fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()
         }
     }
     if let (Some((owner, group)), None) = (file.access.owner(), ids) {
-        tell(&format!("  then, on the machine: sudo chown {owner}:{group} {}", file.path.display()));
+        print_line(&format!("  then, on the machine: sudo chown {owner}:{group} {}", file.path.display()));
     }
     Ok(())
 }

@@ -129,8 +129,8 @@ pub(super) fn listen_address(text: &str) -> String {
 /// A path, as a setting.
 ///
 /// # Errors
-/// It is empty, or no UTF-8 text.
+/// It is empty, or is not UTF-8.
 pub(super) fn path(path: &Path) -> anyhow::Result<String> {
-    let whole = std::path::absolute(path)?.into_os_string().into_string().ok();
-    whole.with_context(|| format!("{} is no UTF-8 text", path.display()))
+    let text = std::path::absolute(path)?.into_os_string().into_string().ok();
+    text.with_context(|| format!("{} is not UTF-8", path.display()))
 }

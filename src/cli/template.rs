@@ -91,7 +91,7 @@ impl Try {
             file: Some(self.file.clone()),
             left: self.left_delimiter.clone(),
             right: self.right_delimiter.clone(),
-            variables: EnvVars::allowed(&environment.variables, &self.pass_env),
+            variables: EnvVars::select(&environment.variables, &self.pass_env),
             folders: self.read_folder.clone(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -103,7 +103,7 @@ impl Try {
                 Err(exit) => return Ok(exit),
             };
             runtime.block_on(async {
-                Ok(OneShotReader::through_proxy(session, proxy.address, proxy.key)?.render(text).await)
+                Ok(OneShotReader::via_api_proxy(session, proxy.address, proxy.key)?.render(text).await)
             })
         };
         match rendered? {
@@ -122,7 +122,7 @@ async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<Re
     let logged_in = one_shot::login(session).await?;
     let rendered = OneShotReader::with_login(session, &logged_in).render(text).await;
     if let Err(error) = logged_in.revoke().await {
-        print_error(&format!("the token is not revoked and lives to its end: {error}"));
+        print_error(&format!("cannot revoke the token; it stays valid until it expires: {error}"));
     }
     Ok(rendered)
 }

@@ -155,22 +155,22 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| serve_executables(&socket));
             let mut begin = [0; 4];
-            let own = std::process::id();
-            opener.open(own, ExecutableAccess::Content).unwrap().read_exact(&mut begin).unwrap();
+            let pid = std::process::id();
+            opener.open(pid, ExecutableAccess::Content).unwrap().read_exact(&mut begin).unwrap();
             assert_eq!(&begin, b"\x7fELF");
-            let compared = opener.open(own, ExecutableAccess::Identity).unwrap();
-            let (found, wanted) = (rustix::fs::fstat(&compared).unwrap(), std::env::current_exe().unwrap());
-            let wanted = rustix::fs::stat(wanted).unwrap();
-            assert_eq!((found.st_dev, found.st_ino), (wanted.st_dev, wanted.st_ino));
+            let compared = opener.open(pid, ExecutableAccess::Identity).unwrap();
+            let (found, expected) = (rustix::fs::fstat(&compared).unwrap(), std::env::current_exe().unwrap());
+            let expected = rustix::fs::stat(expected).unwrap();
+            assert_eq!((found.st_dev, found.st_ino), (expected.st_dev, expected.st_ino));
             (&compared).read_exact(&mut begin).unwrap_err();
             let error = opener.open(u32::MAX, ExecutableAccess::Identity).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound);
             // A reply to a request that nobody waits for any more.
             {
                 let requests = opener.0.as_ref().unwrap().requests.lock().unwrap();
-                OpenRequest { number: 0, pid: own, access: ExecutableAccess::Identity }.send(&requests.socket).unwrap();
+                OpenRequest { number: 0, pid, access: ExecutableAccess::Identity }.send(&requests.socket).unwrap();
             }
-            opener.open(own, ExecutableAccess::Identity).unwrap();
+            opener.open(pid, ExecutableAccess::Identity).unwrap();
             drop(opener);
         });
     }

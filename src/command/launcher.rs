@@ -258,7 +258,7 @@ mod tests {
         let run = async |limit| launcher.run(&spec, limit, &Clock::System).await.map_err(|error| error.to_string());
         let permits = launcher.starting.acquire_many(u32::try_from(MAX_STARTING).unwrap()).await.unwrap();
         let error = run(Duration::from_millis(50)).await.unwrap_err();
-        assert_eq!(error, "it did not start within 0.05 s; its file system may not answer");
+        assert_eq!(error, "it did not start within 0.05 s; its file system may be unresponsive");
         drop(permits);
         assert_eq!(run(Duration::from_secs(30)).await, Ok(()));
         assert_eq!(launcher.starting.available_permits(), MAX_STARTING, "each permit is given back");

@@ -100,13 +100,13 @@ pub(crate) fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsStr
 /// kernel, as when the agent itself ends, and not the SIGKILL of a dropped child process.
 ///
 /// # Errors
-/// A descriptor is no socket, or the system has no resources for the event loop.
+/// A descriptor is not a socket, or the system has no resources for the event loop.
 #[expect(clippy::disallowed_methods, reason = "the destructors of children kill them")]
 pub(crate) fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::convert::Infallible> {
     crate::os::forbid_core_dumps()?;
-    let stream = StdUnixStream::from(crate::os::passed_socket(descriptors.stream)?);
+    let stream = StdUnixStream::from(crate::os::take_passed_socket(descriptors.stream)?);
     stream.set_nonblocking(true)?;
-    let executables = crate::os::passed_socket(descriptors.executables)?;
+    let executables = crate::os::take_passed_socket(descriptors.executables)?;
     std::thread::Builder::new().name("executables".to_owned()).spawn(move || serve_executables(&executables))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut tasks = JoinSet::new();
@@ -208,9 +208,9 @@ mod tests {
 
     #[test]
     fn only_the_spawners_name_with_two_descriptors_is_its_command_line() {
-        let check = |line: &str, wanted| {
+        let check = |line: &str, expected| {
             let arguments = line.split(' ').map(OsString::from);
-            assert_eq!(parse_spawner_invocation(arguments), wanted, "{line}");
+            assert_eq!(parse_spawner_invocation(arguments), expected, "{line}");
         };
         check("keyward-spawner 5 6", Some(SpawnerDescriptors { stream: 5, executables: 6 }));
         check("keyward-spawner 2 6", None);

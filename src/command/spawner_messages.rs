@@ -18,7 +18,7 @@ pub(super) type ChildId = u64;
 pub(super) enum Request {
     /// Starts a program. The values of the variables may be secrets.
     Start { id: ChildId, command: Vec<String>, variables: Variables, input: bool },
-    /// Sends a signal to the process alone.
+    /// Sends a signal to the process only.
     Signal { id: ChildId, signal: i32 },
     /// Kills the process group.
     Kill { id: ChildId },
@@ -133,9 +133,9 @@ mod tests {
         let Request::Start { id: 7, command, variables, input: true } = read else { panic!("{read:?}") };
         assert_eq!((command.len(), variables.0["NAME"].as_str()), (1, "a\n\"b\""));
         assert!(receive::<Request>(&mut &b""[..]).await.unwrap().is_none());
-        let check = async |bytes: &[u8], wanted| {
+        let check = async |bytes: &[u8], expected| {
             let error = receive::<Request>(&mut &*bytes).await.unwrap_err();
-            assert_eq!(error.kind(), wanted, "{bytes:?}");
+            assert_eq!(error.kind(), expected, "{bytes:?}");
         };
         check(&frame[..frame.len() - 1], io::ErrorKind::UnexpectedEof).await;
         check(&[1, 0, 0, 0, b'x'], io::ErrorKind::InvalidData).await;
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn an_error_of_the_system_keeps_its_number() {
         let check = |error: io::Error| {
-            let there = io::Error::from(SystemError::from(&error));
-            assert_eq!((there.kind(), there.to_string()), (error.kind(), error.to_string()));
+            let received = io::Error::from(SystemError::from(&error));
+            assert_eq!((received.kind(), received.to_string()), (error.kind(), error.to_string()));
         };
         check(io::Error::from_raw_os_error(2));
         check(io::Error::from_raw_os_error(13));

@@ -5,9 +5,9 @@ use crate::clock::Clock;
 fn a_command_gets_allowed_variables_and_never_reserved_ones() {
     let of = ["PATH", "LC_ALL", "APP_MODE", "APP_COLOR", "OTHER", "AZURE_CLIENT_SECRET", "NOTIFY_SOCKET", "LISTEN_FDS"];
     let of = of.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
-    let check = |pass: &[&str], wanted: &[&str]| {
+    let check = |pass: &[&str], expected: &[&str]| {
         let pass: Vec<_> = pass.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(EnvVars::allowed(&of, &pass).names().collect::<Vec<_>>(), wanted, "{pass:?}");
+        assert_eq!(EnvVars::select(&of, &pass).names().collect::<Vec<_>>(), expected, "{pass:?}");
     };
     check(&[], &["LC_ALL", "PATH"]);
     check(&["OTHER"], &["LC_ALL", "OTHER", "PATH"]);

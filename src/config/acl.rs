@@ -37,10 +37,10 @@ pub struct AclServer {
     pub service: AclOptions,
 }
 
-const DATACENTER: &str = "dc1";
+const DEFAULT_DATACENTER: &str = "dc1";
 
 /// Default lifetime of tokens.
-const TTL: Duration = Duration::from_hours(1);
+const DEFAULT_TTL: Duration = Duration::from_hours(1);
 
 /// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
@@ -49,27 +49,27 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let connections = reader.number("connections", 16..=1_000_000);
     let store = store(&mut reader);
     let key_file = reader.key_file("key_file");
-    let datacenter = reader.parse_text("datacenter", name).unwrap_or_else(|| DATACENTER.to_owned());
+    let datacenter = reader.parse_text("datacenter", name).unwrap_or_else(|| DEFAULT_DATACENTER.to_owned());
     let methods = reader.tables("method").into_iter().map(|(name, table)| {
         let method = method(&name, table)?;
         Some((name, method))
     });
     let methods = methods.collect::<Vec<_>>();
-    let words = [("deny", DefaultPolicy::Deny), ("allow", DefaultPolicy::Allow)];
-    let default_policy = reader.choice("default_policy", &words).unwrap_or_default();
+    let keywords = [("deny", DefaultPolicy::Deny), ("allow", DefaultPolicy::Allow)];
+    let default_policy = reader.choice("default_policy", &keywords).unwrap_or_default();
     let base_path = reader.parse_text("base_path", base_path).unwrap_or_default();
     let token_in_query = reader.flag("token_in_query", true);
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
-    let usual = api::LoginLimit::default();
+    let default_limit = api::LoginLimit::default();
     let mut logins = |name| reader.number(name, 1..=1_000_000).and_then(|number| u32::try_from(number).ok());
     let api = api::ApiOptions {
         base_path,
         token_in_query,
         allowed_hosts,
         login_limit: api::LoginLimit {
-            burst: logins("login_burst").unwrap_or(usual.burst),
-            per_second: logins("login_rate").unwrap_or(usual.per_second),
+            burst: logins("login_burst").unwrap_or(default_limit.burst),
+            per_second: logins("login_rate").unwrap_or(default_limit.per_second),
         },
     };
     reader.finish();
@@ -91,7 +91,7 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
             && !address.ip().is_loopback()
         {
             let advice = "write tls_cert and tls_key, or listen on loopback or a unix socket";
-            reader.scope.diagnostics.error(text.at, &text.key, "would take and give tokens in the clear", advice);
+            reader.scope.diagnostics.error(text.at, &text.key, "would take and give unencrypted tokens", advice);
         }
         if endpoints.contains(&endpoint) {
             reader.scope.diagnostics.error(text.at, &text.key, "a duplicate address", "name each once");
@@ -159,7 +159,7 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     let source = discovery.map(KeyDocument::Discovery).or_else(|| jwks.map(KeyDocument::Jwks))?;
     Some(login::MethodOptions {
         trust: IssuerConfig { issuer: issuer?.value, audience: audience?.value },
-        keys: keys::IssuerKeyOptions { source, authorities: ca_file.map_or(CaSource::System, CaSource::File) },
+        keys: keys::IssuerKeyOptions { source, ca_certificates: ca_file.map_or(CaSource::System, CaSource::File) },
         roles: roles.into_iter().collect(),
     })
 }
@@ -182,7 +182,7 @@ fn role(mut reader: Reader<'_>) -> LoginRoleOptions {
     }
     let policies = reader.list("policies").unwrap_or_default();
     let policies = policies.iter().filter_map(|text| reader.parse(text, name)).collect();
-    let ttl = reader.duration("ttl", TTL, MIN_TTL..=MAX_TTL);
+    let ttl = reader.duration("ttl", DEFAULT_TTL, MIN_TTL..=MAX_TTL);
     reader.finish();
     LoginRoleOptions { bounds, policies, ttl }
 }

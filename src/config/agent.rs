@@ -63,7 +63,7 @@ pub(super) fn read_log(mut reader: Reader<'_>) -> Log {
     Log { level, targets, format: format.unwrap_or(LogFormat::Text) }
 }
 
-/// Default level and levels by target, parsed from a text such as `info,keyward::http=debug`.
+/// Default level and levels by target, parsed from a string such as `info,keyward::http=debug`.
 type LogLevels = (LevelFilter, BTreeMap<String, LevelFilter>);
 
 fn levels(text: &str) -> Result<LogLevels, ValueError> {
@@ -72,12 +72,12 @@ fn levels(text: &str) -> Result<LogLevels, ValueError> {
     for part in text.split(',').map(str::trim) {
         let (target, word) = part.split_once('=').map_or((None, part), |(target, word)| (Some(target), word));
         let Some(level) = level(word) else { return invalid("is not a log level", advice) };
-        let twice = match target {
+        let duplicate = match target {
             None => all.replace(level).is_some(),
             Some(target) if is_target(target) => targets.insert(target.to_owned(), level).is_some(),
             Some(_) => return invalid("is not a log level", advice),
         };
-        if twice {
+        if duplicate {
             return invalid("gives a level twice", advice);
         }
     }
@@ -109,18 +109,18 @@ mod tests {
 
     #[test]
     fn an_invalid_log_level_of_the_command_line_is_shown_in_its_error() {
-        let wanted =
+        let expected =
             "\"loud\" is not a log level; write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma";
-        assert_eq!(log("loud", LogFormat::Text).unwrap_err(), wanted);
+        assert_eq!(log("loud", LogFormat::Text).unwrap_err(), expected);
         assert!(log("", LogFormat::Text).unwrap_err().starts_with("\"\" is not a log level; "));
     }
 
     #[test]
     fn a_log_level_may_name_targets() {
-        let check = |text: &str, wanted: Result<&str, &str>| {
+        let check = |text: &str, expected: Result<&str, &str>| {
             let found =
                 levels(text).map(|(level, targets)| format!("{level} {targets:?}")).map_err(|error| error.message);
-            assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
         };
         check("debug", Ok("debug {}"));
         check("off", Ok("off {}"));

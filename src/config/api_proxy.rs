@@ -11,10 +11,10 @@ use crate::agent::api_proxy::{
 };
 use crate::time_format::format_duration;
 
-const TENTH: Duration = Duration::from_millis(100);
+const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Connections to the server at once.
-const CONNECTIONS: usize = 256;
+/// Default of `connections`: connections to the server at once.
+const DEFAULT_CONNECTIONS: usize = 256;
 
 const TOKEN_MODES: [(&str, TokenMode); 2] = [("always", TokenMode::Always), ("when_missing", TokenMode::WhenMissing)];
 
@@ -47,8 +47,12 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (ApiProxyOpt
         namespaces: namespaces(reader).unwrap_or_default(),
         logins: reader.flag("logins", true),
         request_header: reader.flag("require_request_header", true),
-        connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
-        response_timeout: reader.duration("response_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
+        connections: reader.number("connections", 1..=10_000).unwrap_or(DEFAULT_CONNECTIONS),
+        response_timeout: reader.duration(
+            "response_timeout",
+            Duration::from_secs(30),
+            MIN_TIMEOUT..=Duration::from_hours(1),
+        ),
         cache: cache(reader, sessions, session.as_deref()),
         callers: Vec::new(),
     };
@@ -61,20 +65,20 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
     let mut table = reader.table("cache")?;
     let day = Duration::from_hours(24);
     let limits = CacheLimits {
-        bytes: table.number("size_mib", 1..=4096).unwrap_or(SIZE) * 1024 * 1024,
+        bytes: table.number("size_mib", 1..=4096).unwrap_or(DEFAULT_SIZE_MIB) * 1024 * 1024,
         max_age: table.duration("max_age", Duration::from_secs(10), Duration::ZERO..=day),
         stale_if_error: table.duration("stale_if_error", Duration::ZERO, Duration::ZERO..=7 * day),
     };
-    let default = |texts: &[&str]| texts.iter().filter_map(|text| Rule::parse(text).ok()).collect();
+    let parse_rules = |texts: &[&str]| texts.iter().filter_map(|text| Rule::parse(text).ok()).collect();
     // An empty list caches none of its kind.
-    let mut paths = |name, usual: &[&str]| match table.locate(name) {
+    let mut paths = |name, default: &[&str]| match table.locate(name) {
         Some(_) if table.take_empty_list(name) => Vec::new(),
         Some(_) => rules(&mut table, name),
-        None => default(usual),
+        None => parse_rules(default),
     };
-    let (values, leases) = (paths("values", &VALUES), paths("leases", &LEASES));
-    let wanted = table.flag("persist", false);
-    let persist = session.filter(|_| wanted).and_then(|session| {
+    let (values, leases) = (paths("values", &DEFAULT_VALUES), paths("leases", &DEFAULT_LEASES));
+    let is_persistent = table.flag("persist", false);
+    let persist = session.filter(|_| is_persistent).and_then(|session| {
         let at = table.locate("persist").unwrap_or(table.at);
         sessions.persist(&table, (at, &table.key("persist")), session, &format!("{listener}.answers"))
     });
@@ -82,14 +86,14 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
     Some(CacheOptions { limits, values, leases, persist })
 }
 
-/// Mebibytes that a cache keeps.
-const SIZE: usize = 16;
+/// Default of `size_mib`.
+const DEFAULT_SIZE_MIB: usize = 16;
 
 /// Default of `cache.values`: the usual mounts of key-value stores.
-const VALUES: [&str; 2] = ["secret/*", "kv/*"];
+const DEFAULT_VALUES: [&str; 2] = ["secret/*", "kv/*"];
 
 /// Default of `cache.leases`: the usual paths of dynamic credentials.
-const LEASES: [&str; 2] = ["+/creds/*", "+/sts/*"];
+const DEFAULT_LEASES: [&str; 2] = ["+/creds/*", "+/sts/*"];
 
 pub(super) fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
     let advice = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";

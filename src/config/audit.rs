@@ -13,19 +13,19 @@ use crate::error_code::ErrorCode;
 use crate::time_format::format_duration;
 
 /// Default mode of an audit file.
-const MODE: u32 = 0o600;
+const DEFAULT_FILE_MODE: u32 = 0o600;
 
 /// Minimum length of the key, in bytes.
-const KEY: usize = 32;
+const MIN_KEY_BYTES: usize = 32;
 
 /// Default size at which a new file begins, in MiB.
-const SIZE: usize = 64;
+const DEFAULT_SIZE_MIB: usize = 64;
 
 /// Default number of older files.
-const KEEP: u32 = 8;
+const DEFAULT_KEEP: u32 = 8;
 
 /// Socket of journald's native protocol.
-const JOURNAL: &str = "/run/systemd/journal/socket";
+const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -67,7 +67,7 @@ fn read(name: String, mut reader: Reader<'_>) -> Option<AuditOptions> {
         Kind::Socket => AuditTarget::Socket(socket(&mut reader).unwrap_or_default()),
         Kind::Journald => {
             let path = if reader.locate("path").is_some() { socket(&mut reader) } else { None };
-            AuditTarget::Journald(path.unwrap_or_else(|| Path::new(JOURNAL).to_owned()))
+            AuditTarget::Journald(path.unwrap_or_else(|| Path::new(JOURNALD_SOCKET).to_owned()))
         }
     };
     if kind != Kind::File {
@@ -80,7 +80,7 @@ fn read(name: String, mut reader: Reader<'_>) -> Option<AuditOptions> {
     if reader.locate("key_file").is_none() {
         reader.missing("key_file", "the file with the key of the audit; create one with: openssl rand -hex 32");
     }
-    let key = reader.secret("key_file", KEY);
+    let key = reader.secret("key_file", MIN_KEY_BYTES);
     let fail = [("closed", OnFailure::Closed), ("open", OnFailure::Open)];
     let on_failure = reader.choice("fail", &fail).unwrap_or(OnFailure::Closed);
     let checkpoint_file = reader.text("checkpoint_file").and_then(|text| {
@@ -105,13 +105,13 @@ fn file(reader: &mut Reader<'_>) -> AuditFileOptions {
         Some(path)
     });
     let fsync = [("always", Fsync::Always), ("interval", Fsync::Interval), ("never", Fsync::Never)];
-    let mode = reader.mode("mode", MODE);
+    let mode = reader.mode("mode", DEFAULT_FILE_MODE);
     let (owner, group) = (reader.user("owner"), reader.group("group"));
     AuditFileOptions {
         path: path.unwrap_or_default(),
         attributes: Attributes { mode, owner, group },
-        max_bytes: reader.number("max_size_mib", 1..=4096).unwrap_or(SIZE) as u64 * 1024 * 1024,
-        keep: reader.number("keep", 1..=1000).and_then(|keep| u32::try_from(keep).ok()).unwrap_or(KEEP),
+        max_bytes: reader.number("max_size_mib", 1..=4096).unwrap_or(DEFAULT_SIZE_MIB) as u64 * 1024 * 1024,
+        keep: reader.number("keep", 1..=1000).and_then(|keep| u32::try_from(keep).ok()).unwrap_or(DEFAULT_KEEP),
         fsync: reader.choice("fsync", &fsync).unwrap_or(Fsync::Interval),
     }
 }

@@ -248,7 +248,9 @@ fn proxy_rules(caller: &ReadCaller, session: &str, credentials: &[Credential]) -
     }
     let all = grants.routes.contains(&CallerRoute::Proxy) && rules.allow.is_empty();
     if grants.routes.contains(&CallerRoute::Credentials) && !all {
-        rules.allow.extend(credentials.iter().filter(|its| its.session == session).filter_map(credential_rule));
+        rules
+            .allow
+            .extend(credentials.iter().filter(|credential| credential.session == session).filter_map(credential_rule));
     }
     // An empty list would allow everything.
     let any = all || !rules.allow.is_empty();
@@ -264,13 +266,14 @@ fn credential_rule(credential: &Credential) -> Option<Rule> {
 /// Reports rules that an earlier one shadows, that no listener can tell, and rights that no listener serves.
 fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnostics) {
     let serving: Vec<_> = listeners.iter().filter(|listener| has_callers(listener)).collect();
-    let proxies = serving.iter().any(|its| matches!(its.serves, Serves::ApiProxy(_)));
+    let proxies = serving.iter().any(|listener| matches!(listener.serves, Serves::ApiProxy(_)));
     for (index, ReadCaller { rule, at, .. }) in callers.iter().enumerate() {
         let key = format!("caller.{}", rule.name);
         let warn = |code, message: String, advice: &str| diagnostics.warning(*at, &key, (code, message), advice);
-        let mut its_listeners = serving.iter().filter(|listener| serves_any(listener, &rule.grants.routes)).peekable();
-        let tcp_alone = its_listeners.peek().is_some()
-            && its_listeners.all(|listener| matches!(listener.endpoint, Endpoint::Tcp(_)));
+        let mut serving_listeners =
+            serving.iter().filter(|listener| serves_any(listener, &rule.grants.routes)).peekable();
+        let only_tcp = serving_listeners.peek().is_some()
+            && serving_listeners.all(|listener| matches!(listener.endpoint, Endpoint::Tcp(_)));
         let earlier = callers.iter().take(index).find(|earlier| earlier.rule.matches.covers(&rule.matches));
         if let Some(earlier) = earlier {
             let message = format!(
@@ -281,13 +284,14 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
             warn(ErrorCode::UnreachableRule, message, "put the narrower rule first, or leave this one out");
         }
         if let Some(options) = &rule.grants.derived_token {
-            check_listeners_of_derived(rule, options.scope, (&serving, tcp_alone), warn);
+            check_listeners_of_derived(rule, options.scope, (&serving, only_tcp), warn);
         }
         let matches = &rule.matches;
-        let unix_alone = !(matches.gids.is_empty() && matches.groups.is_empty() && matches.executables.is_empty());
-        if tcp_alone && unix_alone {
+        let needs_unix_socket =
+            !(matches.gids.is_empty() && matches.groups.is_empty() && matches.executables.is_empty());
+        if only_tcp && needs_unix_socket {
             let message =
-                "never matches: over TCP the kernel tells only the user and the cgroup of a caller".to_owned();
+                "never matches: over TCP the kernel reports only the user and the cgroup of a caller".to_owned();
             warn(ErrorCode::UnreachableRule, message, "serve a unix socket, or match by uid, unit, cgroup or pod");
         }
         if !proxies && rule.grants.routes.iter().copied().any(is_of_proxy) {
@@ -308,10 +312,14 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
 fn check_listeners_of_derived(
     rule: &CallerRule,
     scope: CallerTokenScope,
-    (serving, tcp_alone): (&[&Listener], bool),
+    (serving, only_tcp): (&[&Listener], bool),
     warn: impl Fn(ErrorCode, String, &str),
 ) {
-    let both: Vec<_> = serving.iter().filter(|its| its.derived_token.is_some()).map(|its| its.name.as_str()).collect();
+    let both: Vec<_> = serving
+        .iter()
+        .filter(|listener| listener.derived_token.is_some())
+        .map(|listener| listener.name.as_str())
+        .collect();
     if !both.is_empty() {
         let message = format!(
             "has a derived_token, as the listener {} has: the caller's own is used there for {}",
@@ -320,7 +328,7 @@ fn check_listeners_of_derived(
         );
         warn(ErrorCode::ConflictingKeys, message, "leave one of the two out, unless other callers need the listener's");
     }
-    if scope == CallerTokenScope::Process && tcp_alone {
+    if scope == CallerTokenScope::Process && only_tcp {
         let message = "gets no token: the kernel does not report the process behind a TCP connection".to_owned();
         warn(ErrorCode::UnreachableRule, message, "serve a unix socket, or write scope = \"caller\"");
     }
@@ -344,12 +352,15 @@ pub(super) fn describe(rule: &CallerRule) -> Vec<String> {
     let mut does = vec![format!("is each process that matches {}", rule.matches)];
     does.push(format!("may use {}", rule.grants.route_names().join(", ")));
     does.extend(rule.grants.sessions.as_ref().map(|sessions| {
-        format!("may use the sessions {} alone", sessions.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+        format!("may use only the sessions {}", sessions.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
     }));
     does.extend(
-        rule.grants.derived_token.as_ref().map(|its| format!("gets {}", derived_token::describe_for_caller(its))),
+        rule.grants
+            .derived_token
+            .as_ref()
+            .map(|options| format!("gets {}", derived_token::describe_for_caller(options))),
     );
     does.extend(rule.grants.requests_per_second.map(|rate| format!("may send {rate} requests a second")));
-    does.extend(rule.grants.connections.map(|most| format!("may open {most} connections")));
+    does.extend(rule.grants.connections.map(|max| format!("may open {max} connections")));
     does
 }

@@ -49,8 +49,8 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
 }
 
 /// The role; a server that binds by rules has none.
-pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
-    if wanted {
+pub(super) fn role(reader: &mut Reader<'_>, is_required: bool) -> String {
+    if is_required {
         let role = reader.required("role", "the role to log in as");
         return role.map(|text| text.value).unwrap_or_default();
     }

@@ -68,14 +68,16 @@ pub(super) fn secret_path(text: &str) -> Result<String, ValueError> {
 }
 
 /// Describes a credential for `keyward check`, one clause per entry.
-pub(super) fn describe(its: &Credential) -> Vec<String> {
-    let name =
-        its.username.as_ref().map_or_else(|| format!("field {}", its.username_field), |name| format!("name {name}"));
+pub(super) fn describe(credential: &Credential) -> Vec<String> {
+    let name = credential
+        .username
+        .as_ref()
+        .map_or_else(|| format!("field {}", credential.username_field), |name| format!("name {name}"));
     vec![format!(
         "gives Docker and git, for {}, the {name} and the field {} of {}, read by session {}",
-        its.hosts.join(", "),
-        its.password_field,
-        its.path,
-        its.session
+        credential.hosts.join(", "),
+        credential.password_field,
+        credential.path,
+        credential.session
     )]
 }

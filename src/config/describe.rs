@@ -93,43 +93,43 @@ impl std::fmt::Display for Description {
 impl Description {
     /// Describes a configuration; `references` maps keys to the references that replace their values.
     pub(crate) fn new(config: &Config, references: &BTreeMap<String, String>) -> Self {
-        let words = Describer { references };
-        let sessions = config.sessions.iter().map(|session| words.session(session));
-        let sinks = config.sinks.iter().map(|sink| words.sink(sink));
-        let templates = config.templates.iter().map(|its| words.template("template", its));
-        let variables = config.env_templates.iter().map(|its| words.template("env_template", its));
-        let process = config.process.iter().map(|its| PartDescription {
+        let describer = Describer { references };
+        let sessions = config.sessions.iter().map(|session| describer.session(session));
+        let sinks = config.sinks.iter().map(|sink| describer.sink(sink));
+        let templates = config.templates.iter().map(|template| describer.template("template", template));
+        let variables = config.env_templates.iter().map(|template| describer.template("env_template", template));
+        let process = config.process.iter().map(|process| PartDescription {
             part: "process",
             name: String::new(),
-            does: process::describe(its),
+            does: process::describe(process),
         });
         let rendered = templates.chain(variables).chain(process);
-        let listeners = config.listeners.iter().map(|listener| words.listener(listener));
+        let listeners = config.listeners.iter().map(|listener| describer.listener(listener));
         let rules = config.callers.iter().flat_map(CallerPolicy::rules);
         let callers =
-            rules.map(|its| PartDescription { part: "caller", name: its.name.clone(), does: caller::describe(its) });
+            rules.map(|rule| PartDescription { part: "caller", name: rule.name.clone(), does: caller::describe(rule) });
         let credentials = config.credentials.iter();
-        let credentials = credentials.map(|its| PartDescription {
+        let credentials = credentials.map(|credential| PartDescription {
             part: "credential",
-            name: its.name.clone(),
-            does: credential::describe(its),
+            name: credential.name.clone(),
+            does: credential::describe(credential),
         });
-        let audit = config.audit.iter().map(|its| PartDescription {
+        let audit = config.audit.iter().map(|device| PartDescription {
             part: "audit",
-            name: its.name.clone(),
-            does: audit::describe(its),
+            name: device.name.clone(),
+            does: audit::describe(device),
         });
-        let agent = words.agent(&config.agent, &config.log);
+        let agent = describer.agent(&config.agent, &config.log);
         #[cfg(feature = "acl")]
         let acl =
-            config.acl.iter().map(|its| PartDescription { part: "acl", name: String::new(), does: acl::describe(its) });
+            config.acl.iter().map(|acl| PartDescription { part: "acl", name: String::new(), does: acl::describe(acl) });
         #[cfg(not(feature = "acl"))]
         let acl = std::iter::empty();
         #[cfg(feature = "gateway")]
-        let gateway = config.gateway.iter().map(|its| PartDescription {
+        let gateway = config.gateway.iter().map(|gateway| PartDescription {
             part: "gateway",
             name: String::new(),
-            does: gateway::describe_gateway(its, references),
+            does: gateway::describe_gateway(gateway, references),
         });
         #[cfg(not(feature = "gateway"))]
         let gateway = std::iter::empty();
@@ -199,8 +199,9 @@ impl Describer<'_> {
             self.server_address(&upstream.name, &upstream.client.address),
         );
         let namespace = login.namespace.as_ref();
-        let namespace = namespace
-            .map_or(String::new(), |its| format!(", in namespace {}", self.describe_setting(&key("namespace"), its)));
+        let namespace = namespace.map_or(String::new(), |namespace| {
+            format!(", in namespace {}", self.describe_setting(&key("namespace"), namespace))
+        });
         if upstream.kind == ServerKind::Consul {
             let method = self.describe_setting(&key("auth_method"), &login.mount);
             return format!("logs in to {at}, by its auth method {method}{namespace}");
@@ -277,49 +278,53 @@ impl Describer<'_> {
         PartDescription { part: "sink", name: options.name.clone(), does }
     }
 
-    fn template(&self, part: &'static str, its: &Template) -> PartDescription {
-        let name = its.options.text.name.clone();
-        let does = template::describe(its, |key, value| self.describe_setting(&format!("{part}.{name}.{key}"), value));
+    fn template(&self, part: &'static str, template: &Template) -> PartDescription {
+        let name = template.options.text.name.clone();
+        let does =
+            template::describe(template, |key, value| self.describe_setting(&format!("{part}.{name}.{key}"), value));
         PartDescription { part, name, does }
     }
 
-    fn listener(&self, its: &Listener) -> PartDescription {
-        let address = self.describe_setting(&format!("listener.{}.address", its.name), &its.endpoint.to_string());
-        let mode = match &its.endpoint {
+    fn listener(&self, listener: &Listener) -> PartDescription {
+        let address =
+            self.describe_setting(&format!("listener.{}.address", listener.name), &listener.endpoint.to_string());
+        let mode = match &listener.endpoint {
             Endpoint::Unix(socket) => format!(", mode {:04o}", socket.mode),
             _ => String::new(),
         };
         let mut does = Vec::new();
-        if let Serves::SystemdCredentials(credentials) = &its.serves {
-            does.push(format!("serves credentials to systemd on {address}{mode}, to root alone"));
+        if let Serves::SystemdCredentials(credentials) = &listener.serves {
+            does.push(format!("serves credentials to systemd on {address}{mode}, only to root"));
             does.extend(systemd_credentials::describe(credentials));
             does.extend(
-                its.derived_token
+                listener
+                    .derived_token
                     .as_ref()
                     .map(|child| format!("uses a child of a session's token {}", derived_token::describe(child))),
             );
-        } else if its.serves == Serves::Health {
+        } else if listener.serves == Serves::Health {
             does.push(format!("serves health and metrics on {address}{mode}, to every caller"));
         } else {
-            if let Serves::ApiProxy(options) = &its.serves {
+            if let Serves::ApiProxy(options) = &listener.serves {
                 does.push(format!("serves the API of the server on {address}{mode}"));
-                does.extend(api_proxy::describe(options, &its.sessions.join(", ")));
-            } else if is_ui(its) {
+                does.extend(api_proxy::describe(options, &listener.sessions.join(", ")));
+            } else if is_ui(listener) {
                 does.push(format!("serves pages for browsers on {address}"));
-                does.push(format!("shows the sessions {}", its.sessions.join(", ")));
+                does.push(format!("shows the sessions {}", listener.sessions.join(", ")));
             } else {
                 does.push(format!("serves the local API on {address}{mode}"));
-                does.push(match its.sessions.as_slice() {
+                does.push(match listener.sessions.as_slice() {
                     [] => "serves no token: no session is configured for it".to_owned(),
                     sessions => format!("serves the token of {}", sessions.join(", ")),
                 });
             }
             does.extend(
-                its.derived_token
+                listener
+                    .derived_token
                     .as_ref()
                     .map(|child| format!("uses a child of a session's token {}", derived_token::describe(child))),
             );
-            does.push(match &its.guard.admit {
+            does.push(match &listener.guard.admit {
                 AccessMode::SocketPeers => {
                     "accepts root, the agent's user, and members of the socket's group".to_owned()
                 }
@@ -328,15 +333,16 @@ impl Describer<'_> {
                 AccessMode::Callers => "accepts every local process that is a caller".to_owned(),
             });
             does.extend(
-                its.callers
+                listener
+                    .callers
                     .as_ref()
                     .map(|_| "grants each [caller.NAME] its rights and refuses all other processes".to_owned()),
             );
         }
-        if !its.required {
+        if !listener.required {
             does.push("is not required for readiness".to_owned());
         }
-        PartDescription { part: "listener", name: its.name.clone(), does }
+        PartDescription { part: "listener", name: listener.name.clone(), does }
     }
 
     fn agent(&self, agent: &Agent, log: &Log) -> PartDescription {

@@ -236,8 +236,13 @@ impl Diagnostics {
 
     /// Returns the diagnostics of one severity, in the order of files and lines.
     pub(super) fn all(&self, severity: Severity) -> Vec<Diagnostic> {
-        let mut entries: Vec<_> =
-            self.entries.borrow().iter().filter(|(_, its, _)| *its == severity).cloned().collect();
+        let mut entries: Vec<_> = self
+            .entries
+            .borrow()
+            .iter()
+            .filter(|(_, entry_severity, _)| *entry_severity == severity)
+            .cloned()
+            .collect();
         entries.sort_by_key(|(at, ..)| *at);
         entries.into_iter().map(|(.., diagnostic)| diagnostic).collect()
     }

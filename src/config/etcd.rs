@@ -26,7 +26,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     let secured = https != 0;
     let keys = ["ca_file", "client_cert", "client_key"];
     if secured && reader.locate("ca_file").is_none() {
-        reader.missing("ca_file", "the PEM file of the authorities that the cluster is trusted by");
+        reader.missing("ca_file", "the PEM file of the CA certificates that the cluster is trusted by");
     } else if !secured
         && endpoints.len() == texts.len()
         && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.locate(key)?)))
@@ -51,8 +51,16 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     let connect_timeout = reader.duration("connect_timeout", connect, TENTH..=Duration::from_mins(1));
     let request_timeout = reader.duration("request_timeout", request, TENTH..=Duration::from_mins(1));
     reader.finish();
-    let whole = !endpoints.is_empty();
-    whole.then_some(EtcdOptions { endpoints, prefix, ca_file, identity, login, connect_timeout, request_timeout })
+    let has_endpoints = !endpoints.is_empty();
+    has_endpoints.then_some(EtcdOptions {
+        endpoints,
+        prefix,
+        ca_file,
+        identity,
+        login,
+        connect_timeout,
+        request_timeout,
+    })
 }
 
 /// Reports a key whose counterpart is missing.
@@ -77,7 +85,7 @@ fn endpoint(text: &str) -> Result<Url, ValueError> {
     let form = "write \"https://HOST:2379\"";
     match Url::parse(text) {
         Ok(url) if is_address(&url) && url.scheme() == "http" && !is_loopback(&url) => {
-            invalid("would send records in the clear", "use https://; http:// is for loopback only")
+            invalid("would send records unencrypted", "use https://; http:// is for loopback only")
         }
         Ok(url) if is_address(&url) => Ok(url),
         // Text with an @ may hold a name and a password, so the error must not quote it.

@@ -72,7 +72,7 @@ impl FileGatherer<'_> {
             }
         };
         for file in files {
-            let mut own = std::mem::take(&mut self.tree);
+            let mut main_tree = std::mem::take(&mut self.tree);
             self.file(&file);
             let nested = match self.tree.get("agent") {
                 Some(Entry { value: Value::Table(agent), .. }) => agent.get("drop_in").map(|entry| entry.key),
@@ -84,8 +84,8 @@ impl FileGatherer<'_> {
                     agent.remove("drop_in");
                 }
             }
-            tree::merge(&mut own, std::mem::take(&mut self.tree), "", self.diagnostics);
-            self.tree = own;
+            tree::merge(&mut main_tree, std::mem::take(&mut self.tree), "", self.diagnostics);
+            self.tree = main_tree;
         }
     }
 

@@ -52,14 +52,14 @@ pub struct Gateway {
 const TENTH: Duration = Duration::from_millis(100);
 const DAY: Duration = Duration::from_hours(24);
 
-/// How long the local token before the current one is good: longer than the longest run.
-const GRACE: Duration = DAY;
+/// Default time that the previous local token stays valid: longer than the longest run.
+const DEFAULT_GRACE: Duration = DAY;
 
 /// Default time that a call waits for another platform token: longer than a rotation takes.
-const TOKEN_WAIT: Duration = Duration::from_mins(1);
+const DEFAULT_TOKEN_WAIT: Duration = Duration::from_mins(1);
 
-/// Connections to the platform at once.
-const CONNECTIONS: usize = 256;
+/// Default of `connections`: connections to the platform at once.
+const DEFAULT_CONNECTIONS: usize = 256;
 
 /// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(
@@ -72,7 +72,7 @@ pub(super) fn read(
     let upstream = text.and_then(|text| or_placeholder(&text, reader.parse(&text, upstream), unknown_upstream));
     let endpoints = endpoints(&mut reader);
     let without_tls = upstream.as_ref().is_some_and(|url| url.scheme() == "http");
-    let (ca_file, way) = (ca_file(&mut reader, without_tls), proxy(&mut reader, without_tls));
+    let (ca_file, proxy_mode) = (ca_file(&mut reader, without_tls), proxy(&mut reader, without_tls));
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let exempt = exempt(&mut reader);
@@ -81,10 +81,10 @@ pub(super) fn read(
         Some(0) => RateLimit::None,
         Some(rate) => RateLimit::PerSecond(u32::try_from(rate).unwrap_or(u32::MAX)),
     };
-    let connections = reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS);
+    let connections = reader.number("connections", 1..=10_000).unwrap_or(DEFAULT_CONNECTIONS);
     let connect_timeout = reader.duration("connect_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(5));
     let response_timeout = reader.duration("response_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
-    let token_wait = reader.duration("token_wait", TOKEN_WAIT, Duration::ZERO..=Duration::from_mins(10));
+    let token_wait = reader.duration("token_wait", DEFAULT_TOKEN_WAIT, Duration::ZERO..=Duration::from_mins(10));
     let token = platform_token::read(&mut reader, sessions);
     let owner = upstream
         .iter()
@@ -101,13 +101,13 @@ pub(super) fn read(
     reader.finish();
     let upstream = upstream?;
     // The platform identifies itself by the host in Terraform's configurations, whatever its address is.
-    let its_name = host.as_ref().and_then(|host| Url::parse(&format!("https://{host}")).ok());
-    let aliases = its_name.filter(|url| url.origin() != upstream.origin()).into_iter().collect();
+    let platform_name = host.as_ref().and_then(|host| Url::parse(&format!("https://{host}")).ok());
+    let aliases = platform_name.filter(|url| url.origin() != upstream.origin()).into_iter().collect();
     let proxy = GatewayOptions {
         upstream,
         aliases,
         ca_file,
-        proxy: way,
+        proxy: proxy_mode,
         connections,
         connect_timeout,
         response_timeout,
@@ -143,7 +143,7 @@ fn ca_file(reader: &mut Reader<'_>, without_tls: bool) -> Option<PathBuf> {
 fn proxy(reader: &mut Reader<'_>, without_tls: bool) -> ProxyMode {
     let proxy = reader.parse_text("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
     if without_tls && matches!(proxy, ProxyMode::Through(_)) {
-        reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine in the clear");
+        reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine unencrypted");
     }
     proxy
 }
@@ -175,14 +175,14 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
 
 /// Reads the handling of deprecated calls and of pages.
 fn actions(reader: &mut Reader<'_>) -> actions::ActionOptions {
-    let usual = actions::ActionOptions::default();
+    let defaults = actions::ActionOptions::default();
     actions::ActionOptions {
-        deprecated: reader.choice("deprecated", &MODES).unwrap_or(usual.deprecated),
-        strict: reader.flag("strict", usual.strict),
-        registry_name: reader.parse_text("registry_name", segment).unwrap_or(usual.registry_name),
+        deprecated: reader.choice("deprecated", &MODES).unwrap_or(defaults.deprecated),
+        strict: reader.flag("strict", defaults.strict),
+        registry_name: reader.parse_text("registry_name", segment).unwrap_or(defaults.registry_name),
         namespace: reader.parse_text("namespace", segment),
         organization: reader.parse_text("organization", segment),
-        merge_pages: reader.flag("merge_pages", usual.merge_pages),
+        merge_pages: reader.flag("merge_pages", defaults.merge_pages),
     }
 }
 
@@ -311,10 +311,10 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
             endpoints.push(endpoint);
         }
     }
-    let unix = endpoints.iter().find(|it| matches!(it, Endpoint::Unix(_))).cloned();
+    let unix = endpoints.iter().find(|endpoint| matches!(endpoint, Endpoint::Unix(_))).cloned();
     let first = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
     if let Some(first @ Endpoint::Unix(_)) = &first {
-        for endpoint in endpoints.iter_mut().filter(|it| matches!(it, Endpoint::Unix(_))) {
+        for endpoint in endpoints.iter_mut().filter(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
             if let (Endpoint::Unix(socket), Endpoint::Unix(first)) = (endpoint, first) {
                 (socket.mode, socket.owner, socket.group) = (first.mode, first.owner, first.group);
             }
@@ -329,7 +329,7 @@ fn local_token(
     owner: String,
 ) -> Option<local_token::LocalTokenOptions> {
     let max_age = reader.duration_if_given("local_token_max_age", Duration::from_mins(1)..=365 * DAY);
-    let grace = reader.duration("local_token_grace", GRACE, Duration::from_secs(1)..=30 * DAY);
+    let grace = reader.duration("local_token_grace", DEFAULT_GRACE, Duration::from_secs(1)..=30 * DAY);
     let file = match (reader.text("local_token_file"), state_dir) {
         (Some(text), _) => {
             let path = or_placeholder(&text, reader.parse(&text, values::secret_path), || Some("/".into()))?;
@@ -362,7 +362,7 @@ fn upstream(text: &str) -> Result<Url, ValueError> {
     match url.scheme() {
         "https" => Ok(url),
         "http" if is_loopback(&url) => Ok(url),
-        "http" => invalid("would send tokens in the clear", "use https://; http:// is for loopback only"),
+        "http" => invalid("would send tokens unencrypted", "use https://; http:// is for loopback only"),
         _ => invalid("is not an address", form),
     }
 }
@@ -373,14 +373,14 @@ mod tests {
 
     #[test]
     fn a_platform_is_an_origin_that_is_spoken_to_in_secret() {
-        let check = |text: &str, wanted: Result<&str, &str>| {
+        let check = |text: &str, expected: Result<&str, &str>| {
             let found = upstream(text).map(String::from);
-            assert_eq!(found.as_deref().map_err(|error| error.message.as_str()), wanted, "{text}");
+            assert_eq!(found.as_deref().map_err(|error| error.message.as_str()), expected, "{text}");
         };
         check("https://app.terraform.io", Ok("https://app.terraform.io/"));
         check("https://TFE.example.com:8443/", Ok("https://tfe.example.com:8443/"));
         check("http://127.0.0.1:8080", Ok("http://127.0.0.1:8080/"));
-        check("http://tfe.example.com", Err("would send tokens in the clear"));
+        check("http://tfe.example.com", Err("would send tokens unencrypted"));
         check("https://tfe.example.com/api/v2", Err("has a path"));
         check("https://me:hush@tfe.example.com", Err("contains a user, a query or a fragment"));
         check("https://tfe.example.com/?a", Err("contains a user, a query or a fragment"));

@@ -18,11 +18,11 @@ use crate::secret;
 use crate::secret_string::SecretString;
 
 /// Id that the kernel gives no process.
-const NO_ID: u32 = u32::MAX;
+const UNKNOWN_ID: u32 = u32::MAX;
 
 /// The bits of a mode that let others than the owner at a file.
 #[cfg(feature = "acl")]
-const OTHERS: u32 = 0o077;
+const OTHER_BITS: u32 = 0o077;
 
 impl Reader<'_> {
     /// Records a path for `LoadOutcome::paths`. A path from a reference goes to `referenced_paths`; a placeholder is
@@ -97,7 +97,7 @@ impl Reader<'_> {
         for name in names.iter().filter(|_| !text.unknown) {
             let Ok(metadata) = std::fs::metadata(folder.join(name)) else { continue };
             let mode = metadata.mode() & 0o7777;
-            if mode & OTHERS != 0 {
+            if mode & OTHER_BITS != 0 {
                 let message = format!("other users can access {name} in this folder (mode {mode:04o})");
                 let message = (ErrorCode::UnsafePermissions, message);
                 self.scope.diagnostics.warning(text.at, &text.key, message, "set mode 0600");
@@ -133,9 +133,9 @@ impl Reader<'_> {
         self.scope.diagnostics.missing_on_host(text.at, &text.key, message, "create it before the agent starts");
     }
 
-    /// Reads the secret in a key file of at least `least` bytes. Returns a placeholder that no caller can send if this
+    /// Reads the secret in a key file of at least `min_bytes` bytes. Returns a placeholder that no caller can send if this
     /// machine lacks the file.
-    pub(super) fn secret(&mut self, name: &'static str, least: usize) -> Option<SecretString> {
+    pub(super) fn secret(&mut self, name: &'static str, min_bytes: usize) -> Option<SecretString> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
         if text.unknown {
@@ -143,14 +143,14 @@ impl Reader<'_> {
         }
         let mut advice = "create one with: openssl rand -hex 32";
         let message = match secret::read_file(&path) {
-            Ok(secret) if secret.expose_secret().len() >= least => {
+            Ok(secret) if secret.expose_secret().len() >= min_bytes => {
                 self.warn_if_readable_by_others(&text, &path);
                 return Some(secret);
             }
-            Ok(_) => format!("the secret in this file is shorter than {least} characters"),
+            Ok(_) => format!("the secret in this file is shorter than {min_bytes} characters"),
             Err(error) => {
                 self.record_path(&text, &path, PathUse::ReadSecret);
-                if error.is_forbidden() {
+                if error.is_permission_denied() {
                     // No fallback to another secret: it would not decrypt or verify existing data.
                     advice = "let the agent's user read it, by its group and mode";
                 }
@@ -212,13 +212,13 @@ impl Reader<'_> {
     /// Reads one or more callers' user ids. An unknown user becomes an id that no process has.
     pub(super) fn users(&mut self, name: &'static str) -> Vec<u32> {
         let texts = self.one_or_more(name);
-        texts.iter().map(|text| self.id_of(text, "user", os::user_id).unwrap_or(NO_ID)).collect()
+        texts.iter().map(|text| self.id_of(text, "user", os::user_id).unwrap_or(UNKNOWN_ID)).collect()
     }
 
     /// The ids of the groups that a key names, as [`Reader::users`].
     pub(super) fn groups(&mut self, name: &'static str) -> Vec<u32> {
         let texts = self.one_or_more(name);
-        texts.iter().map(|text| self.id_of(text, "group", os::group_id).unwrap_or(NO_ID)).collect()
+        texts.iter().map(|text| self.id_of(text, "group", os::group_id).unwrap_or(UNKNOWN_ID)).collect()
     }
 
     fn id_of(

@@ -20,10 +20,10 @@ use crate::http::server::{Endpoint, UnixSocket};
 use crate::http::tls::ServerCertificate;
 
 /// Default mode of a socket: its owner and its group may connect.
-const MODE: u32 = 0o660;
+const DEFAULT_SOCKET_MODE: u32 = 0o660;
 
 /// Minimum length of a key that callers send, in bytes.
-const KEY: usize = 16;
+const MIN_KEY_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -70,22 +70,26 @@ pub(super) fn read_all(
 fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_callers: bool) -> Option<Listener> {
     let all_sessions = context.sessions;
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
-    let (endpoint, at) = address(&name, &mut reader);
+    let (endpoint, at) = read_address(&name, &mut reader);
     if kind == Kind::SystemdCredentials {
-        return for_systemd(name, reader, (endpoint, at), context);
+        return read_systemd_listener(name, reader, (endpoint, at), context);
     }
-    refuse_all(&mut reader, &systemd_credentials::KEYS, "only allowed on a listener of kind = \"systemd_credentials\"");
+    reject_keys(
+        &mut reader,
+        &systemd_credentials::KEYS,
+        "only allowed on a listener of kind = \"systemd_credentials\"",
+    );
     let tls = tls(&mut reader, kind);
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
         (endpoint, Kind::Ui) => admit_browsers(&mut reader, endpoint.as_ref(), tls.is_some(), at),
         (_, Kind::Health) => {
-            refuse_access_keys(&mut reader);
+            reject_access_keys(&mut reader);
             AccessMode::AnyLocalUser
         }
         (_, Kind::SystemdCredentials) => AccessMode::SocketPeers,
         (None, Kind::LocalApi | Kind::ApiProxy) => {
-            reader.secret("key_file", KEY);
+            reader.secret("key_file", MIN_KEY_BYTES);
             reader.flag("any_local_user", false);
             AccessMode::SocketPeers
         }
@@ -98,7 +102,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
         Kind::LocalApi => (Serves::LocalApi, read_sessions(&mut reader, all_sessions)),
         Kind::Ui => (ui(&mut reader, tls)?, read_sessions(&mut reader, all_sessions)),
         Kind::ApiProxy => {
-            refuse(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
+            reject_key(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
             let (options, session) = api_proxy::read(&mut reader, all_sessions);
             if admit == AccessMode::AnyLocalUser && !options.request_header {
                 warn_of_web_pages(&mut reader);
@@ -107,10 +111,10 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
         }
     };
     if kind != Kind::ApiProxy {
-        const PROXY_ALONE: &str = "only allowed on a listener of kind = \"api_proxy\"";
-        refuse_all(&mut reader, &api_proxy::KEYS, PROXY_ALONE);
+        const ONLY_API_PROXY: &str = "only allowed on a listener of kind = \"api_proxy\"";
+        reject_keys(&mut reader, &api_proxy::KEYS, ONLY_API_PROXY);
         if let Some(cache) = reader.table("cache") {
-            cache.scope.diagnostics.error(cache.at, &cache.path, PROXY_ALONE, "leave it out");
+            cache.scope.diagnostics.error(cache.at, &cache.path, ONLY_API_PROXY, "leave it out");
         }
     }
     let serves_tokens = matches!(kind, Kind::LocalApi | Kind::ApiProxy);
@@ -134,7 +138,7 @@ fn warn_of_web_pages(reader: &mut Reader<'_>) {
 }
 
 /// Reads `address` with the owner of its socket, and its location.
-fn address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Location) {
+fn read_address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Location) {
     let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
     let at = text.as_ref().map_or(reader.at, |text| text.at);
     let unknown = text.as_ref().is_some_and(|text| text.unknown);
@@ -148,14 +152,14 @@ fn address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Location) 
 }
 
 /// Reads the rest of a listener for systemd.
-fn for_systemd(
+fn read_systemd_listener(
     name: String,
     mut reader: Reader<'_>,
     (endpoint, at): (Option<Endpoint>, Location),
     context: TemplateContext<'_>,
 ) -> Option<Listener> {
     for key in ["key_file", "any_local_user", "sessions", "allowed_hosts", "tls_cert", "tls_key"] {
-        refuse(&mut reader, key, "not allowed on a systemd_credentials listener: systemd alone may ask");
+        reject_key(&mut reader, key, "not allowed on a systemd_credentials listener: only systemd may connect");
     }
     let endpoint = systemd_credentials::check_socket(&mut reader, endpoint, at);
     let (mut credentials, derived_token) = systemd_credentials::read(&name, &mut reader, context);
@@ -168,20 +172,20 @@ fn for_systemd(
     Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
 }
 
-/// Refuses the keys that decide who may call, which a health listener has no use for.
-fn refuse_access_keys(reader: &mut Reader<'_>) {
+/// Rejects the keys that decide who may call, which a health listener has no use for.
+fn reject_access_keys(reader: &mut Reader<'_>) {
     for key in ["key_file", "any_local_user", "sessions", "derived_token"] {
-        refuse(reader, key, "not allowed on a health listener, which reports all sessions and serves no token");
+        reject_key(reader, key, "not allowed on a health listener, which reports all sessions and serves no token");
     }
 }
 
-/// Reads the certificate of a `ui` listener, which alone serves TLS.
+/// Reads the certificate of a `ui` listener; only this kind serves TLS.
 fn tls(reader: &mut Reader<'_>, kind: Kind) -> Option<ServerCertificate> {
     if kind == Kind::Ui {
         return reader.server_certificate();
     }
     for key in ["tls_cert", "tls_key"] {
-        refuse(reader, key, "only allowed on a listener of kind = \"ui\"");
+        reject_key(reader, key, "only allowed on a listener of kind = \"ui\"");
     }
     None
 }
@@ -202,8 +206,8 @@ fn ui(reader: &mut Reader<'_>, _: Option<ServerCertificate>) -> Option<Serves> {
 
 /// Reads the key of a `ui` listener, and checks that browsers reach it without others listening.
 fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: bool, address: Location) -> AccessMode {
-    refuse(reader, "any_local_user", "not allowed on a ui listener: whoever opens its pages gives the key");
-    let key = reader.secret("key_file", KEY);
+    reject_key(reader, "any_local_user", "not allowed on a ui listener: whoever opens its pages gives the key");
+    let key = reader.secret("key_file", MIN_KEY_BYTES);
     if reader.locate("key_file").is_none() {
         reader.missing("key_file", "the file with the key that opens the pages");
     }
@@ -214,7 +218,7 @@ fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: boo
             diagnostics.error(address, &reader.key("address"), "a browser cannot open a unix socket", advice);
         }
         Some(Endpoint::Tcp(socket)) if !tls && !socket.ip().is_loopback() => {
-            let message = format!("would show pages on {} in the clear", socket.ip());
+            let message = format!("would show pages on {} unencrypted", socket.ip());
             diagnostics.error(address, &reader.key("address"), message, "write tls_cert and tls_key, or use 127.0.0.1");
         }
         _ => {}
@@ -240,18 +244,19 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
     match endpoint {
         Some(Endpoint::Tcp(_)) => {
             for key in ["mode", "owner", "group"] {
-                refuse(reader, key, "not allowed for a TCP address");
+                reject_key(reader, key, "not allowed for a TCP address");
             }
             endpoint
         }
         Some(Endpoint::Activated(_)) => {
             for key in ["mode", "owner", "group"] {
-                refuse(reader, key, "not allowed for a socket that systemd opens: set it in the socket unit");
+                reject_key(reader, key, "not allowed for a socket that systemd opens: set it in the socket unit");
             }
             endpoint
         }
         other => {
-            let (mode, owner, group) = (reader.mode("mode", MODE), reader.user("owner"), reader.group("group"));
+            let (mode, owner, group) =
+                (reader.mode("mode", DEFAULT_SOCKET_MODE), reader.user("owner"), reader.group("group"));
             match other {
                 Some(Endpoint::Unix(socket)) => Some(Endpoint::Unix(UnixSocket { mode, owner, group, ..socket })),
                 other => other,
@@ -260,13 +265,13 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
     }
 }
 
-fn refuse_all(reader: &mut Reader<'_>, keys: &[&'static str], why: &str) {
+fn reject_keys(reader: &mut Reader<'_>, keys: &[&'static str], why: &str) {
     for key in keys {
-        refuse(reader, key, why);
+        reject_key(reader, key, why);
     }
 }
 
-fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
+fn reject_key(reader: &mut Reader<'_>, key: &'static str, why: &str) {
     if let Some(at) = reader.locate(key) {
         reader.error(at, key, why, "leave it out");
     }
@@ -276,14 +281,14 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_ca
     let by_peer = if has_callers { AccessMode::Callers } else { AccessMode::SocketPeers };
     if let Endpoint::Unix(_) = endpoint {
         for key in ["key_file", "any_local_user"] {
-            refuse(reader, key, "not allowed for a unix socket: mode, owner and group decide who may connect");
+            reject_key(reader, key, "not allowed for a unix socket: mode, owner and group decide who may connect");
         }
         return by_peer;
     }
-    let key = reader.secret("key_file", KEY);
+    let key = reader.secret("key_file", MIN_KEY_BYTES);
     let key_given = reader.locate("key_file").is_some();
-    let any = reader.flag("any_local_user", false);
-    if key_given && any {
+    let any_local_user = reader.flag("any_local_user", false);
+    if key_given && any_local_user {
         reader.conflict("any_local_user", "key_file", "callers send the key, or need none");
     }
     let diagnostics = reader.scope.diagnostics;
@@ -293,7 +298,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_ca
             let message = format!("serves tokens on {}, which is not loopback", socket.ip());
             diagnostics.error(address, &reader.key("address"), message, advice);
         }
-        if !key_given && !any && !has_callers {
+        if !key_given && !any_local_user && !has_callers {
             let advice = "name a file with a key that callers must send, or set any_local_user = true";
             diagnostics.missing(
                 reader.at,
@@ -305,7 +310,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_ca
     }
     match key {
         Some(key) => AccessMode::Key(key),
-        None if any => AccessMode::AnyLocalUser,
+        None if any_local_user => AccessMode::AnyLocalUser,
         None => by_peer,
     }
 }
@@ -319,7 +324,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {
         if path.as_os_str().len() > 107 {
             return invalid("is too long for a socket", "a unix socket's path has at most 107 bytes");
         }
-        return Ok(Endpoint::Unix(UnixSocket { path, mode: MODE, owner: None, group: None }));
+        return Ok(Endpoint::Unix(UnixSocket { path, mode: DEFAULT_SOCKET_MODE, owner: None, group: None }));
     }
     if let Some(address) = text.strip_prefix("tcp://") {
         return match address.trim_end_matches('/').parse::<SocketAddr>() {
@@ -339,7 +344,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {
 }
 
 pub(super) fn host(text: &str) -> Result<String, ValueError> {
-    let form = "write the name alone, without scheme and port";
+    let form = "write only the name, without scheme and port";
     match Host::parse(text) {
         Ok(_) if text.contains('*') => invalid("is not a host name", "write each name: wildcards are not supported"),
         Ok(_) => Ok(text.to_ascii_lowercase()),

@@ -38,7 +38,7 @@ pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> L
     validate(&diagnostics, environment, &tree)
 }
 
-/// Reads a text as if it were a file of that name.
+/// Reads a string as if it were a file of that name.
 pub fn load_text(name: &Path, text: &str, environment: &Environment, purpose: Purpose) -> LoadOutcome {
     let mut diagnostics = Diagnostics::new(purpose);
     let at = diagnostics.file(name);
@@ -102,11 +102,11 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let agent = table.map_or_else(Agent::default, agent::read);
     let log = top.table("log").map_or_else(Log::default, agent::read_log);
     let tables = top.tables("server");
-    let server_places = places(&tables);
+    let server_locations = locations(&tables);
     let servers: Vec<_> = tables.into_iter().map(|(name, table)| server::read(name, table)).collect();
     let tables = top.tables("session");
-    let session_places = places(&tables);
-    let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
+    let session_locations = locations(&tables);
+    let names: Vec<_> = session_locations.iter().map(|(name, _)| name.clone()).collect();
     if agent.state_dir.is_none() && !is_state_dir_set && !names.is_empty() {
         let message = format!("{STATE_DIR} does not exist, and without it no session survives a restart");
         top.scope.diagnostics.optional_on_host(top.at, "agent.state_dir", message, "create it, or set another folder");
@@ -114,8 +114,8 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
     let sessions: Vec<_> = tables.into_iter().map(read).collect();
-    let whole: Vec<_> = sessions.iter().flatten().cloned().collect();
-    let all_sessions = Sessions::new(&names, &whole);
+    let valid_sessions: Vec<_> = sessions.iter().flatten().cloned().collect();
+    let all_sessions = Sessions::new(&names, &valid_sessions);
     let sinks = sink::read_all(top.tables("sink"), &all_sessions);
     let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
     let context = template::TemplateContext { sessions: &all_sessions, sinks: &sinks, shared };
@@ -123,7 +123,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let env_templates = template::read_variables(top.tables("env_template"), context, &templates);
     let process = top.table("process").map(process::read);
     let tables = top.tables("listener");
-    let listener_places = places(&tables);
+    let listener_locations = locations(&tables);
     let callers = caller::read_all(top.tables("caller"), &all_sessions);
     let mut listeners = listener::read_all(tables, context, !callers.is_empty());
     let credentials = credential::read_all(top.tables("credential"), &all_sessions);
@@ -151,7 +151,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let diagnostics = top.scope.diagnostics;
     top.finish();
     let sessions = sessions.into_iter().collect::<Option<_>>()?;
-    // A section that is left out is none; one that could not be read fails the whole.
+    // A section that is left out is none; one that could not be read fails all of it.
     let config = Config {
         sessions,
         sinks,
@@ -169,19 +169,19 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
         log,
         agent,
     };
-    warn_of_unused(diagnostics, &config, &server_places, &session_places);
-    check_api_proxies(diagnostics, &config, &listener_places);
+    warn_of_unused(diagnostics, &config, &server_locations, &session_locations);
+    check_api_proxies(diagnostics, &config, &listener_locations);
     Some(config)
 }
 
 /// Names of tables, and where they stand.
 type NamedTables = Vec<(String, Location)>;
 
-fn places(tables: &[(String, Reader<'_>)]) -> NamedTables {
+fn locations(tables: &[(String, Reader<'_>)]) -> NamedTables {
     tables.iter().map(|(name, table)| (name.clone(), table.at)).collect()
 }
 
-/// A section of a part that this build lacks is no unknown key.
+/// A section of a part that this build lacks is not an unknown key.
 #[cfg(not(all(feature = "acl", feature = "gateway")))]
 fn refuse(top: &mut Reader<'_>, part: &'static str) {
     if let Some(at) = top.locate(part) {

@@ -84,10 +84,15 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
     }
 }
 
-fn signed_token(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, is_consul: bool) -> SessionMethod {
+fn signed_token(
+    mut table: Reader<'_>,
+    mount: &'static str,
+    default_file: Option<&str>,
+    is_consul: bool,
+) -> SessionMethod {
     let role = cloud::role(&mut table, !is_consul);
-    let file = match usual {
-        Some(usual) if table.locate("file").is_none() => PathBuf::from(usual),
+    let file = match default_file {
+        Some(default_file) if table.locate("file").is_none() => PathBuf::from(default_file),
         _ => later_file(&mut table, "file", "the file that holds the signed token"),
     };
     let remove = table.flag("remove_after_reading", false);
@@ -202,10 +207,10 @@ pub(super) fn reference_or_value(
 
 /// Describes the proof of identity for `keyward check`, one clause per entry.
 pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>) -> Vec<String> {
-    let tell = |key: &str, value: &str| reference_or_value(session, key, value, references);
-    let file = |key: &str, path: &Path| tell(key, &path.display().to_string());
+    let describe_value = |key: &str, value: &str| reference_or_value(session, key, value, references);
+    let file = |key: &str, path: &Path| describe_value(key, &path.display().to_string());
     match &session.identity {
-        IdentityMethod::Cloud(options) => describe_cloud(options, &tell),
+        IdentityMethod::Cloud(options) => describe_cloud(options, &describe_value),
         IdentityMethod::Jwt(JwtFileOptions { file: path, remove }) => {
             let removal = if *remove { ", and removes it after reading" } else { "" };
             vec![format!("authenticates with the signed token in {}{removal}", file("file", path))]
@@ -223,7 +228,7 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
         IdentityMethod::Certificate => {
             let identity = session.upstream.client.tls.identity.as_ref();
             let certificate = identity.map(|identity| identity.certificate.display().to_string()).unwrap_or_default();
-            vec![format!("authenticates with the client certificate {}", tell("client_cert", &certificate))]
+            vec![format!("authenticates with the client certificate {}", describe_value("client_cert", &certificate))]
         }
         IdentityMethod::TokenFile(path) => {
             vec![format!("uses the token in {}, and never revokes it", file("file", path))]
@@ -231,22 +236,22 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
     }
 }
 
-fn describe_cloud(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> String) -> Vec<String> {
-    let resource = tell("resource", &options.resource);
+fn describe_cloud(options: &CloudIdentityOptions, describe_value: &impl Fn(&str, &str) -> String) -> Vec<String> {
+    let resource = describe_value("resource", &options.resource);
     let identity = match &options.from {
         IdentityOrigin::Environment => None,
         IdentityOrigin::Instance(ManagedIdentity::System) => Some("this machine's managed identity".to_owned()),
         IdentityOrigin::Instance(ManagedIdentity::ObjectId(id)) => {
-            Some(format!("this machine's managed identity with object id {}", tell("object_id", id)))
+            Some(format!("this machine's managed identity with object id {}", describe_value("object_id", id)))
         }
         IdentityOrigin::Instance(ManagedIdentity::ClientId(id)) => {
-            Some(format!("this machine's managed identity with client id {}", tell("client_id", id)))
+            Some(format!("this machine's managed identity with client id {}", describe_value("client_id", id)))
         }
     };
     let mut does = vec![if let Some(identity) = identity {
         format!("authenticates with {identity}, for the resource {resource}")
     } else {
-        let scope = options.scope.as_ref().map(|scope| tell("scope", scope));
+        let scope = options.scope.as_ref().map(|scope| describe_value("scope", scope));
         let scope = CloudIdentityOptions { resource, scope, ..options.clone() }.environment_scope();
         format!("authenticates with the identity of the environment variables, for the scope {scope}")
     }];
@@ -259,7 +264,7 @@ fn describe_cloud(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> 
         ("resource_id", &fields.resource_id),
     ];
     for (name, value) in fields {
-        does.extend(value.as_ref().map(|value| format!("sends {name} = {} at login", tell(name, value))));
+        does.extend(value.as_ref().map(|value| format!("sends {name} = {} at login", describe_value(name, value))));
     }
     does
 }

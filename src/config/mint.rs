@@ -34,9 +34,9 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
         }
         if text.unknown { path.or_else(|| Some("/".into())) } else { path }
     });
-    let words = "the owner of the tokens: \"team\", \"agent-pool\" or \"user\"; \"organization\" and \"team-legacy\" have one token";
+    let meaning = "the owner of the tokens: \"team\", \"agent-pool\" or \"user\"; \"organization\" and \"team-legacy\" have one token";
     if table.locate("kind").is_none() {
-        table.missing("kind", words);
+        table.missing("kind", meaning);
     }
     let kind = table.choice("kind", &KINDS);
     let owner = match kind {
@@ -87,15 +87,16 @@ fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
     match kind {
         Some(Kind::Organization | Kind::TeamLegacy) if at.is_none() => {
             let at = table.locate("kind").unwrap_or(table.at);
-            let (what, other) = if kind == Some(Kind::Organization) {
+            let (owner, alternative) = if kind == Some(Kind::Organization) {
                 ("an organization", "use kind = \"team\", which has any number of tokens")
             } else {
                 ("a team", "use kind = \"team\", which has any number of tokens with a description")
             };
             let message = format!(
-                "missing: {what} has one token of this kind, and making another ends it at once, wherever it is in use"
+                "missing: {owner} has one token of this kind, and making another ends it at once, wherever it is in use"
             );
-            let advice = format!("{other}; or write single_slot = \"acknowledged\" if nobody else uses or makes it");
+            let advice =
+                format!("{alternative}; or write single_slot = \"acknowledged\" if nobody else uses or makes it");
             table.scope.diagnostics.error(at, &key, message, advice);
             false
         }

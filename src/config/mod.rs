@@ -104,7 +104,7 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Credentials for Docker and git, by name.
     pub credentials: Vec<Credential>,
-    /// Callers and their rights; `None` without any, where the options of listeners decide alone.
+    /// Callers and their rights; `None` without any, where only the options of listeners decide.
     pub callers: Option<CallerPolicy>,
     /// Devices that record requests, by name.
     pub audit: Vec<AuditOptions>,
@@ -203,7 +203,7 @@ pub struct Listener {
 pub enum Serves {
     /// Tokens, status, check, health and metrics.
     LocalApi,
-    /// Health and metrics alone.
+    /// Only health and metrics.
     Health,
     /// The API of Vault, OpenBao or an ACL server, with the token of its one session.
     ApiProxy(Box<ApiProxyOptions>),
@@ -354,7 +354,7 @@ pub struct LoadOutcome {
     pub placeholders: BTreeSet<String>,
     /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are left out.
     pub paths: Vec<NamedPath>,
-    /// Paths as in `paths` that came from a reference. They may hold a secret: show the key alone.
+    /// Paths as in `paths` that came from a reference. They may hold a secret: show only the key.
     pub referenced_paths: ReferencedPaths,
     /// Files and folders that the configuration was read from.
     pub files: Vec<PathBuf>,

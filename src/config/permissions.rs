@@ -24,16 +24,16 @@ pub(super) fn permission_issues(
     let mut issues: Vec<_> = permission_issue("the file", &path_text, metadata, user).into_iter().collect();
     // The folder of the name, and that of the file where the name is a symlink.
     let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-    let real = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-    for folder in [parent.map(Path::to_owned), real].into_iter().flatten() {
-        let Ok(whole) = folder.canonicalize() else { continue };
+    let target_dir = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    for folder in [parent.map(Path::to_owned), target_dir].into_iter().flatten() {
+        let Ok(canonical_dir) = folder.canonicalize() else { continue };
         if let Ok(metadata) = std::fs::metadata(&folder)
-            && checked.insert(whole)
+            && checked.insert(canonical_dir)
         {
             let read_only =
-                rustix::fs::statvfs(&folder).is_ok_and(|its| its.f_flag.contains(StatVfsMountFlags::RDONLY));
-            let doubt = permission_issue("its folder", &folder.display().to_string(), &metadata, user);
-            issues.extend(doubt.filter(|_| !read_only));
+                rustix::fs::statvfs(&folder).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY));
+            let issue = permission_issue("its folder", &folder.display().to_string(), &metadata, user);
+            issues.extend(issue.filter(|_| !read_only));
         }
     }
     issues

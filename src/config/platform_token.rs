@@ -118,8 +118,8 @@ fn secret_path(text: &str) -> Result<String, ValueError> {
         return invalid("begins with /v1/ or a slash, or ends with one", form);
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let sound = |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(plain);
-    if text.split('/').all(sound) { Ok(text.to_owned()) } else { invalid("is not a secret's path", form) }
+    let is_valid_segment = |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(plain);
+    if text.split('/').all(is_valid_segment) { Ok(text.to_owned()) } else { invalid("is not a secret's path", form) }
 }
 
 #[cfg(test)]

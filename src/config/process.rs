@@ -22,9 +22,9 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
     if let (Some(program), Some(at)) = (command.first(), reader.locate("command")) {
         warn_if_program_missing(&reader, at, program);
     }
-    let words =
+    let keywords =
         [("restart", OnChange::RestartMode), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
-    let on_change = reader.choice("on_change", &words).unwrap_or(OnChange::RestartMode);
+    let on_change = reader.choice("on_change", &keywords).unwrap_or(OnChange::RestartMode);
     let signal_location = reader.locate("change_signal");
     let change_signal = reader.parse_text("change_signal", signal);
     let on_change = match (on_change, signal_location) {

@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
     /// Reads an integer in a range.
     pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
         let entry = self.entry(name)?;
-        let (least, most) = (range.start(), range.end());
+        let (min, max) = (range.start(), range.end());
         let message = match &entry.value {
             Value::Integer(number) => match number.parse().ok().filter(|number| range.contains(number)) {
                 Some(number) => return Some(number),
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
             },
             other => (ErrorCode::WrongType, format!("expected a number, found {}", other.kind())),
         };
-        let advice = format!("write {least} to {most}, without quotes");
+        let advice = format!("write {min} to {max}, without quotes");
         self.error(entry.at, name, message, advice);
         None
     }
@@ -216,8 +216,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads one of several keywords.
-    pub(super) fn choice<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
-        self.parse_text(name, |text| values::choice(text, words))
+    pub(super) fn choice<T: Copy>(&mut self, name: &'static str, keywords: &[(&str, T)]) -> Option<T> {
+        self.parse_text(name, |text| values::choice(text, keywords))
     }
 
     /// Reads a file mode such as `"0640"`.
@@ -284,8 +284,8 @@ impl<'a> Reader<'a> {
             return Vec::new();
         };
         let pattern = format!("{}.*", tree::join(&self.pattern, name));
-        let read_table = |(its, entry): (&String, &'a Entry)| {
-            let path = tree::join(&above, its);
+        let read_table = |(table_name, entry): (&String, &'a Entry)| {
+            let path = tree::join(&above, table_name);
             let Value::Table(items) = &entry.value else {
                 let message =
                     (ErrorCode::WrongType, format!("expected a table with a name, found {}", entry.value.kind()));
@@ -293,12 +293,20 @@ impl<'a> Reader<'a> {
                 self.scope.diagnostics.error(entry.key, &path, message, advice);
                 return None;
             };
-            if !values::is_name(its) {
+            if !values::is_name(table_name) {
                 let advice = "a name has letters, digits, - and _, at most 64";
-                self.scope.diagnostics.error(entry.key, &path, format!("the name {} is not valid", quote(its)), advice);
+                self.scope.diagnostics.error(
+                    entry.key,
+                    &path,
+                    format!("the name {} is not valid", quote(table_name)),
+                    advice,
+                );
             }
             let pattern = pattern.clone();
-            Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known_keys: Vec::new() }))
+            Some((
+                table_name.clone(),
+                Self { scope: self.scope, at: entry.key, path, pattern, items, known_keys: Vec::new() },
+            ))
         };
         items.iter().filter_map(read_table).collect()
     }

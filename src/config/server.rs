@@ -21,7 +21,7 @@ const TENTH: Duration = Duration::from_millis(100);
 
 /// Returns the configuration's word for a kind of server.
 pub(super) fn kind(kind: ServerKind) -> &'static str {
-    KINDS.iter().find(|(_, its)| *its == kind).map_or("", |(word, _)| *word)
+    KINDS.iter().find(|(_, other)| *other == kind).map_or("", |(keyword, _)| *keyword)
 }
 
 /// Reads one server.
@@ -36,7 +36,7 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions 
     let proxy = reader.parse_text("proxy", proxy).unwrap_or(ProxyMode::Environment);
     if let (ProxyMode::Through(_), Some(ServerAddress::Url(url))) = (&proxy, &address) {
         if url.scheme() == "http" {
-            reader.conflict("proxy", "an http:// address", "tokens would leave this machine in the clear");
+            reader.conflict("proxy", "an http:// address", "tokens would leave this machine unencrypted");
         } else if tls.server_name.is_some() {
             reader.conflict("server_name", "proxy", "a proxy looks up the address's host itself");
         }
@@ -92,7 +92,7 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 /// Parses the address of a server on a command line: `https://`, `http://` on loopback, `unix:///path` or `/path`.
 ///
 /// # Errors
-/// It is not such an address; the text says how to write one.
+/// It is not such an address; the message says how to write one.
 pub(crate) fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
     server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.message, error.advice))
@@ -125,7 +125,7 @@ fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
     match url.scheme() {
         "https" => Ok(ServerAddress::Url(url)),
         "http" if is_loopback(&url) => Ok(ServerAddress::Url(url)),
-        "http" => invalid("would send tokens in the clear", "use https://; http:// is for loopback only"),
+        "http" => invalid("would send tokens unencrypted", "use https://; http:// is for loopback only"),
         _ => invalid("is not an address", forms),
     }
 }
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn tokens_go_in_the_clear_over_loopback_and_sockets_only() {
-        let check = |text: &str, wanted: Result<&str, &str>| {
+        let check = |text: &str, expected: Result<&str, &str>| {
             let found = server_address(text).map(|address| match address {
                 ServerAddress::Url(url) => url.to_string(),
                 ServerAddress::Unix(path) => path.display().to_string(),
             });
             let found = found.as_ref().map(String::as_str).map_err(|error| error.message.as_str());
-            assert_eq!(found, wanted, "{text}");
+            assert_eq!(found, expected, "{text}");
         };
         check("https://secrets.example.com:8200", Ok("https://secrets.example.com:8200/"));
         check("https://secrets.example.com/vault/", Ok("https://secrets.example.com/vault/"));
@@ -164,9 +164,9 @@ mod tests {
         check("http://[::1]:8200", Ok("http://[::1]:8200/"));
         check("http://localhost:8200", Ok("http://localhost:8200/"));
         check("unix:///run/vault//api.sock", Ok("/run/vault/api.sock"));
-        check("http://10.0.0.1", Err("would send tokens in the clear"));
-        check("http://localhost.example.com", Err("would send tokens in the clear"));
-        check("http://127.0.0.1.example.com", Err("would send tokens in the clear"));
+        check("http://10.0.0.1", Err("would send tokens unencrypted"));
+        check("http://localhost.example.com", Err("would send tokens unencrypted"));
+        check("http://127.0.0.1.example.com", Err("would send tokens unencrypted"));
         check("https://me:hush@secrets.example.com", Err("contains a user or a password"));
         check("https://secrets.example.com/v1/", Err("ends with /v1"));
         check("https://secrets.example.com/?token=a", Err("has a query or a fragment"));

@@ -63,7 +63,7 @@ pub(super) fn read(
     if matches!(method.method, IdentityMethod::TokenFile(_)) {
         for key in ["revoke_on_exit", "wrap_ttl", "seal_key_file"] {
             if reader.locate(key).is_some() {
-                reader.conflict(key, "token_file", "the token is not the session's own");
+                reader.conflict(key, "token_file", "token_file sessions do not own their token");
             }
         }
     }
@@ -115,14 +115,14 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
     server.cloned()
 }
 
-/// The mount of the method; `usual` is the server's default.
-fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
+/// The mount of the method; `default` is the server's default.
+fn mount_of(reader: &mut Reader<'_>, default: Option<&'static str>) -> String {
     if let Some(at) = reader.locate("auth_method") {
         let message = "only allowed for a server of the kind consul";
         reader.error(at, "auth_method", message, "write mount, or leave it out");
     }
-    if let Some(usual) = usual {
-        return reader.parse_text("mount", mount).unwrap_or_else(|| usual.to_owned());
+    if let Some(default) = default {
+        return reader.parse_text("mount", mount).unwrap_or_else(|| default.to_owned());
     }
     if reader.locate("mount").is_some() {
         reader.conflict("mount", "token_file", "there is no login");
@@ -137,7 +137,7 @@ fn auth_method(reader: &mut Reader<'_>) -> String {
     }
     let meaning = "the name of the auth method to log in by, on the server";
     let name = reader.required("auth_method", meaning).map(|text| text.value).unwrap_or_default();
-    if name.contains(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter))) {
+    if name.contains(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c))) {
         let at = reader.locate("auth_method").unwrap_or(reader.at);
         let advice = "a name has letters, digits, - and _";
         reader.error(at, "auth_method", "not the name of a method", advice);
@@ -150,9 +150,9 @@ fn mount(text: &str) -> Result<String, ValueError> {
     let path = text.trim_matches('/');
     let path = path.strip_prefix("auth/").unwrap_or(path);
     if path.ends_with("/login") || path == "login" {
-        return invalid("ends with login", "write the mount alone, such as \"azure\"");
+        return invalid("ends with login", "write only the mount, such as \"azure\"");
     }
-    path_of(path, "is not a mount path", "write the mount alone, such as \"azure\" for auth/azure")
+    path_of(path, "is not a mount path", "write only the mount, such as \"azure\" for auth/azure")
 }
 
 fn namespace(text: &str) -> Result<String, ValueError> {
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_mount_is_taken_in_the_forms_that_people_write() {
-        let check = |text: &str, wanted: Option<&str>| assert_eq!(mount(text).ok().as_deref(), wanted, "{text}");
+        let check = |text: &str, expected: Option<&str>| assert_eq!(mount(text).ok().as_deref(), expected, "{text}");
         check("azure", Some("azure"));
         check("auth/azure", Some("azure"));
         check("/auth/azure/", Some("azure"));

@@ -21,12 +21,12 @@ use crate::agent::token_lifecycle;
 use crate::error_code::ErrorCode;
 
 /// The default mode of a sink: the owner writes, the group reads.
-const MODE: u32 = 0o640;
+const DEFAULT_FILE_MODE: u32 = 0o640;
 
 /// Reads all sinks. Two may not share a file, nor may two take the same single-use token.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Sink> {
     let mut files: BTreeMap<PathBuf, (Location, String)> = BTreeMap::new();
-    let mut takers: BTreeMap<String, String> = BTreeMap::new();
+    let mut wrapped_token_sinks: BTreeMap<String, String> = BTreeMap::new();
     let mut sinks = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("path").unwrap_or(reader.at);
@@ -40,7 +40,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
             diagnostics.error(at, &format!("{path}.path"), message, "give each sink its own file");
         }
         if sessions.is_wrapped(&sink.session)
-            && let Some(other) = takers.insert(sink.session.clone(), name)
+            && let Some(other) = wrapped_token_sinks.insert(sink.session.clone(), name)
         {
             let message = format!("takes the wrapped token of session {}, like sink {other}", sink.session);
             diagnostics.error(table, &path, message, "keep one: a wrapped token can be unwrapped once");
@@ -71,20 +71,20 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     {
         let at = reader.locate("format").unwrap_or(reader.at);
         let subject = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
-        let message = format!("{subject} is wrapped, which a raw file cannot show");
+        let message = format!("{subject} wraps its token, which only a JSON file can hold");
         reader.scope.diagnostics.missing(at, &reader.key("format"), message, "write format = \"json\"");
     }
     let encrypt = encrypt(&mut reader);
     if encrypt.is_some() && matches!(format, SinkFormat::Env(_)) {
         reader.conflict("format", "encrypt", "an environment file cannot hold an encrypted token");
     }
-    let is_made_anew =
+    let differs_each_write =
         encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_)));
-    if is_made_anew && let Some(at) = reader.locate("on_missing") {
+    if differs_each_write && let Some(at) = reader.locate("on_missing") {
         let message = "not allowed for a sink whose content differs at each write";
         reader.error(at, "on_missing", message, "leave it out: the file is not watched");
     }
-    let on_missing = Some(on_missing(&mut reader)).filter(|_| !is_made_anew);
+    let on_missing = Some(on_missing(&mut reader)).filter(|_| !differs_each_write);
     let mode = mode(&mut reader, encrypt.is_some());
     let on_expiry = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
     let options = SinkOptions {
@@ -106,7 +106,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
 
 /// Reads `mode`. Warns of a mode with which every user can read the token.
 fn mode(reader: &mut Reader<'_>, is_encrypted: bool) -> u32 {
-    let mode = reader.mode("mode", MODE);
+    let mode = reader.mode("mode", DEFAULT_FILE_MODE);
     if mode & 0o007 != 0 && !is_encrypted {
         let at = reader.locate("mode").unwrap_or(reader.at);
         let message =
@@ -118,8 +118,8 @@ fn mode(reader: &mut Reader<'_>, is_encrypted: bool) -> u32 {
 
 /// Reads `on_missing`: the reaction to a file that was deleted or changed from outside.
 pub(super) fn on_missing(reader: &mut Reader<'_>) -> OnMissing {
-    let words = [("restore", OnMissing::Restore), ("leave", OnMissing::Leave)];
-    reader.choice("on_missing", &words).unwrap_or_default()
+    let keywords = [("restore", OnMissing::Restore), ("leave", OnMissing::Leave)];
+    reader.choice("on_missing", &keywords).unwrap_or_default()
 }
 
 /// Reads `encrypt`: the reader's public key that the file is sealed for.
@@ -171,7 +171,7 @@ pub(super) struct Sessions {
     consul: BTreeSet<String>,
     /// State options of the sessions without errors.
     states: BTreeMap<String, Option<token_lifecycle::SessionStateOptions>>,
-    /// Reported gaps as `KEY SESSION`, so that each is reported once.
+    /// Pairs already reported, as `KEY SESSION`.
     reported: RefCell<BTreeSet<String>>,
     /// Sessions whose server stores no secrets, with its kind.
     without_secrets: BTreeMap<String, ServerKind>,
@@ -179,13 +179,14 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn new(names: &[String], sessions: &[Session]) -> Self {
-        let is_wrapped = |name: &String| sessions.iter().any(|its| its.name == *name && its.login.wrap_ttl.is_some());
-        let consul = sessions.iter().filter(|its| its.upstream.kind == ServerKind::Consul);
-        let consul = consul.map(|its| its.name.clone()).collect();
-        let without = sessions.iter().map(|its| (its.name.clone(), its.upstream.kind));
+        let is_wrapped =
+            |name: &String| sessions.iter().any(|session| session.name == *name && session.login.wrap_ttl.is_some());
+        let consul = sessions.iter().filter(|session| session.upstream.kind == ServerKind::Consul);
+        let consul = consul.map(|session| session.name.clone()).collect();
+        let without = sessions.iter().map(|session| (session.name.clone(), session.upstream.kind));
         let without_secrets =
             without.filter(|(_, kind)| matches!(kind, ServerKind::Consul | ServerKind::Keyward)).collect();
-        let states = sessions.iter().map(|its| (its.name.clone(), its.lifecycle.state.clone())).collect();
+        let states = sessions.iter().map(|session| (session.name.clone(), session.lifecycle.state.clone())).collect();
         Self {
             wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(),
             consul,
@@ -205,8 +206,8 @@ impl Sessions {
         file: &str,
     ) -> Option<PersistOptions> {
         let (diagnostics, (at, key)) = (reader.scope.diagnostics, asked);
-        let lacks = self.states.get(session)?.as_ref().is_none_or(|state| state.seal_key.is_none());
-        if lacks && !self.reported.borrow_mut().insert(format!("{key} {session}")) {
+        let is_missing_key = self.states.get(session)?.as_ref().is_none_or(|state| state.seal_key.is_none());
+        if is_missing_key && !self.reported.borrow_mut().insert(format!("{key} {session}")) {
             return None;
         }
         let Some(state) = self.states.get(session)? else {
@@ -231,14 +232,14 @@ impl Sessions {
     pub(super) fn reject_derived(&self, reader: &mut Reader<'_>, key: &'static str, session: &str) {
         if self.is_wrapped(session) {
             reader.conflict(key, "the wrap_ttl of its session", "no token can be derived from a wrapped token");
-        } else if let Some(kind) = self.keeps_no_secrets(session) {
+        } else if let Some(kind) = self.kind_without_secrets(session) {
             let kind = if kind == ServerKind::Consul { "consul" } else { "keyward" };
             reader.conflict(key, &format!("a server of the kind {kind}"), "it has no derived tokens");
         }
     }
 
     /// Returns the kind of a session's server if it stores no secrets.
-    pub(super) fn keeps_no_secrets(&self, session: &str) -> Option<ServerKind> {
+    pub(super) fn kind_without_secrets(&self, session: &str) -> Option<ServerKind> {
         self.without_secrets.get(session).copied()
     }
 
@@ -276,8 +277,8 @@ impl Sessions {
 
     /// Returns true if a session of this name exists, else records an error.
     pub(super) fn exists(&self, reader: &Reader<'_>, text: &super::references::Text) -> bool {
-        let there = self.wrapped.contains_key(&text.value);
-        if !there && !text.unknown {
+        let exists = self.wrapped.contains_key(&text.value);
+        if !exists && !text.unknown {
             let names: Vec<_> = self.wrapped.keys().map(String::as_str).collect();
             let advice = did_you_mean(&text.value, &names).unwrap_or_else(|| match names.as_slice() {
                 [] => "define it with [session.NAME]".to_owned(),
@@ -286,6 +287,6 @@ impl Sessions {
             let message = (ErrorCode::UnknownName, format!("there is no session {}", quote(&text.value)));
             reader.scope.diagnostics.missing(text.at, &text.key, message, advice);
         }
-        there
+        exists
     }
 }

@@ -22,10 +22,10 @@ use crate::time_format::format_duration;
 pub(super) const KEYS: [&str; 1] = ["wait"];
 
 /// Default mode of the socket: systemd connects as root, which needs no right to it.
-const MODE: u32 = 0o600;
+const DEFAULT_SOCKET_MODE: u32 = 0o600;
 
 /// Default of `wait`: less than the 90 s that systemd gives a unit to start (`DefaultTimeoutStartSec=`).
-const WAIT: Duration = Duration::from_mins(1);
+const DEFAULT_WAIT: Duration = Duration::from_mins(1);
 
 /// Checks the socket: a unix socket that others than root need not reach.
 pub(super) fn check_socket(reader: &mut Reader<'_>, endpoint: Option<Endpoint>, at: Location) -> Option<Endpoint> {
@@ -33,11 +33,11 @@ pub(super) fn check_socket(reader: &mut Reader<'_>, endpoint: Option<Endpoint>, 
     match endpoint {
         Some(Endpoint::Tcp(_)) => {
             let advice = "write an address such as \"unix:///run/keyward/credentials.sock\"";
-            diagnostics.error(at, &reader.key("address"), "systemd loads credentials from unix sockets alone", advice);
+            diagnostics.error(at, &reader.key("address"), "systemd loads credentials only from unix sockets", advice);
             None
         }
         Some(Endpoint::Unix(socket)) => {
-            let mode = if reader.has("mode") { socket.mode } else { MODE };
+            let mode = if reader.has("mode") { socket.mode } else { DEFAULT_SOCKET_MODE };
             if mode & 0o066 != 0 {
                 let at = reader.locate("mode").unwrap_or(reader.at);
                 let message = (
@@ -58,7 +58,7 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     context: TemplateContext<'_>,
 ) -> (SystemdCredentials, Option<DerivedTokenOptions>) {
-    let wait = reader.duration("wait", WAIT, Duration::ZERO..=Duration::from_hours(1));
+    let wait = reader.duration("wait", DEFAULT_WAIT, Duration::ZERO..=Duration::from_hours(1));
     let tables = reader.tables("credential");
     if tables.is_empty() && !reader.has("credential") {
         reader.missing(
@@ -70,7 +70,7 @@ pub(super) fn read(
     let grants: Vec<_> =
         tables.into_iter().filter_map(|(name, table)| grant(listener, name, table, context, &mut granted)).collect();
     let derived_token = derived_token::read(reader, false);
-    let tokens: Vec<_> = grants.iter().filter(|its| its.content == CredentialContent::Token).collect();
+    let tokens: Vec<_> = grants.iter().filter(|grant| grant.content == CredentialContent::Token).collect();
     if derived_token.is_some() {
         for grant in &tokens {
             context.sessions.reject_derived(reader, "derived_token", &grant.session);
@@ -163,7 +163,7 @@ fn content(
             let options = TemplateOptions {
                 text,
                 file: None,
-                debounce: template::DEBOUNCE,
+                debounce: template::DEFAULT_DEBOUNCE,
                 interval: context.interval(),
                 required: true,
             };
@@ -205,7 +205,7 @@ pub(super) fn describe(credentials: &SystemdCredentials) -> Vec<String> {
     let mut does = Vec::new();
     for CredentialGrant { rule, session, content, .. } in &credentials.grants {
         let units: Vec<_> = rule.units.iter().map(ToString::to_string).collect();
-        let what = match content {
+        let source = match content {
             CredentialContent::Token => format!("the token of session {session}"),
             CredentialContent::Secret { request, field, .. } => {
                 format!("the field {field} of {}, read by session {session}", request.path)
@@ -216,7 +216,7 @@ pub(super) fn describe(credentials: &SystemdCredentials) -> Vec<String> {
                 format!("{from}, rendered with secrets read by session {session}")
             }
         };
-        does.push(format!("gives {} the credential {}: {what}", units.join(", "), rule.id));
+        does.push(format!("gives {} the credential {}: {source}", units.join(", "), rule.id));
     }
     does.push(format!("lets a unit wait up to {} for it", format_duration(credentials.wait)));
     does

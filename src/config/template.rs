@@ -81,7 +81,7 @@ impl TemplateContext<'_> {
 /// Reads all templates of files. Each has its own file.
 pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, context: TemplateContext<'_>) -> Vec<Template> {
     let mut files: BTreeMap<PathBuf, String> =
-        context.sinks.iter().map(|its| (its.options.path.clone(), format!("sink {}", its.options.name))).collect();
+        context.sinks.iter().map(|sink| (sink.options.path.clone(), format!("sink {}", sink.options.name))).collect();
     let mut read = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("destination").unwrap_or(reader.at);
@@ -113,12 +113,12 @@ pub(super) fn read_variables(
         } else if is_reserved(&name) {
             refuse(format!("{name} is never passed to a program"), "choose another name");
         }
-        if files.iter().any(|its| its.options.text.name == name) {
+        if files.iter().any(|file| file.options.text.name == name) {
             refuse("also the name of a [template]".to_owned(), "rename one of them");
         }
         let session = session(&mut reader, context.sessions);
         let text = text(&name, &mut reader, (&session, context.sessions));
-        let debounce = reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
+        let debounce = reader.duration("debounce", DEFAULT_DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
         let offline = context.offline(&reader, &session);
         reader.finish();
         let options = TemplateOptions { text, file: None, debounce, interval: context.shared.interval, required: true };
@@ -153,7 +153,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         Duration::from_millis(100)..=Duration::from_hours(1),
     );
     let command = command(&mut reader).map(|command| TemplateCommand { command, timeout });
-    let mode = reader.mode("mode", MODE);
+    let mode = reader.mode("mode", DEFAULT_FILE_MODE);
     if mode & 0o007 != 0 {
         let at = reader.locate("mode").unwrap_or(reader.at);
         let message = format!("{mode:04o} lets every user of this machine access the rendered file");
@@ -177,7 +177,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
     let options = TemplateOptions {
         text,
         file: Some(file),
-        debounce: reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5)),
+        debounce: reader.duration("debounce", DEFAULT_DEBOUNCE, Duration::ZERO..=Duration::from_mins(5)),
         interval: context.shared.interval,
         required: reader.flag("required", true),
     };
@@ -187,10 +187,10 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
 }
 
 /// The default mode of a rendered file: the owner writes, the group reads.
-const MODE: u32 = 0o640;
+const DEFAULT_FILE_MODE: u32 = 0o640;
 
 /// Default of `debounce`.
-pub(super) const DEBOUNCE: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// The session that `session` names, which must have no wrapped token.
 pub(super) fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
@@ -214,12 +214,12 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         }
         return None;
     };
-    let words = if shell { reader.one_or_more("command") } else { reader.list("command")? };
-    let words: Vec<String> = words.into_iter().map(|text| text.value).collect();
-    if let (false, Some(program)) = (shell, words.first()) {
+    let arguments = if shell { reader.one_or_more("command") } else { reader.list("command")? };
+    let arguments: Vec<String> = arguments.into_iter().map(|text| text.value).collect();
+    if let (false, Some(program)) = (shell, arguments.first()) {
         warn_if_program_missing(reader, at, program);
     }
-    match (shell, words.as_slice()) {
+    match (shell, arguments.as_slice()) {
         (true, [line]) => Some(CommandSpec::shell_argv(line)),
         (true, _) => {
             let advice = "write the line as one string, or leave shell out";
@@ -233,7 +233,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
             None
         }
         (false, []) => None,
-        (false, _) => Some(words),
+        (false, _) => Some(arguments),
     }
 }
 
@@ -260,7 +260,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
         let advice = "write the name of a variable; it may end in *";
         reader.error(at, "pass_env", message, advice);
     }
-    EnvVars::allowed(&reader.scope.environment.variables, &pass)
+    EnvVars::select(&reader.scope.environment.variables, &pass)
 }
 
 /// Reads the template and compiles it to report its errors.
@@ -277,15 +277,15 @@ pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&s
     let right = reader.value("right_delimiter").unwrap_or_else(|| "}}".to_owned());
     let (at, file, text) = contents(reader);
     let key = reader.key(if file.is_some() { "source" } else { "contents" });
-    let its =
+    let source =
         TemplateSource { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
-    let compiled = templates::Template::compile(its.clone());
+    let compiled = templates::Template::compile(source.clone());
     if compiled.as_ref().is_ok_and(templates::Template::reads_secrets) {
         reject_without_secrets(reader, (at, &key), session, sessions);
     }
     if let Err(errors) = compiled {
         for wrong in errors {
-            let message = match &its.file {
+            let message = match &source.file {
                 Some(file) if wrong.line > 0 => {
                     format!("{}:{}:{}: {}", file.display(), wrong.line, wrong.column, wrong.message)
                 }
@@ -295,7 +295,7 @@ pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&s
             reader.scope.diagnostics.error(at, &key, message, "see docs/templates.md");
         }
     }
-    its
+    source
 }
 
 /// Reports a key that reads secrets through a session whose server stores none.
@@ -305,7 +305,7 @@ pub(super) fn reject_without_secrets(
     session: &str,
     sessions: &Sessions,
 ) {
-    let Some(kind) = sessions.keeps_no_secrets(session) else { return };
+    let Some(kind) = sessions.kind_without_secrets(session) else { return };
     let kind = server::kind(kind);
     let message = format!("reads secrets, but the server of session {session}, of kind \"{kind}\", stores none");
     let advice = "name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")";

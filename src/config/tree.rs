@@ -143,7 +143,7 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 
-/// Quotes a text for a message: escapes control characters and truncates.
+/// Quotes a string for a message: escapes control characters and truncates.
 pub(super) fn quote(text: &str) -> String {
     match text.char_indices().nth(64) {
         None => format!("{text:?}"),
@@ -151,7 +151,7 @@ pub(super) fn quote(text: &str) -> String {
     }
 }
 
-/// Offsets of the lines of a text.
+/// Offsets of the lines of a file.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,
@@ -174,7 +174,7 @@ impl<'a> Lines<'a> {
     fn position(&self, offset: usize) -> Position {
         let line = self.starts.partition_point(|start| *start <= offset).max(1);
         let start = self.starts.get(line - 1).copied().unwrap_or(0);
-        let before = self.text.get(start..offset).unwrap_or_default();
-        Position { line, column: before.chars().count() + 1 }
+        let line_start = self.text.get(start..offset).unwrap_or_default();
+        Position { line, column: line_start.chars().count() + 1 }
     }
 }

@@ -29,9 +29,9 @@ pub(super) fn invalid_secret<T>(message: impl Into<String>, advice: impl Into<St
     Err(ValueError { message: message.into(), advice: advice.into(), secret: true })
 }
 
-/// Returns advice about an invalid host or address: `usual`, or to write the name in ASCII.
-pub(super) fn host_advice<'a>(text: &str, usual: &'a str) -> &'a str {
-    if text.is_ascii() { usual } else { "write the host's name in ASCII, as DNS has it (xn--...)" }
+/// Returns advice about an invalid host or address: `default_advice`, or to write the name in ASCII.
+pub(super) fn host_advice<'a>(text: &str, default_advice: &'a str) -> &'a str {
+    if text.is_ascii() { default_advice } else { "write the host's name in ASCII, as DNS has it (xn--...)" }
 }
 
 /// Parses a duration in `range`, such as `30s`, `5m` or `1h 30m`.
@@ -86,25 +86,25 @@ pub(super) fn secret_path(text: &str) -> Result<PathBuf, ValueError> {
 }
 
 /// Parses one of several keywords.
-pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, ValueError> {
-    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+pub(super) fn choice<T: Copy>(text: &str, keywords: &[(&str, T)]) -> Result<T, ValueError> {
+    if let Some((_, value)) = keywords.iter().find(|(keyword, _)| *keyword == text) {
         Ok(*value)
     } else {
-        let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-        invalid("is not a known value", format!("write {}", join_alternatives(&words)))
+        let keywords: Vec<_> = keywords.iter().map(|(keyword, _)| format!("\"{keyword}\"")).collect();
+        invalid("is not a known value", format!("write {}", join_alternatives(&keywords)))
     }
 }
 
 /// Joins keywords as `a, b or c`.
-pub(super) fn join_alternatives(words: &[String]) -> String {
-    match words {
+pub(super) fn join_alternatives(keywords: &[String]) -> String {
+    match keywords {
         [] => String::new(),
         [one] => one.clone(),
         [first @ .., last] => format!("{} or {last}", first.join(", ")),
     }
 }
 
-/// True if a text can name a session, sink, listener or server: it becomes part of file names and metrics.
+/// True if a string can name a session, sink, listener or server: it becomes part of file names and metrics.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn durations_have_a_unit_and_bounds() {
         let range = Duration::from_millis(100)..=Duration::from_hours(1);
-        let check = |text: &str, wanted: Result<u64, &str>| {
+        let check = |text: &str, expected: Result<u64, &str>| {
             let found = duration(text, &range).map(|duration| duration.as_millis());
             let found = found.as_ref().map_err(|error| error.message.as_str());
-            assert_eq!(found.copied(), wanted.map(u128::from), "{text}");
+            assert_eq!(found.copied(), expected.map(u128::from), "{text}");
         };
         check("30s", Ok(30_000));
         check(" 1m 30s ", Ok(90_000));
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn modes_are_octal_digits() {
-        let check = |text: &str, wanted: Result<u32, &str>| {
-            assert_eq!(mode(text).as_ref().map_err(|error| error.message.as_str()).copied(), wanted, "{text}");
+        let check = |text: &str, expected: Result<u32, &str>| {
+            assert_eq!(mode(text).as_ref().map_err(|error| error.message.as_str()).copied(), expected, "{text}");
         };
         check("0640", Ok(0o640));
         check("600", Ok(0o600));
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn only_a_near_name_is_offered() {
         let names = ["address", "ca_file", "role"];
-        let check = |name: &str, wanted: Option<&str>| {
-            assert_eq!(did_you_mean(name, &names), wanted.map(|name| format!("did you mean {name}?")), "{name}");
+        let check = |name: &str, expected: Option<&str>| {
+            assert_eq!(did_you_mean(name, &names), expected.map(|name| format!("did you mean {name}?")), "{name}");
         };
         check("adress", Some("address"));
         check("roel", Some("role"));

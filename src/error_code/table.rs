@@ -23,7 +23,7 @@ macro_rules! error_codes {
             }
 
             /// Returns title, cause and remedy.
-            pub(super) const fn texts(self) -> (&'static str, &'static str, &'static str) {
+            pub(super) const fn explanation(self) -> (&'static str, &'static str, &'static str) {
                 match self { $(Self::$name => ($title, $cause, $remedy),)* }
             }
         }
@@ -32,7 +32,7 @@ macro_rules! error_codes {
 
 error_codes! {
     1001 ConfigUnreadable: "a configuration file cannot be read",
-        "the file or folder does not exist, is no regular file, is too large, or the user may not read it",
+        "the file or folder does not exist, is not a regular file, is too large, or the user may not read it",
         "name an existing file with --config, and let the agent's user read it";
     1002 ConfigSyntax: "a configuration file is not valid TOML",
         "a quote, a bracket or an equals sign is missing, or a key is given twice in one table",
@@ -47,7 +47,7 @@ error_codes! {
         "the value is a string, number, boolean, array or table, and another type is expected",
         "write the value as the message says: strings with quotes, numbers and booleans without";
     1006 InvalidValue: "a configuration value is not allowed",
-        "the value is out of its range, has no unit, is none of the accepted words, or does not fit another setting",
+        "the value is out of its range, has no unit, is none of the accepted keywords, or does not fit another setting",
         "write one of the values that the message names; docs/configuration.md lists all";
     1007 MissingKey: "the configuration lacks a required key or section",
         "a key without a default is not set, or nothing defines the section that another one needs",
@@ -76,14 +76,14 @@ error_codes! {
     1015 SettingIgnored: "a configuration value has no effect",
         "another setting makes the value meaningless, as the message says",
         "leave the key out, or change the other setting";
-    1016 UnusedSection: "a section of the configuration is used by nothing",
+    1016 UnusedSection: "an unused section in the configuration",
         "no session names the server, no output uses the session, or an auth method has no role",
         "add what the message names, or leave the section out";
     1017 WebPagesAdmitted: "a listener accepts requests of web pages",
         "require_request_header is false on a TCP listener without a key, so that a browser on this machine may send requests",
         "set key_file, or leave require_request_header at true";
     1018 UnreachableRule: "a rule of callers can never match",
-        "an earlier [caller.NAME] matches every process of this one, or no listener tells the facts that it asks for",
+        "an earlier [caller.NAME] matches every process of this one, or no listener reports the facts that it asks for",
         "put the narrower rule first, or correct what the message names";
     1101 LoginRefused: "the server refused the login",
         "the auth method rejected the proof; the server's text says why",
@@ -107,7 +107,7 @@ error_codes! {
         "the mount path or the namespace is wrong, or the role is bound to other addresses",
         "correct `mount` and `namespace` of the session; `vault auth list` shows the mount paths";
     1108 LoginMalformed: "the server rejected the login request as malformed",
-        "the login lacks a field that the server requires, or the proof is no signed token",
+        "the login lacks a field that the server requires, or the proof is not a signed token",
         "add the field that the message names; without one, report a bug with the server's version";
     1109 LoginMachine: "the role is bound to other machines, or the machine's data does not fit",
         "subscription, resource group or machine name are missing from the login or differ from the token's claims",
@@ -190,8 +190,8 @@ error_codes! {
     1308 SecretMissing: "the path holds no secret",
         "the secret was deleted, never written, or the path lacks the `data/` of a KV engine of version 2",
         "check the path on the server (vault kv get), and read PATH/data/NAME for KV version 2";
-    1309 SecretUnusable: "a secret lacks what it is needed for",
-        "the secret that was read has no field of the configured name, or the field is empty or no text",
+    1309 SecretUnusable: "a secret has no usable value for its field",
+        "the secret that was read has no field of the configured name, or the field is empty or not a string",
         "write the field to the secret, or correct its name in the configuration; it is read again by itself";
     1310 StateNotSaved: "the agent's state could not be saved",
         "the state folder is missing, not writable or full, or what is to be saved exceeds its limit",
@@ -247,7 +247,7 @@ error_codes! {
     1602 StoreDamaged: "the store of the ACL server is damaged",
         "the file's checksums do not match or a record cannot be read, as after a failing disk",
         "check it with `keyward acl verify --dir FOLDER`, and restore a snapshot";
-    1603 StoreLost: "the store of the ACL server is gone, but its key file exists",
+    1603 StoreLost: "the store of the ACL server is missing, but its key file exists",
         "the store's file was deleted or its disk is not mounted",
         "mount or restore the file; to begin anew, start once with --new-store";
     1604 StoreFormat: "the store belongs to another version or datacenter",
@@ -302,7 +302,7 @@ error_codes! {
         "the call uses a feature that the server does not have, and gateway.strict refuses such calls",
         "upgrade Terraform Enterprise, or change the call; without gateway.strict it is sent as it is";
     1801 AgentNotRunning: "no agent answers",
-        "the agent is not running, or listens at another address than the command asks at",
+        "the agent is not running, or listens at another address than the command uses",
         "start it (systemctl start keyward), or give its address by --address, KEYWARD_ADDR or --config";
     1802 AgentSocketDenied: "the system refuses the agent's socket",
         "the user is not in the group that may connect to the socket",
@@ -323,7 +323,7 @@ error_codes! {
         "the command line uses a name of an earlier release; there are no aliases",
         "write the name that the message gives; docs/renamed.md lists all";
     1808 GatewayNotRunning: "no gateway answers",
-        "the gateway is not running, or listens at another address than the command asks at",
+        "the gateway is not running, or listens at another address than the command uses",
         "start it, or give its address by --address and --local-token-file";
     1809 NoGateway: "the configuration has no gateway for the command",
         "the configuration has no [gateway], or only the service manager knows where it listens",

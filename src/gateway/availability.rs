@@ -96,8 +96,8 @@ impl ServerInfo {
         }
         let api = header(&API_VERSION).filter(|version| (1..=32).contains(&version.len()));
         let api = api.or(self.api_version.as_deref());
-        let same = product_now == self.product && release == self.release && api == self.api_version.as_deref();
-        (!same).then(|| Self { product: product_now, release, api_version: api.map(str::to_owned) })
+        let is_unchanged = product_now == self.product && release == self.release && api == self.api_version.as_deref();
+        (!is_unchanged).then(|| Self { product: product_now, release, api_version: api.map(str::to_owned) })
     }
 }
 
@@ -169,14 +169,14 @@ mod tests {
 
     #[test]
     fn every_marked_row_is_evaluated_for_every_kind_of_server() {
-        let check = |id: &str, wanted: [char; 8]| {
-            let letter = |(name, _): &(&str, &[(&str, &str)])| match Availability::for_change(change(id), &server(name))
+        let check = |id: &str, expected: [char; 8]| {
+            let symbol = |(name, _): &(&str, &[(&str, &str)])| match Availability::for_change(change(id), &server(name))
             {
                 Availability::Available => '+',
                 Availability::Unavailable => '-',
                 Availability::Unknown => '?',
             };
-            assert_eq!(SERVERS.iter().map(letter).collect::<String>(), wanted.iter().collect::<String>(), "{id}");
+            assert_eq!(SERVERS.iter().map(symbol).collect::<String>(), expected.iter().collect::<String>(), "{id}");
         };
         let enterprise = ['-', '?', '?', '?', '?', '?', '?', '?'];
         let hosted = ['+', '-', '-', '-', '-', '-', '?', '?'];

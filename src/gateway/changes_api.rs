@@ -64,7 +64,7 @@ impl ChangesQuery {
         let mut seen: Vec<String> = Vec::new();
         let mut errors = Vec::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let result = if seen.iter().any(|it| *it == name) {
+            let result = if seen.iter().any(|seen_name| *seen_name == name) {
                 Err((StatusCode::BAD_REQUEST, "it is given twice".to_owned()))
             } else {
                 changes_query.set(&name, &value, changelog)
@@ -223,12 +223,12 @@ mod tests {
 
     #[test]
     fn all_errors_of_a_query_are_reported_at_once() {
-        let check = |query: &str, status: u16, wanted: &[(&str, &str, &str)]| {
+        let check = |query: &str, status: u16, expected: &[(&str, &str, &str)]| {
             let (found, document) = ask(query);
             assert_eq!(found, status, "{query}");
             let errors = document["errors"].as_array().unwrap();
-            assert_eq!(errors.len(), wanted.len(), "{query}: {errors:?}");
-            for (error, (status, parameter, detail)) in errors.iter().zip(wanted) {
+            assert_eq!(errors.len(), expected.len(), "{query}: {errors:?}");
+            for (error, (status, parameter, detail)) in errors.iter().zip(expected) {
                 assert_eq!((&error["status"], &error["source"]["parameter"]), (&json!(status), &json!(parameter)));
                 assert!(error["detail"].as_str().unwrap().contains(detail), "{error}");
             }

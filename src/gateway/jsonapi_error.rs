@@ -72,11 +72,11 @@ mod tests {
             ..JsonApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too long")
         };
         let document: Value = serde_json::from_slice(&JsonApiError::document(&[plain, pointed])).unwrap();
-        let wanted = json!({"errors": [
+        let expected = json!({"errors": [
             {"status": "401", "title": "unauthorized", "detail": "no token"},
             {"status": "422", "title": "unprocessable entity", "detail": "too long [KW-1708]", "code": "KW-1708",
                 "source": {"pointer": "/data/attributes/name"}},
         ]});
-        assert_eq!(document, wanted);
+        assert_eq!(document, expected);
     }
 }

@@ -46,7 +46,7 @@ pub struct AcceptedTokens {
     /// Current token, which clients are given.
     pub current: SecretString,
     /// Creation time.
-    pub made: SystemTime,
+    pub created: SystemTime,
     /// Previous token and its end.
     pub previous: Option<(SecretString, SystemTime)>,
 }
@@ -100,23 +100,23 @@ impl LocalTokenManager {
     ) -> Result<(Self, CredentialWatch<AcceptedTokens>), LocalTokenError> {
         owner::claim(&options.file, &options.owner)?;
         for file in [&options.file, &previous_file(&options.file)] {
-            atomic_file::sweep_at_start(file);
+            atomic_file::sweep_and_log(file);
         }
         let now = clock.now().wall;
         let accepted = if options.file.exists() {
             let current = read(&options.file)?;
             // Rewritten to restore mode 0600, in case someone has opened the file to others.
             write(&options.file, &current)?;
-            let made = std::fs::metadata(&options.file).and_then(|file| file.modified()).unwrap_or(now).min(now);
+            let created = std::fs::metadata(&options.file).and_then(|file| file.modified()).unwrap_or(now).min(now);
             let previous = read_previous(&previous_file(&options.file)).filter(|(_, until)| now < *until);
-            AcceptedTokens { current, made, previous }
+            AcceptedTokens { current, created, previous }
         } else {
             let current = generate()?;
             write(&options.file, &current)?;
-            AcceptedTokens { current, made: now, previous: None }
+            AcceptedTokens { current, created: now, previous: None }
         };
         let accepted = Arc::new(accepted);
-        let (publisher, watch) = credential_channel("the local token is being made");
+        let (publisher, watch) = credential_channel("the local token is being created");
         publisher.publish(Availability::Available(Arc::clone(&accepted)), None);
         Ok((Self { options, clock, publisher, accepted }, watch))
     }
@@ -126,7 +126,7 @@ impl LocalTokenManager {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
             let wait = self.options.max_age.map(|max_age| {
-                let age = self.clock.now().wall.duration_since(self.accepted.made).unwrap_or_default();
+                let age = self.clock.now().wall.duration_since(self.accepted.created).unwrap_or_default();
                 max_age.saturating_sub(age)
             });
             tokio::select! {
@@ -160,7 +160,7 @@ impl LocalTokenManager {
         let text = Zeroizing::new(format!("{} {}", old.expose_secret(), format_rfc3339(until)));
         atomic_file::replace(&previous_file(&self.options.file), text.as_bytes(), &PRIVATE)?;
         write(&self.options.file, &current)?;
-        let accepted = AcceptedTokens { current, made: now, previous: Some((old.clone(), until)) };
+        let accepted = AcceptedTokens { current, created: now, previous: Some((old.clone(), until)) };
         self.accepted = Arc::new(accepted);
         self.publisher.publish(Availability::Available(Arc::clone(&self.accepted)), None);
         tracing::info!(

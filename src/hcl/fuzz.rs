@@ -13,7 +13,7 @@ pub struct ReadObject {
     pub depth: usize,
 }
 
-/// Parses a text, and prints the object.
+/// Parses a string, and prints the object.
 ///
 /// # Errors
 /// The text is neither HCL nor its JSON form.

@@ -1,8 +1,8 @@
-//! Splits a text into lexemes, for both forms of the language.
+//! Splits HCL into lexemes, for both forms of the language.
 
 use super::{HclError, Position, quote};
 
-/// A text with the position of the next character.
+/// The unread source, with the position of the next character.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer<'a> {
     rest: &'a str,
@@ -72,9 +72,9 @@ impl<'a> Lexer<'a> {
         stands
     }
 
-    pub(super) fn take_while(&mut self, mut wanted: impl FnMut(char) -> bool) -> &'a str {
+    pub(super) fn take_while(&mut self, mut matches: impl FnMut(char) -> bool) -> &'a str {
         let start = self.rest;
-        while self.peek().is_some_and(&mut wanted) {
+        while self.peek().is_some_and(&mut matches) {
             self.next();
         }
         &start[..start.len() - self.rest.len()]
@@ -118,9 +118,9 @@ impl<'a> Lexer<'a> {
         let (start, mut last) = (self.position, ' ');
         let text = self.take_while(|next| {
             let exponent = matches!(last, 'e' | 'E') && matches!(next, '+' | '-');
-            let goes_on = next.is_alphanumeric() || next == '.' || exponent || (last == ' ' && next == '-');
+            let continues = next.is_alphanumeric() || next == '.' || exponent || (last == ' ' && next == '-');
             last = next;
-            goes_on
+            continues
         });
         let digits = text.strip_prefix('-').unwrap_or(text);
         let all = |text: &str, radix| !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
@@ -152,8 +152,8 @@ impl<'a> Lexer<'a> {
             let indentation = look_ahead.take_while(|next| next != '\n' && next.is_whitespace());
             if look_ahead.take(&anchor) && matches!(look_ahead.peek(), None | Some('\n')) {
                 *self = look_ahead;
-                let without = |line: &&'a str| line.strip_prefix(indentation);
-                let all: Option<String> = indented.then(|| lines.iter().map(without).collect()).flatten();
+                let dedented = |line: &&'a str| line.strip_prefix(indentation);
+                let all: Option<String> = indented.then(|| lines.iter().map(dedented).collect()).flatten();
                 return Ok(all.unwrap_or_else(|| lines.concat()));
             }
             lines.push(self.line());
@@ -174,7 +174,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Returns true if a text of digits, `.`, `e`, `+` and `-` is a number with a fraction or an exponent.
+/// Returns true if a string of digits, `.`, `e`, `+` and `-` is a number with a fraction or an exponent.
 fn is_float(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit()) && text.parse::<f64>().is_ok()
 }

@@ -18,7 +18,7 @@ pub(crate) const MAX_SIZE: usize = 1 << 20;
 /// Deepest nesting of objects, labels and lists, so that code that walks a tree may recurse.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// Position in a text. Both numbers start at 1; the column counts characters.
+/// Position in a source. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
@@ -115,7 +115,7 @@ impl HclError {
     }
 }
 
-/// Parses a text. It is parsed as JSON if its first character after white space is `{`, else as HCL.
+/// Parses a string. It is parsed as JSON if its first character after white space is `{`, else as HCL.
 ///
 /// # Errors
 /// The text is neither, or it is longer than [`MAX_SIZE`] or nested deeper than [`MAX_DEPTH`].
@@ -128,7 +128,7 @@ pub(crate) fn read(text: &str) -> Result<Object, HclError> {
     if text.trim_start().starts_with('{') { json::read(text) } else { parser::read(text) }
 }
 
-/// Quotes a text for a message: on one line, with escapes, cut after 40 characters.
+/// Quotes a string for a message: on one line, with escapes, cut after 40 characters.
 pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => format!("{text:?}"),

@@ -191,9 +191,9 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
         Some('x') => (2, 16),
         Some('u') => (4, 16),
         Some('U') => (8, 16),
-        Some(letter) => {
+        Some(character) => {
             lexer.next();
-            return match letter {
+            return match character {
                 'a' => Ok('\u{7}'),
                 'b' => Ok('\u{8}'),
                 'f' => Ok('\u{c}'),
@@ -201,7 +201,7 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
                 'r' => Ok('\r'),
                 't' => Ok('\t'),
                 'v' => Ok('\u{b}'),
-                '\\' | '"' => Ok(letter),
+                '\\' | '"' => Ok(character),
                 _ => Err(error("unknown escape; known: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U")),
             };
         }
@@ -213,7 +213,7 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
     let number = lexer.digits(count, radix)?;
     // Three octal or two hexadecimal digits are a byte, and a byte above 127 alone is not a character.
     if count < 4 && number > 127 {
-        return Err(error("this escape is half a character; write \\u and four digits"));
+        return Err(error("this escape is one byte of a multi-byte character; use \\u and four digits"));
     }
     char::from_u32(number).ok_or_else(|| error("this escape is a surrogate, which is not a character"))
 }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Parses a text; returns its tree in short, or the error.
+/// Parses a string; returns its tree in short, or the error.
 fn found(text: &str) -> String {
     read(text).map_or_else(|error| error.to_string(), |object| format_object(&object))
 }
@@ -30,8 +30,8 @@ fn told_value(value: &Value) -> String {
 }
 
 fn check(cases: &[(&str, &str)]) {
-    for (text, wanted) in cases {
-        assert_eq!(found(text), *wanted, "{text}");
+    for (text, expected) in cases {
+        assert_eq!(found(text), *expected, "{text}");
     }
 }
 
@@ -124,7 +124,10 @@ fn syntax_errors_have_a_position_and_say_what_was_expected() {
         ("a = 'x'", "line 1, column 5: expected a name, a value, a bracket, a brace, `=` or `,`, found \"'\""),
         ("a = \"x", "line 1, column 5: unterminated string; end it with `\"`"),
         ("é = \"\\q\"", "line 1, column 6: unknown escape; known: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U"),
-        ("a = \"\\xff\"", "line 1, column 6: this escape is half a character; write \\u and four digits"),
+        (
+            "a = \"\\xff\"",
+            "line 1, column 6: this escape is one byte of a multi-byte character; use \\u and four digits",
+        ),
         ("a = \"\\u12\"", "line 1, column 10: expected 4 digits, found \"\\\"\""),
         ("/* a", "line 1, column 1: unterminated comment; end it with `*/`"),
         ("a = <<EOF\nx\n", "line 1, column 5: unterminated heredoc; end it with EOF on a line of its own"),
@@ -188,13 +191,13 @@ fn written_value(value: &Value, labels: bool) -> String {
 
 /// In `${...}` nothing is an escape, so a `$` is written as one.
 fn quoted(text: &str) -> String {
-    let letters = text.chars().map(|letter| match letter {
+    let characters = text.chars().map(|character| match character {
         '$' => "\\u0024".to_owned(),
-        '"' | '\\' => format!("\\{letter}"),
+        '"' | '\\' => format!("\\{character}"),
         control if control.is_control() => format!("\\u{:04x}", u32::from(control)),
         other => other.to_string(),
     });
-    format!("\"{}\"", letters.collect::<String>())
+    format!("\"{}\"", characters.collect::<String>())
 }
 
 fn any_object() -> impl Strategy<Value = Object> {

@@ -20,7 +20,7 @@ pub(crate) struct AuditedService<B> {
     pub(crate) listener: Arc<str>,
     /// Use of a path; `None` for one that is recorded only when it is refused.
     pub(crate) route: fn(&str) -> Option<&'static str>,
-    /// The handler decides while it responds; its status tells the decision. Use for services without an explicit admit
+    /// The handler decides while it responds; its status shows the decision. Use for services without an explicit admit
     /// step.
     pub(crate) decides_by_status: bool,
     /// Builds the 503 for a request whose record cannot be kept.

@@ -44,9 +44,9 @@ impl Reservation {
     fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let budget = &self.budget.0;
-        let taken = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(more));
-        self.bytes += if taken.is_ok() { more } else { 0 };
-        taken.is_ok()
+        let reserved = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(more));
+        self.bytes += if reserved.is_ok() { more } else { 0 };
+        reserved.is_ok()
     }
 }
 
@@ -122,15 +122,15 @@ impl BodyBuffer {
 
     /// Doubles the capacity, up to what the whole body can need.
     fn grow(&mut self, needed: usize) -> Result<(), BufferFull> {
-        let most = self.expected.unwrap_or(self.limit).min(self.limit);
-        let wanted = self.bytes.capacity().saturating_mul(2).max(SMALLEST).min(most).max(needed);
+        let max = self.expected.unwrap_or(self.limit).min(self.limit);
+        let doubled = self.bytes.capacity().saturating_mul(2).max(SMALLEST).min(max).max(needed);
         let mut granted = |bytes| self.reservation.as_mut().is_none_or(|reservation| reservation.grow_to(bytes));
-        let wanted = match granted(wanted) {
-            true => wanted,
+        let capacity = match granted(doubled) {
+            true => doubled,
             false if granted(needed) => needed,
             false => return Err(BufferFull::Budget),
         };
-        self.bytes.reserve_exact(wanted - self.bytes.len());
+        self.bytes.reserve_exact(capacity - self.bytes.len());
         Ok(())
     }
 

@@ -72,8 +72,8 @@ impl InProcessService {
         request: Request<Full<Bytes>>,
         limit: usize,
     ) -> Result<Response<Bytes>, InProcessError> {
-        let (near, far) = tokio::io::duplex(PIPE);
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(near)).await;
+        let (client_end, server_end) = tokio::io::duplex(PIPE);
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(client_end)).await;
         let (mut sender, connection) = handshake.map_err(|_| InProcessError::Broken)?;
         let call = async {
             let response = sender.send_request(request).await.map_err(|_| InProcessError::Broken)?;
@@ -85,7 +85,7 @@ impl InProcessService {
             }
         };
         let connected = async {
-            let _ = tokio::join!(connection, (self.0)(far));
+            let _ = tokio::join!(connection, (self.0)(server_end));
             std::future::pending::<()>().await;
         };
         tokio::select! {

@@ -14,10 +14,10 @@ use crate::error_chain::format_chain;
 use crate::outage::Outage;
 
 /// Time for which known addresses are used after the name was last resolved.
-const USABLE: Duration = Duration::from_hours(1);
+const STALE_TTL: Duration = Duration::from_hours(1);
 
 /// Time limit of a lookup where there are known addresses. A resolver without a server may take longer than a connection may.
-const LIMIT: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Addresses of the names that this process connects to. Clients are rebuilt by a reload; what they resolved stays.
 static NAMES: Mutex<BTreeMap<String, ResolvedName>> = Mutex::new(BTreeMap::new());
@@ -50,26 +50,26 @@ pub(crate) async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
     let clock = Clock::System;
     let cached = cached_addresses(host, clock.now());
     let lookup = wait_for_lookup(host);
-    let result = if cached.is_some() {
-        timeout(LIMIT, lookup).await.unwrap_or_else(|_| Err("timed out".to_owned()))
+    let resolved = if cached.is_some() {
+        timeout(LOOKUP_TIMEOUT, lookup).await.unwrap_or_else(|_| Err("timed out".to_owned()))
     } else {
         lookup.await
     };
-    match (result, cached) {
+    match (resolved, cached) {
         (Ok(addresses), _) if !addresses.is_empty() => Ok(addresses),
-        (result, Some(cached)) => {
-            let error = result.err().unwrap_or_else(|| "the name has no address".to_owned());
+        (resolved, Some(cached)) => {
+            let error = resolved.err().unwrap_or_else(|| "the name has no address".to_owned());
             report(host, &error, clock.now());
             Ok(cached)
         }
-        (result, None) => result.map_err(io::Error::other),
+        (resolved, None) => resolved.map_err(io::Error::other),
     }
 }
 
 /// Waits for the lookup of a name that runs already, or for a new one.
 async fn wait_for_lookup(host: &str) -> Result<Vec<IpAddr>, String> {
-    let mut result = join_lookup(host);
-    let resolved = result.wait_for(Option::is_some).await;
+    let mut receiver = join_lookup(host);
+    let resolved = receiver.wait_for(Option::is_some).await;
     resolved.ok().and_then(|resolved| resolved.clone()).unwrap_or_else(|| Err("the lookup was cancelled".to_owned()))
 }
 
@@ -79,28 +79,28 @@ fn join_lookup(host: &str) -> LookupResult {
     if let Some(running) = lookups.get(host) {
         return running.clone();
     }
-    let (sender, result) = watch::channel(None);
+    let (sender, receiver) = watch::channel(None);
     let host = host.to_owned();
-    lookups.insert(host.clone(), result.clone());
+    lookups.insert(host.clone(), receiver.clone());
     drop(lookups);
-    // Also if the lookup is never begun, as at the end of the runtime.
+    // Also runs if the lookup never starts, as at the end of the runtime.
     let running = scopeguard::guard(host, |host| drop(self::lookups().remove(&host)));
     tokio::task::spawn_blocking(move || {
-        let outcome = (running.as_str(), 0).to_socket_addrs().map_err(|error| format_chain(&error));
-        let outcome = outcome.map(|addresses| addresses.map(|address| address.ip()).collect::<Vec<_>>());
-        if let Ok(addresses @ [_, ..]) = outcome.as_deref() {
+        let addresses = (running.as_str(), 0).to_socket_addrs().map_err(|error| format_chain(&error));
+        let addresses = addresses.map(|addresses| addresses.map(|address| address.ip()).collect::<Vec<_>>());
+        if let Ok(addresses @ [_, ..]) = addresses.as_deref() {
             remember(&running, addresses, Clock::System.now());
         }
         drop(running);
-        sender.send_replace(Some(outcome));
+        sender.send_replace(Some(addresses));
     });
-    result
+    receiver
 }
 
 /// Returns the addresses of a name that was resolved within the last hour.
 fn cached_addresses(host: &str, now: ClockReading) -> Option<Vec<IpAddr>> {
     let names = names();
-    let name = names.get(host).filter(|name| now.since(name.resolved) < USABLE)?;
+    let name = names.get(host).filter(|name| now.since(name.resolved) < STALE_TTL)?;
     Some(name.addresses.clone())
 }
 
@@ -108,7 +108,7 @@ fn remember(host: &str, addresses: &[IpAddr], now: ClockReading) {
     let mut names = names();
     let outage = names.remove(host).map(|name| name.outage);
     let mut name = ResolvedName { addresses: addresses.to_vec(), resolved: now, outage: outage.unwrap_or_default() };
-    let lasted_seconds = name.outage.end(now);
+    let lasted_seconds = name.outage.record_success(now);
     names.insert(host.to_owned(), name);
     drop(names);
     if let Some(lasted_seconds) = lasted_seconds {
@@ -123,7 +123,7 @@ fn remember(host: &str, addresses: &[IpAddr], now: ClockReading) {
 
 /// Logs a failure, once until the name can be resolved again.
 fn report(host: &str, error: &str, now: ClockReading) {
-    if names().get_mut(host).is_some_and(|name| name.outage.begin(now)) {
+    if names().get_mut(host).is_some_and(|name| name.outage.record_failure(now)) {
         tracing::warn!(
             event = "name.resolution.failed",
             name = host,
@@ -152,7 +152,7 @@ mod tests {
         let now = Clock::System.now();
         remember(host, &[address], now);
         assert_eq!(resolve(host).await.unwrap(), [address]);
-        assert_eq!(cached_addresses(host, now + USABLE), None);
+        assert_eq!(cached_addresses(host, now + STALE_TTL), None);
     }
 
     #[tokio::test]

@@ -53,7 +53,7 @@ pub(crate) struct ZeroizingRequest {
 }
 
 impl ZeroizingRequest {
-    /// Sets a header that is no secret.
+    /// Sets a header that is not secret.
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         match HeaderValue::from_bytes(value.as_bytes()) {
             Ok(value) => drop(self.headers.insert(name, value)),
@@ -78,7 +78,7 @@ impl ZeroizingRequest {
     pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
         let mut bytes = Zeroizing::new(Vec::with_capacity(BODY_CAPACITY));
         if serde_json::to_writer(SecretWriter(&mut bytes), body).is_err() {
-            self.invalid = Some("the body");
+            self.invalid = Some("body");
         }
         self.body = bytes;
         self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -202,7 +202,7 @@ impl ZeroizingClient {
         let ZeroizingRequest { method, url, mut headers, auth, body, invalid } = request;
         let broken = |cause| TransportError::Broken { server: self.name.clone(), cause };
         if let Some(part) = invalid {
-            return Err(broken(format!("{part} of the request cannot be sent")));
+            return Err(broken(format!("invalid {part} in the request")));
         }
         let target = match url.query() {
             None => url.path().parse(),

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Pkcs12 {
 pub(crate) fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError> {
     let mut input = MaybeUninit::<aws_lc_sys::CBS>::uninit();
     let mut key = PrivateKey(null_mut());
-    // SAFETY: the constructor takes nothing; the stack is checked, owned by its guard and holds certificates alone.
+    // SAFETY: the constructor takes nothing; the stack is checked, owned by its guard and holds only certificates.
     let certificates = CertificateStack(unsafe { aws_lc_sys::OPENSSL_sk_new_null() });
     if certificates.0.is_null() {
         return Err(KeyFileError::Unreadable);
@@ -126,7 +126,7 @@ impl PrivateKey {
 
 impl Drop for PrivateKey {
     fn drop(&mut self) {
-        // SAFETY: it is owned here alone; null is allowed.
+        // SAFETY: it is owned only here; null is allowed.
         unsafe { aws_lc_sys::EVP_PKEY_free(self.0) };
     }
 }
@@ -137,7 +137,7 @@ struct CertificateStack(*mut aws_lc_sys::OPENSSL_STACK);
 impl CertificateStack {
     /// Each certificate (DER), and if it is that of the key.
     fn to_der(&self, key: &PrivateKey) -> Option<Vec<(bool, Vec<u8>)>> {
-        // SAFETY: the stack is live and holds certificates alone. With a null output pointer the encoder only returns the
+        // SAFETY: the stack is live and holds only certificates. With a null output pointer the encoder only returns the
         // length; with a buffer of that length it writes as much.
         unsafe {
             (0..aws_lc_sys::OPENSSL_sk_num(self.0))
@@ -158,7 +158,7 @@ impl CertificateStack {
 
 impl Drop for CertificateStack {
     fn drop(&mut self) {
-        // SAFETY: the stack and the certificates on it are owned here alone; popping an empty or null stack gives null.
+        // SAFETY: the stack and the certificates on it are owned only here; popping an empty or null stack gives null.
         unsafe {
             loop {
                 let certificate: *mut aws_lc_sys::X509 = aws_lc_sys::OPENSSL_sk_pop(self.0).cast();

@@ -54,7 +54,7 @@ pub(crate) struct ProtectedBytes {
     length: usize,
 }
 
-// SAFETY: the value owns its bytes alone, as a `Vec` does.
+// SAFETY: only the value owns its bytes, as a `Vec` does.
 unsafe impl Send for ProtectedBytes {}
 // SAFETY: shared references only read the bytes.
 unsafe impl Sync for ProtectedBytes {}
@@ -71,7 +71,7 @@ impl std::ops::Deref for ProtectedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the arena gave these initialised bytes to this value alone, until its drop.
+        // SAFETY: the arena gave these initialised bytes to this value only, until its drop.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -150,7 +150,7 @@ struct Region {
     used: Vec<bool>,
 }
 
-// SAFETY: a region owns its pages alone.
+// SAFETY: only the region owns its pages.
 unsafe impl Send for Region {}
 
 impl Region {
@@ -211,7 +211,7 @@ impl Drop for Region {
 
 /// Maps pages that only this process can read.
 fn map_secret_memory(length: usize) -> Result<NonNull<u8>, Errno> {
-    // SAFETY: the call takes flags alone, and returns a new descriptor or -1.
+    // SAFETY: the call takes only flags, and returns a new descriptor or -1.
     let result = unsafe { nix::libc::syscall(nix::libc::SYS_memfd_secret, nix::libc::O_CLOEXEC) };
     let Some(number) = nix::libc::c_int::try_from(result).ok().filter(|number| *number >= 0) else {
         return Err(last_error());

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_success_has_the_verb_of_its_component() {
-        let check = |component: &str, wanted: &str| assert_eq!(update_verb(component), wanted, "{component}");
+        let check = |component: &str, expected: &str| assert_eq!(update_verb(component), expected, "{component}");
         check("sink/a", "written");
         check("gateway/terraform_config_file", "written");
         check("gateway/token", "loaded");

@@ -18,7 +18,7 @@ pub(crate) enum StatusState {
 
 impl StatusState {
     /// Returns the state for people.
-    pub(crate) const fn text(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "OK",
             Self::AtRisk => "AT RISK",
@@ -107,7 +107,7 @@ pub(crate) fn evaluate(status: &StatusDocument, now: Timestamp) -> StatusReport 
     items.extend(other_components.map(|(name, component)| evaluate_component(name, component, now)));
     items.sort_by_key(|item| kind_order(&item.component));
     if let Some(error) = &status.reload_error {
-        let reason = format!("the last reload failed, the configuration before it is in force: {error}");
+        let reason = format!("the last reload failed; the previous configuration stays in use: {error}");
         items.push(ReportItem {
             reason: Some(reason),
             state: StatusState::AtRisk,
@@ -195,7 +195,7 @@ fn session_state(
     let Some(ends) = session.expires else { return (StatusState::Ok, None, None) };
     let lease = session.obtained.map(|obtained| obtained.until(ends));
     if lease.is_some_and(|lease| now.until(ends).saturating_mul(10) < lease) {
-        let reason = "nine tenths of the lease are over, and the token is neither renewed nor replaced";
+        let reason = "90 % of the lease has passed, and the token is neither renewed nor replaced";
         return (StatusState::AtRisk, Some(reason.to_owned()), None);
     }
     let is_late = session.next_step_at.is_none_or(|next| next >= ends);

@@ -60,7 +60,7 @@ impl<S> Status<S> {
             time: format_rfc3339(now.wall),
             started_at: format_rfc3339(now.wall_time_of(health.started_at())),
             pid: std::process::id(),
-            ready: health.ready(),
+            ready: health.is_ready(),
             sessions,
             components: health.statuses(),
             sections: status_registry.sections(),
@@ -114,17 +114,17 @@ mod tests {
     #[test]
     fn the_status_of_a_part_stands_in_the_whole_as_it_was_serialized() {
         let status_registry = StatusRegistry::default();
-        let whole = || {
+        let status = || {
             let status = Status::new(&status_registry, &Health::default(), serde_json::Map::new());
             serde_json::to_string(&status).unwrap()
         };
-        assert!(!whole().contains("platform"));
+        assert!(!status().contains("platform"));
         let section =
             RawValue::from_string(r#"{"upstream":"https://tfe.example.com","release":null}"#.to_owned()).unwrap();
         status_registry.set_section("platform", &section);
         let end = r#""components":{},"platform":{"upstream":"https://tfe.example.com","release":null}}"#;
-        assert!(whole().ends_with(end), "{}", whole());
+        assert!(status().ends_with(end), "{}", status());
         status_registry.remove_section("platform");
-        assert!(!whole().contains("platform"));
+        assert!(!status().contains("platform"));
     }
 }

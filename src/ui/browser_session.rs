@@ -123,8 +123,8 @@ fn set_cookie(id: &str, lifetime: Duration) -> Option<HeaderValue> {
 
 /// Returns the digest of the cookie; `None` without exactly one.
 fn digest_of(headers: &HeaderMap) -> Option<[u8; 32]> {
-    let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let mut ids = pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value);
     match (ids.next(), ids.next()) {
         (Some(id), None) => Some(sha256(id.as_bytes())),
@@ -180,9 +180,9 @@ mod tests {
         assert!(!sessions.find(&first, true).has_key && sessions.find(&second, true).has_key);
         sessions.sign_out(&second);
         assert!(!sessions.find(&second, true).has_key);
-        let mut twice = first.clone();
-        twice.append(COOKIE, "__Host-keyward=x".parse().unwrap());
-        assert!(!sessions.find(&twice, true).has_key);
+        let mut duplicate = first.clone();
+        duplicate.append(COOKIE, "__Host-keyward=x".parse().unwrap());
+        assert!(!sessions.find(&duplicate, true).has_key);
     }
 
     #[test]

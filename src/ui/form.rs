@@ -32,6 +32,6 @@ impl Fields {
 
     /// Returns a field without surrounding white space; empty if it is absent.
     pub(super) fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value.trim())
+        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value.trim())
     }
 }

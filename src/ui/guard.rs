@@ -77,9 +77,10 @@ impl PageGuard {
         let Some(host) = single(request.headers(), &HOST)? else {
             return reject(StatusCode::BAD_REQUEST, "host", "the Host header is missing");
         };
-        let same = request.uri().authority().is_none_or(|authority| authority.as_str().eq_ignore_ascii_case(host));
-        if !same || !is_allowed_host(host, &self.hosts, Some(self.port)) {
-            let message = "these pages do not belong to that host name; add it to allowed_hosts if they should";
+        let matches_uri =
+            request.uri().authority().is_none_or(|authority| authority.as_str().eq_ignore_ascii_case(host));
+        if !matches_uri || !is_allowed_host(host, &self.hosts, Some(self.port)) {
+            let message = "host name not allowed; add it to allowed_hosts";
             return reject(StatusCode::MISDIRECTED_REQUEST, "host", message);
         }
         Ok(host)
@@ -93,7 +94,9 @@ impl PageGuard {
             return reject(StatusCode::FORBIDDEN, "origin", foreign);
         }
         match single(headers, &ORIGIN)? {
-            Some(origin) if origin.strip_prefix(self.scheme).and_then(|it| it.strip_prefix("://")) == Some(host) => {
+            Some(origin)
+                if origin.strip_prefix(self.scheme).and_then(|rest| rest.strip_prefix("://")) == Some(host) =>
+            {
                 Ok(())
             }
             Some(_) => reject(StatusCode::FORBIDDEN, "origin", foreign),

@@ -25,7 +25,7 @@ pub(super) struct SourceError {
 /// Reads JSON from a service by GET, with an ACL token if one is given.
 ///
 /// # Errors
-/// The service refused, or its response is no such JSON.
+/// The service refused, or its response is not such JSON.
 pub(super) async fn get<T: DeserializeOwned>(
     service: &InProcessService,
     path: &str,

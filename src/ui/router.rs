@@ -115,7 +115,7 @@ impl Router {
             Method::GET | Method::HEAD => self.get(&request).await,
             Method::POST => match Fields::read(body).await {
                 Some(form) => self.post(&request, &form).await,
-                None => request_error(&request, StatusCode::REQUEST_TIMEOUT, "the form did not arrive"),
+                None => request_error(&request, StatusCode::REQUEST_TIMEOUT, "the form was incomplete or too slow"),
             },
             _ => request_error(
                 &request,
@@ -203,9 +203,9 @@ impl Router {
         }
     }
 
-    async fn sign_in(&self, request: &PageRequest, wanted: SignIn, form: &Fields) -> PageResponse {
+    async fn sign_in(&self, request: &PageRequest, method: SignIn, form: &Fields) -> PageResponse {
         let next = local(form.get("next"));
-        let again = |status, error: &str| html(status, sign_in::page(request.frame, wanted, next, Some(error)));
+        let again = |status, error: &str| html(status, sign_in::page(request.frame, method, next, Some(error)));
         if let Err(wait) = self.sessions.try_sign_in() {
             let seconds = wait.as_secs().max(1);
             self.record_refusal("rate", StatusCode::TOO_MANY_REQUESTS, "too many attempts to sign in");
@@ -215,7 +215,7 @@ impl Router {
             return response;
         }
         let (input, mut rights) = (form.get(SignIn::FIELD), request.rights.clone());
-        match wanted {
+        match method {
             SignIn::Key if secret::ct_eq(&self.options.key, input.as_bytes()) => rights.has_key = true,
             SignIn::Key => {
                 let error = "this is not the key of the listener";
@@ -237,7 +237,7 @@ impl Router {
         }
         match self.sessions.sign_in(&request.headers, rights) {
             Some(cookie) => {
-                tracing::info!(event = "ui.signed_in", what = wanted.name(), "a browser has signed in");
+                tracing::info!(event = "ui.signed_in", what = method.name(), "a browser has signed in");
                 response::with_cookie(redirect(next), Some(cookie))
             }
             None => again(StatusCode::INTERNAL_SERVER_ERROR, "the kernel returned no random bytes"),
@@ -312,16 +312,16 @@ impl AclPages<'_> {
 
     async fn record(&self, kind: AclKind, id: &str) -> Result<PageResponse, SourceError> {
         let record: Map<String, Value> = self.read(&kind.api_read(id, self.namespace())).await?;
-        let whole = Value::Object(record);
+        let record = Value::Object(record);
         let mut dependents = Vec::new();
-        for list in kind.dependents(id, &whole, self.namespace()) {
+        for list in kind.dependents(id, &record, self.namespace()) {
             let mut records: Vec<Value> = self.read(&list.api_path).await?;
-            if let Some((field, text)) = &list.only {
+            if let Some((field, text)) = &list.matching {
                 records.retain(|record| record[*field].as_str() == Some(text));
             }
             dependents.push((list.kind, records));
         }
-        let Value::Object(record) = whole else { return Err(not_found()) };
+        let Value::Object(record) = record else { return Err(not_found()) };
         let page = acl::record_page(self.request.frame, kind, &record, &dependents, self.namespace(), self.now);
         Ok(html(StatusCode::OK, page))
     }
@@ -344,10 +344,10 @@ fn request_error(request: &PageRequest, status: StatusCode, message: &str) -> Pa
 }
 
 /// Sends the browser to a page that asks for a secret, and back afterwards.
-fn redirect_to_sign_in(wanted: SignIn, request: &PageRequest) -> PageResponse {
+fn redirect_to_sign_in(method: SignIn, request: &PageRequest) -> PageResponse {
     let next = if request.path == LIVE { "/agent" } else { request.target.as_str() };
     let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", next).finish();
-    let mut response = redirect(&format!("{}?{query}", wanted.path()));
+    let mut response = redirect(&format!("{}?{query}", method.path()));
     // A script that refreshes a part of a page has to leave the page.
     if request.headers.contains_key("hx-request") {
         *response.status_mut() = StatusCode::OK;
@@ -359,7 +359,7 @@ fn redirect_to_sign_in(wanted: SignIn, request: &PageRequest) -> PageResponse {
 /// Returns a path of ours that a form names; `/` in place of an address elsewhere.
 fn local(next: &str) -> &str {
     let is_path =
-        next.starts_with('/') && !next.starts_with("//") && !next.contains(|it: char| it == '\\' || it.is_control());
+        next.starts_with('/') && !next.starts_with("//") && !next.contains(|c: char| c == '\\' || c.is_control());
     if is_path { next } else { "/" }
 }
 
@@ -369,7 +369,7 @@ fn decode(segment: &str) -> Result<String, SourceError> {
 }
 
 fn not_found() -> SourceError {
-    SourceError { status: StatusCode::NOT_FOUND, message: "no page has this address".to_owned() }
+    SourceError { status: StatusCode::NOT_FOUND, message: "page not found".to_owned() }
 }
 
 #[cfg(test)]

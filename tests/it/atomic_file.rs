@@ -71,7 +71,7 @@ fn a_file_that_is_so_already_is_not_touched() {
     assert_eq!(replace(&file, b"one", &PRIVATE).unwrap(), Outcome::Written);
     let inode = || std::fs::metadata(&file).unwrap().ino();
     let first = inode();
-    assert_eq!(replace(&file, b"one", &PRIVATE).unwrap(), Outcome::Same);
+    assert_eq!(replace(&file, b"one", &PRIVATE).unwrap(), Outcome::Unchanged);
     assert_eq!(inode(), first);
     assert_eq!(replace(&file, b"two", &PRIVATE).unwrap(), Outcome::Written);
     assert_eq!(replace(&file, b"two", &Attributes { mode: 0o640, ..PRIVATE }).unwrap(), Outcome::Written);
@@ -139,8 +139,8 @@ fn a_folder_that_cannot_be_used_is_reported_with_advice() {
     check(folder.path().join(".."), "names no file");
     check(PathBuf::from("/"), "names no file");
     check(folder.path().join("a".repeat(250)), "cannot create a file beside");
-    assert_eq!(remove(&folder.path().join("gone/token")).unwrap(), Outcome::Same);
-    assert_eq!(truncate(&folder.path().join("gone/token"), &PRIVATE).unwrap(), Outcome::Same);
+    assert_eq!(remove(&folder.path().join("gone/token")).unwrap(), Outcome::Unchanged);
+    assert_eq!(truncate(&folder.path().join("gone/token"), &PRIVATE).unwrap(), Outcome::Unchanged);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn an_owner_is_set_or_the_missing_permission_is_reported() {
             assert_eq!(outcome, Outcome::Written);
             let found = std::fs::metadata(&file).unwrap();
             assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (12345, 23456, 0o440));
-            assert_eq!(replace(&file, b"one", &attributes).unwrap(), Outcome::Same);
+            assert_eq!(replace(&file, b"one", &attributes).unwrap(), Outcome::Unchanged);
             assert_eq!(replace(&file, b"one", &Attributes { group: Some(1), ..attributes }).unwrap(), Outcome::Written);
         }
         Err(error) => {
@@ -185,13 +185,13 @@ fn an_owner_is_set_or_the_missing_permission_is_reported() {
 #[test]
 fn emptied_and_removed_files_are_so_and_absent_ones_stay_away() {
     let (folder, file) = folder();
-    assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Same);
-    assert_eq!(remove(&file).unwrap(), Outcome::Same);
+    assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Unchanged);
+    assert_eq!(remove(&file).unwrap(), Outcome::Unchanged);
     assert!(names(folder.path()).is_empty());
     replace(&file, b"one", &PRIVATE).unwrap();
     assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Written);
     assert_eq!(std::fs::read(&file).unwrap(), b"");
-    assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Same);
+    assert_eq!(truncate(&file, &PRIVATE).unwrap(), Outcome::Unchanged);
     assert_eq!(remove(&file).unwrap(), Outcome::Written);
     assert!(names(folder.path()).is_empty());
 }
@@ -329,7 +329,7 @@ fn a_backup_is_the_file_before_with_its_mode_and_stays_where_nothing_changes() {
     for (bytes, before) in [("two", "one"), ("three", "two")] {
         assert_eq!(replace_with_backup(&file, bytes.as_bytes(), &wide).unwrap(), Outcome::Written);
         assert_eq!((read(&file), read(&backup)), (bytes.to_owned(), before.to_owned()));
-        assert_eq!(replace_with_backup(&file, bytes.as_bytes(), &wide).unwrap(), Outcome::Same);
+        assert_eq!(replace_with_backup(&file, bytes.as_bytes(), &wide).unwrap(), Outcome::Unchanged);
         assert_eq!(read(&backup), before, "what did not change has no new copy");
     }
     assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o7777, 0o640);

@@ -129,7 +129,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
 pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let watch = keys::within("auth-method", scope.single());
+    let watch = keys::kind_prefix("auth-method", scope.single());
     let list = state.service.auth_methods().list(&caller, scope.single(), freshness).await?;
     let methods: Vec<_> = list.entries.iter().map(|method| view(method, false)).collect();
     let mut response = ApiResponse::json(&methods, request.pretty())?;

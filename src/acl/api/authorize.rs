@@ -80,7 +80,8 @@ fn unknown(field: &'static str, text: &str) -> ApiError {
     ApiError::UnknownAuthorization { field, value }
 }
 
-/// Needs no privilege: a caller may know its own rights. Each authorization request may name a namespace.
+/// Authorizes a list of operations. Needs no privilege: a caller may know its own rights. Each authorization request
+/// may name a namespace.
 pub(super) async fn authorize(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
     let parsed = AuthorizationRequest::read_all(request).await?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;

@@ -115,7 +115,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let method = request.query.get("authmethod")?;
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let watch = keys::within("binding-rule", scope.single());
+    let watch = keys::kind_prefix("binding-rule", scope.single());
     let list = state.service.binding_rules().list(&caller, scope.single(), method, freshness).await?;
     let rules: Vec<_> = list.entries.iter().map(view).collect();
     let mut response = ApiResponse::json(&rules, request.pretty())?;

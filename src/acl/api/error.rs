@@ -35,7 +35,7 @@ pub(super) enum ApiError {
     RouteNotFound { versioned: bool },
     /// The path exists for the methods in `allow` only.
     MethodNotAllowed { method: Method, allow: String },
-    /// The path has an empty or dotted segment, or characters that cannot be printed.
+    /// The path has an empty or dotted segment, a control character, or invalid UTF-8.
     MalformedPath,
     /// The headers show that a web page sent the request.
     BrowserRequest,
@@ -194,7 +194,7 @@ impl ApiError {
             Self::MethodNotAllowed { .. } if dialect == Dialect::Vault => "unsupported operation",
             Self::MethodNotAllowed { method, .. } => return format!("method {method} not allowed"),
             Self::MalformedPath => {
-                "Invalid URL path: it has an empty or dotted segment, or a character that cannot be printed"
+                "Invalid URL path: it has an empty or dotted segment, a control character, or invalid UTF-8"
             }
             Self::BrowserRequest => "requests from web pages are not allowed (Origin, Sec-Fetch-*)",
             Self::HostNotAllowed { allowed } => {
@@ -220,7 +220,7 @@ impl ApiError {
                 return format!("Partition {name:?} does not exist");
             }
             Self::CloneNamespace(name) => {
-                return format!("A clone stays in the namespace of the token that it is made from: {name}");
+                return format!("A clone is created in the namespace of its source token: {name}");
             }
             Self::FilterConflict => "can only filter by one of policy, role, serviceName, or methodName at a time",
             Self::BootstrapSecret { reason } => return format!("Invalid BootstrapSecret: {reason}"),
@@ -255,7 +255,7 @@ impl ApiError {
     }
 }
 
-/// Builds the response to a read of a record that does not exist. It is no [`ApiError`]: blocking queries wait on it.
+/// Builds the response to a read of a record that does not exist. It is not an [`ApiError`]: blocking queries wait on it.
 pub(super) fn record_not_found(kind: &str) -> ApiResponse {
     ApiResponse::text(StatusCode::NOT_FOUND, format!("Requested {kind} does not exist: ACL not found"))
 }
@@ -278,7 +278,7 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
             return (StatusCode::INSUFFICIENT_STORAGE, "the disk of the store is full: nothing was written".to_owned());
         }
         ServiceError::Commit(CommitError::Unknown(cause)) if !matches!(cause, StoreError::Unavailable(_)) => {
-            let text = "the store failed: the change may have been written";
+            let text = "the store failed: the change may have been written; read the record before you retry";
             return (StatusCode::INTERNAL_SERVER_ERROR, text.to_owned());
         }
         ServiceError::Restoring
@@ -304,7 +304,7 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
             StatusCode::BAD_REQUEST
         }
         LoginError::Key(IssuerKeyError::Unavailable { .. }) => StatusCode::SERVICE_UNAVAILABLE,
-        LoginError::Refused(ClaimsError::Differs { .. }) => StatusCode::BAD_REQUEST,
+        LoginError::Refused(ClaimsError::FieldMismatch { .. }) => StatusCode::BAD_REQUEST,
         LoginError::Algorithm { .. }
         | LoginError::NoKeyId
         | LoginError::Key(IssuerKeyError::Unknown { .. } | IssuerKeyError::None { .. })

@@ -37,7 +37,7 @@ struct PolicyFields<'a> {
     namespace_default: bool,
 }
 
-/// Needs `acl:read` for the token of a path, and nothing for `self`.
+/// Explains the decisions about a list of operations. Needs `acl:read` for the token of a path, and nothing for `self`.
 pub(super) async fn explain(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
     let parsed = AuthorizationRequest::read_all(request).await?;
     let freshness = Freshness::Linearizable;
@@ -88,8 +88,12 @@ fn describe(reason: Reason, all: &ExpandedToken) -> (&'static str, Option<Policy
 
 fn policy_fields(policy: DecidingPolicy, all: &ExpandedToken) -> PolicyFields<'_> {
     let policy_id = policy.id.to_string();
-    let stored = all.policies.iter().find(|it| it.value.id.to_string() == policy_id).map(|it| it.value.name.as_str());
-    let synthetic = all.synthetic.iter().find(|it| it.id == policy_id).map(|it| it.name.as_str());
+    let stored = all
+        .policies
+        .iter()
+        .find(|policy| policy.value.id.to_string() == policy_id)
+        .map(|policy| policy.value.name.as_str());
+    let synthetic = all.synthetic.iter().find(|policy| policy.id == policy_id).map(|policy| policy.name.as_str());
     let policy_name = stored.or(synthetic).unwrap_or_default();
     PolicyFields { policy_id, policy_name, rule: policy.rule, namespace_default: policy.from_defaults }
 }

@@ -74,7 +74,7 @@ impl JsonFields {
         for (key, value) in object {
             if let Some((other, _)) = fields.insert(key.to_ascii_lowercase(), (key.clone(), value)) {
                 let (key, other) = (truncate(&key), truncate(&other));
-                return Err(fail(format!("json: field {key:?} is given twice, as {other:?} too")));
+                return Err(fail(format!("json: duplicate field {key:?} (also written {other:?})")));
             }
         }
         Ok(Self { fields, kind })
@@ -89,8 +89,8 @@ impl JsonFields {
         self.fields.remove(&name.to_ascii_lowercase()).map(|(_, value)| value).filter(|value| !value.is_null())
     }
 
-    fn wrong_type<T>(&self, name: &str, value: &Value, wanted: &str) -> Result<T, DecodeError> {
-        self.fail(format!("json: cannot unmarshal {} into field {name} of type {wanted}", type_name(value)))
+    fn wrong_type<T>(&self, name: &str, value: &Value, expected: &str) -> Result<T, DecodeError> {
+        self.fail(format!("json: cannot unmarshal {} into field {name} of type {expected}", type_name(value)))
     }
 
     /// Builds the error of a field with an invalid value, which `reason` must not repeat.
@@ -101,7 +101,7 @@ impl JsonFields {
     /// Takes a string.
     ///
     /// # Errors
-    /// It is no string.
+    /// It is not a string.
     pub fn string(&mut self, name: &str) -> Result<Option<String>, DecodeError> {
         match self.take(name) {
             None => Ok(None),

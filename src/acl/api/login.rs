@@ -38,7 +38,7 @@ fn parse_login(body: &[u8]) -> Result<(StoredLoginRequest, Option<String>), ApiE
     let mut meta = BTreeMap::new();
     for (name, value) in fields.map("Meta")?.unwrap_or_default() {
         let Value::String(value) = value else {
-            return Err(fields.invalid_value("Meta", &"a value in it is no string").into());
+            return Err(fields.invalid_value("Meta", &"all values must be strings").into());
         };
         meta.insert(name, value);
     }

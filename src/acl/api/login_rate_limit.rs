@@ -19,7 +19,7 @@ pub struct LoginLimit {
 }
 
 impl Default for LoginLimit {
-    /// Enough for a fleet behind one address after an outage, at a few per cent of a core.
+    /// Default: enough for a fleet behind one address after an outage, at a few per cent of a core.
     fn default() -> Self {
         Self { burst: 200, per_second: 20 }
     }

@@ -11,7 +11,7 @@ mod operation;
 mod response;
 mod error;
 pub(crate) mod login_rate_limit;
-mod browser;
+mod origin_guard;
 mod response_cache;
 pub(crate) mod state;
 

@@ -188,7 +188,7 @@ impl Operation {
         }
     }
 
-    /// True for reads, which alone support blocking queries and consistency modes.
+    /// True for reads: only they support blocking queries and consistency modes.
     pub(super) const fn is_read(self) -> bool {
         matches!(
             self,
@@ -269,8 +269,8 @@ mod tests {
 
     #[test]
     fn request_lines_map_to_operations() {
-        let check = |method: &str, path: &str, wanted: Route| {
-            assert_eq!(route(&method.parse().unwrap(), path), wanted, "{method} {path}");
+        let check = |method: &str, path: &str, expected: Route| {
+            assert_eq!(route(&method.parse().unwrap(), path), expected, "{method} {path}");
         };
         let to = |operation, subject: &str| Route::Operation(operation, subject.to_owned());
         check("PUT", "acl/token", to(Op::TokenCreate, ""));

@@ -150,7 +150,7 @@ pub(super) async fn read_by_name(
         return Err(ApiError::MissingSubject { kind: "policy", field: "Name" });
     }
     let auth = Authenticated::for_read(state, request, freshness).await?;
-    let watch = keys::within("policy", Some(&auth.namespace));
+    let watch = keys::kind_prefix("policy", Some(&auth.namespace));
     let index = state.service.repository().revision(&watch, freshness).await?;
     let policy =
         state.service.policies().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
@@ -173,7 +173,7 @@ fn read_result(
 pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let watch = keys::within("policy", scope.single());
+    let watch = keys::kind_prefix("policy", scope.single());
     let list = state.service.policies().list(&caller, scope.single(), freshness).await?;
     let policies: Vec<PolicyView<'_>> = list.entries.iter().map(|policy| view(policy, true)).collect();
     let mut response = ApiResponse::json(&policies, request.pretty())?;

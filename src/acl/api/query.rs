@@ -115,8 +115,8 @@ impl QueryString {
     /// Returns the value of a bool parameter; one without a value is true, an absent one is false.
     ///
     /// # Errors
-    /// The value is no bool, or there are two different ones.
-    pub(super) fn bool(&self, name: &'static str) -> Result<bool, QueryError> {
+    /// The value is not a bool, or there are two different ones.
+    pub(super) fn parse_flag(&self, name: &'static str) -> Result<bool, QueryError> {
         if !self.has(name) {
             return Ok(false);
         }
@@ -132,7 +132,7 @@ impl QueryString {
     ///
     /// # Errors
     /// A parameter is malformed, or two contradict each other.
-    pub(super) fn take_blocking(&mut self, cache_control: Option<&str>) -> Result<BlockingQuery, QueryError> {
+    pub(super) fn take_blocking_query(&mut self, cache_control: Option<&str>) -> Result<BlockingQuery, QueryError> {
         let index = match self.get("index")? {
             None => 0,
             // The integer parser accepts a sign.
@@ -185,16 +185,16 @@ fn check_cache_control(header: &str) -> Result<(), QueryError> {
 mod tests {
     use super::*;
 
-    fn take_blocking(query: &str) -> Result<BlockingQuery, String> {
+    fn take_blocking_query(query: &str) -> Result<BlockingQuery, String> {
         let mut query = QueryString::parse(Some(query)).map_err(|error| error.to_string())?;
-        query.take_blocking(None).map_err(|error| error.to_string())
+        query.take_blocking_query(None).map_err(|error| error.to_string())
     }
 
     #[test]
     fn waits_are_bounded_and_malformed_parameters_refused() {
         let check = |query: &str, index: u64, seconds: u64, mode: ConsistencyMode| {
             let wait = Duration::from_secs(seconds);
-            assert_eq!(take_blocking(query), Ok(BlockingQuery { index, wait, mode }), "{query}");
+            assert_eq!(take_blocking_query(query), Ok(BlockingQuery { index, wait, mode }), "{query}");
         };
         check("", 0, 300, ConsistencyMode::Default);
         check("index=7&wait=2s", 7, 2, ConsistencyMode::Default);
@@ -206,7 +206,8 @@ mod tests {
         check("max_stale=5s", 0, 300, ConsistencyMode::Stale);
         check("consistent=", 0, 300, ConsistencyMode::Consistent);
         check("leader", 0, 300, ConsistencyMode::Default);
-        let refused = |query: &str, reason: &str| assert_eq!(take_blocking(query), Err(reason.to_owned()), "{query}");
+        let refused =
+            |query: &str, reason: &str| assert_eq!(take_blocking_query(query), Err(reason.to_owned()), "{query}");
         refused("index=abc", "Invalid index");
         refused("index=-1", "Invalid index");
         refused("index=%2B1", "Invalid index");
@@ -215,14 +216,14 @@ mod tests {
         refused("max_stale=x", "Invalid max_stale value \"x\"");
         refused("index=1&index=2", "Invalid query parameter: \"index\" is given twice with different values");
         refused("ns=%ff", "Invalid query string: it is not UTF-8");
-        assert_eq!(QueryString::default().take_blocking(Some("max-age=abc")), Err(QueryError::CacheControl));
-        assert!(QueryString::default().take_blocking(Some("no-cache, max-age=5")).is_ok());
+        assert_eq!(QueryString::default().take_blocking_query(Some("max-age=abc")), Err(QueryError::CacheControl));
+        assert!(QueryString::default().take_blocking_query(Some("no-cache, max-age=5")).is_ok());
     }
 
     #[test]
     fn a_bool_parameter_without_a_value_is_true() {
-        let check = |query: &str, wanted: Result<bool, QueryError>| {
-            assert_eq!(QueryString::parse(Some(query)).unwrap().bool("expanded"), wanted, "{query}");
+        let check = |query: &str, expected: Result<bool, QueryError>| {
+            assert_eq!(QueryString::parse(Some(query)).unwrap().parse_flag("expanded"), expected, "{query}");
         };
         check("", Ok(false));
         check("expanded", Ok(true));

@@ -38,7 +38,7 @@ pub(super) async fn rekey(state: &ApiState, request: &mut ApiRequest) -> Result<
     let progress = state.service.key_rotation().run(&caller, generate, PAGES_PER_CALL).await?;
     let message = match (progress.done, progress.unreadable.is_empty()) {
         (true, _) => "all tokens use this key: remove the other lines from the key file of every server",
-        (false, true) => "more tokens use older keys: call again, without Generate",
+        (false, true) => "some tokens still use an older key: repeat the call without Generate",
         (false, false) => {
             "some tokens are unreadable: keep the other lines of the key file until these tokens are deleted"
         }

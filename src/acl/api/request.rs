@@ -259,7 +259,7 @@ pub(super) const DEFAULT_PARTITION: &str = "default";
 /// Takes `Namespace` and `Partition` from a body, and returns the namespace.
 ///
 /// # Errors
-/// One is no string, or the partition does not exist.
+/// One is not a string, or the partition does not exist.
 pub(super) fn take_namespace(fields: &mut JsonFields) -> Result<Option<String>, ApiError> {
     take_partition(fields)?;
     Ok(fields.string("Namespace")?.filter(|name| !name.is_empty()))
@@ -268,7 +268,7 @@ pub(super) fn take_namespace(fields: &mut JsonFields) -> Result<Option<String>, 
 /// Takes `Partition` from a body.
 ///
 /// # Errors
-/// It is no string, or does not exist.
+/// It is not a string, or does not exist.
 pub(super) fn take_partition(fields: &mut JsonFields) -> Result<(), ApiError> {
     match fields.string("Partition")?.filter(|name| !name.is_empty()) {
         Some(name) if !name.eq_ignore_ascii_case(DEFAULT_PARTITION) => {

@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn the_token_of_a_request_comes_from_one_place() {
-        let check = |query: &str, given: &[(&str, &str)], wanted: Result<Option<&str>, ()>| {
+        let check = |query: &str, given: &[(&str, &str)], expected: Result<Option<&str>, ()>| {
             let mut headers = HeaderMap::new();
             for (name, value) in given {
                 headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
             }
             let found = token_secret(&headers, &QueryString::parse(Some(query)).unwrap(), true).map_err(|_| ());
             let found = found.map(|secret| secret.map(|secret| secret.reveal().to_owned()));
-            assert_eq!(found, wanted.map(|secret| secret.map(str::to_owned)), "{query} {given:?}");
+            assert_eq!(found, expected.map(|secret| secret.map(str::to_owned)), "{query} {given:?}");
         };
         check("", &[], Ok(None));
         check("", &[("X-Service-Token", "a")], Ok(Some("a")));

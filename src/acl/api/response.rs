@@ -20,7 +20,7 @@ pub(crate) type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyInte
 
 /// A streamed body ended early because the store failed; the connection is closed.
 #[derive(Debug, thiserror::Error)]
-#[error("the store failed in the middle of a list")]
+#[error("the store failed while a body was streamed")]
 pub struct BodyInterrupted;
 
 /// Response without the headers that all responses have.

@@ -102,8 +102,8 @@ impl ResponseCache {
     pub(super) fn hash_key(&self, key: CacheKey) -> HashedKey {
         let hash = self.hasher.hash_one(&key);
         let contents = self.lock();
-        let same = contents.entries.get(&hash).filter(|entry| *entry.key == key);
-        HashedKey { hash, key: same.map_or_else(|| Arc::new(key), |entry| Arc::clone(&entry.key)) }
+        let cached_key = contents.entries.get(&hash).filter(|entry| *entry.key == key);
+        HashedKey { hash, key: cached_key.map_or_else(|| Arc::new(key), |entry| Arc::clone(&entry.key)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheContents> {

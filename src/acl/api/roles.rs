@@ -111,7 +111,8 @@ pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<Wri
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
     let auth = Authenticated::for_read(state, request, freshness).await?;
-    let kinds = [keys::within("policy", Some(&auth.namespace)), keys::role(&auth.namespace, id).as_str().to_owned()];
+    let kinds =
+        [keys::kind_prefix("policy", Some(&auth.namespace)), keys::role(&auth.namespace, id).as_str().to_owned()];
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let role = state.service.roles().get(&auth.caller, &auth.namespace, id, freshness).await?;
     read_result(state, request, role, watched, freshness).await
@@ -127,7 +128,7 @@ pub(super) async fn read_by_name(
     }
     let auth = Authenticated::for_read(state, request, freshness).await?;
     // Any role may be renamed to or from this name.
-    let kinds = ["policy", "role"].map(|kind| keys::within(kind, Some(&auth.namespace)));
+    let kinds = ["policy", "role"].map(|kind| keys::kind_prefix(kind, Some(&auth.namespace)));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let role = state.service.roles().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
     read_result(state, request, role, watched, freshness).await
@@ -153,7 +154,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let policy = request.query.get("policy")?.map(str::to_owned);
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let kinds = ["policy", "role"].map(|kind| keys::within(kind, scope.single()));
+    let kinds = ["policy", "role"].map(|kind| keys::kind_prefix(kind, scope.single()));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let list = state.service.roles().list(&caller, scope.single(), policy.as_deref(), freshness).await?;
     let mut roles = Vec::with_capacity(list.entries.len());

@@ -8,9 +8,9 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
 use prometheus_client::metrics::counter::Counter;
 
-use super::browser::BrowserGuard;
 use super::error::{ApiError, Dialect};
 use super::operation::{Operation, Route, route};
+use super::origin_guard::BrowserGuard;
 use super::request::ApiRequest;
 use super::response::{ApiResponse, ResponseBody, WriteResult, set_default_policy_header};
 use super::state::ApiState;
@@ -41,7 +41,7 @@ struct Router {
 }
 
 impl Router {
-    /// Routes by the head alone, before there is a future. Each kind of request has its own type of future, and the head
+    /// Routes only by the head, before there is a future. Each kind of request has its own type of future, and the head
     /// is freed before it starts: ten thousand may wait at once.
     fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
         let state = &self.state;
@@ -159,7 +159,7 @@ fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> Respons
         });
     }
     let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
-    match request.query.take_blocking(cache_control) {
+    match request.query.take_blocking_query(cache_control) {
         Ok(blocking) => ResponseFuture::waiting(async move {
             let result = blocking_query::read(ctx.state(), &request, blocking).await;
             ctx.finish(result)
@@ -176,12 +176,12 @@ async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<Re
         WriteResult::Changed(change) => change,
         WriteResult::Unchanged(response) => return Ok(response.into_http()),
     };
-    let (namespace, what) = (change.namespace.as_str(), &change.subject);
+    let (namespace, subject) = (change.namespace.as_str(), &change.subject);
     let by = change.by.map(|accessor| accessor.to_string());
     if let Some(audited) = &request.audited {
-        audited.note(|note| note.subject = Some(what.clone()));
+        audited.note(|note| note.subject = Some(subject.clone()));
     }
-    tracing::info!(event = "acl.changed", operation, namespace, what, by, "ACL records were changed");
+    tracing::info!(event = "acl.changed", operation, namespace, what = subject, by, "changed ACL records");
     Ok(change.response.into_http())
 }
 

@@ -20,7 +20,7 @@ use crate::acl::service::snapshot::{RestoreResult, SnapshotExport, Spool};
 use crate::acl::store::Freshness;
 use crate::error_chain::format_chain;
 
-const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const OCTET_STREAM: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// Streams a snapshot of all records from the store.
 pub(super) async fn export(state: &ApiState, request: &ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -36,14 +36,14 @@ pub(super) async fn export(state: &ApiState, request: &ApiRequest) -> Result<Api
                     tracing::error!(
                         event = "acl.snapshot.broken",
                         error = format_chain(&error),
-                        "a snapshot was interrupted"
+                        "interrupted the snapshot"
                     );
                     Err(BodyInterrupted)
                 }
             }
         });
     let body = Either::Right(StreamBody::new(frames).boxed_unsync());
-    Ok(ApiResponse { status: StatusCode::OK, content_type: Some(BYTES), body, omitted: Omitted::default() })
+    Ok(ApiResponse { status: StatusCode::OK, content_type: Some(OCTET_STREAM), body, omitted: Omitted::default() })
 }
 
 /// Snapshot that is being sent.

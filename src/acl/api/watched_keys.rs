@@ -32,13 +32,13 @@ impl WatchedKeys {
 
     /// Key prefixes of the policies and roles of a namespace, whose names appear in linking records.
     pub(super) fn policies_and_roles(namespace: Option<&NamespaceName>) -> [String; 2] {
-        ["policy", "role"].map(|kind| keys::within(kind, namespace))
+        ["policy", "role"].map(|kind| keys::kind_prefix(kind, namespace))
     }
 
     /// Keeps the keys of a kind only if the response shows records of it: others would wake blocking queries for nothing.
     #[must_use]
     pub(super) fn retain_kind_if(mut self, kind: &str, is_shown: bool) -> Self {
-        let kind = keys::within(kind, None);
+        let kind = keys::kind_prefix(kind, None);
         self.0.retain(|(key, _)| is_shown || !key.starts_with(&kind));
         self
     }

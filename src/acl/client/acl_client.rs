@@ -171,7 +171,9 @@ impl AclClient {
     /// Builds a call without a body.
     pub(super) fn request(&self, method: Method, endpoint: &Endpoint<'_>) -> Result<RequestBuilder, AclClientError> {
         if let Some(segment) = endpoint.path.iter().find(|segment| ["", ".", ".."].contains(segment)) {
-            return Err(AclClientError::Invalid { text: format!("{segment:?} is not a name or id") });
+            return Err(AclClientError::Invalid {
+                text: format!("{segment:?} cannot be a path segment; expected a name or an id"),
+            });
         }
         let mut request = self.http.request_to(method, std::iter::once("v1").chain(endpoint.path.iter().copied()));
         if let Some(token) = &self.token {
@@ -180,7 +182,7 @@ impl AclClient {
                 text: "the token contains characters that are invalid in a header".to_owned(),
             })?;
             value.set_sensitive(true);
-            // keyward's server accepts both names with one value, Consul knows its own name alone.
+            // keyward's server accepts both names with one value, Consul knows only its own name.
             request = request.header("x-service-token", value.clone()).header("x-consul-token", value);
         }
         if let Some(namespace) = &self.namespace {

@@ -44,8 +44,8 @@ pub enum AclClientError {
         /// Text of the server.
         text: String,
     },
-    /// The server limits the rate of calls.
-    #[error("the server limits the rate of calls{}", format_retry_after(*.retry_after))]
+    /// The server rate-limited the call.
+    #[error("the server rate-limited the call{}", format_retry_after(*.retry_after))]
     RateLimited {
         /// Time until a retry, if the server sent one.
         retry_after: Option<Duration>,
@@ -61,12 +61,12 @@ pub enum AclClientError {
         retry_after: Option<Duration>,
     },
     /// The server's version or edition lacks the call or a field of it.
-    #[error("this server lacks {what}{}", needs.map(|version| format!(": it needs {version} or later")).unwrap_or_default())]
+    #[error("this server does not support {feature}{}", format_since(*.since))]
     NotSupported {
         /// Missing call, field or feature.
-        what: String,
+        feature: String,
         /// First version that has it, if known.
-        needs: Option<&'static str>,
+        since: Option<&'static str>,
     },
     /// There was no response.
     #[error(transparent)]
@@ -113,6 +113,10 @@ impl AclClientError {
 
 /// Text of servers that have their first token.
 const BOOTSTRAP_DONE: &str = "bootstrap no longer allowed";
+
+fn format_since(version: Option<&str>) -> String {
+    version.map(|version| format!(": it needs {version} or later")).unwrap_or_default()
+}
 
 fn format_retry_after(after: Option<Duration>) -> String {
     after.map(|after| format!("; try again in {} s", after.as_secs())).unwrap_or_default()
@@ -181,7 +185,7 @@ pub(super) fn parse_error(
     }
     match status.as_u16() {
         401 | 403 | 404 if message.contains("Supplied token does not exist") => AclClientError::Unauthenticated,
-        // The call that failed is a login, to which the token is of no use.
+        // Logins send no token, so the 403 is about the auth method.
         403 if message.contains("ACL not found: auth method") => AclClientError::NotFound { text: text() },
         403 if message.contains("ACL not found") => AclClientError::Unauthenticated,
         403 => AclClientError::PermissionDenied(PermissionDenial::parse(&message)),
@@ -202,18 +206,19 @@ pub(super) fn parse_error(
 }
 
 fn not_supported(status: StatusCode, text: &str, call: &str, since: Option<&'static str>) -> Option<AclClientError> {
-    let lacks = |what: &str, needs| Some(AclClientError::NotSupported { what: what.to_owned(), needs });
+    let not_supported =
+        |feature: &str, since| Some(AclClientError::NotSupported { feature: feature.to_owned(), since });
     let no_path = text.contains("Invalid URL path") || text.contains("404 page not found");
     match status.as_u16() {
-        404 if no_path => lacks(&format!("{call}, or the address's path is wrong"), since),
-        401 if text.contains("ACL support disabled") => lacks("ACL support, which is disabled there", None),
+        404 if no_path => not_supported(&format!("{call}, or the address's path is wrong"), since),
+        401 if text.contains("ACL support disabled") => not_supported("ACL support, which is disabled there", None),
         // Text of Consul's community edition for a field, a parameter or a header.
-        400 if text.contains("Namespaces are a ") => lacks("namespaces", Some("1.7.0")),
+        400 if text.contains("Namespaces are a ") => not_supported("namespaces", Some("1.7.0")),
         400 => {
             let (_, rest) = text.split_once("unknown field \"")?;
             let field = rest.split('"').next()?;
-            let (_, needs) = VERSIONED_FIELDS.iter().find(|(name, _)| *name == field)?;
-            lacks(&format!("the field {field}"), *needs)
+            let (_, since) = VERSIONED_FIELDS.iter().find(|(name, _)| *name == field)?;
+            not_supported(&format!("the field {field}"), *since)
         }
         _ => None,
     }

@@ -85,11 +85,11 @@ mod tests {
             #[serde(default, deserialize_with = "null_is_default")]
             list: Vec<u8>,
         }
-        let check = |text: &str, wanted: (Option<&str>, Option<&str>, Option<u8>, usize)| {
+        let check = |text: &str, expected: (Option<&str>, Option<&str>, Option<u8>, usize)| {
             let wire: Wire = serde_json::from_str(text).unwrap();
             let time = wire.time.map(|time| time.to_string());
             let secret = wire.secret.as_ref().map(SecretString::expose_secret);
-            assert_eq!((time.as_deref(), secret, wire.number, wire.list.len()), wanted, "{text}");
+            assert_eq!((time.as_deref(), secret, wire.number, wire.list.len()), expected, "{text}");
         };
         check("{}", (None, None, None, 0));
         check(r#"{"time": null, "secret": null, "number": null, "list": null}"#, (None, None, None, 0));

@@ -112,10 +112,10 @@ mod tests {
 
     #[test]
     fn query_options_become_parameters_and_bound_the_wait() {
-        let check = |query: QueryOptions, wanted: &str, server_wait: f64| {
+        let check = |query: QueryOptions, expected: &str, server_wait: f64| {
             let parameters: Vec<_> = query.parameters().iter().map(|(name, value)| format!("{name}={value}")).collect();
-            assert_eq!(parameters.join("&"), wanted);
-            assert_eq!(query.server_wait(), Duration::from_secs_f64(server_wait), "{wanted}");
+            assert_eq!(parameters.join("&"), expected);
+            assert_eq!(query.server_wait(), Duration::from_secs_f64(server_wait), "{expected}");
         };
         let waiting =
             |wait: u64| QueryOptions { index: 7, wait: Some(Duration::from_secs(wait)), ..QueryOptions::default() };

@@ -49,8 +49,7 @@ impl AclClient {
     /// # Errors
     /// See [`AclClientError`].
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, AclClientError> {
-        let endpoint =
-            Endpoint { path: &["operator", "verify"], name: "the call that verifies the store", since: None };
+        let endpoint = Endpoint { path: &["operator", "verify"], name: "verify", since: None };
         Ok(self.in_namespace(None).get(&endpoint, &[], &QueryOptions::default()).await?.value)
     }
 
@@ -64,7 +63,7 @@ impl AclClient {
         struct Body {
             generate: bool,
         }
-        let endpoint = Endpoint { path: &["operator", "rekey"], name: "the call that changes the key", since: None };
+        let endpoint = Endpoint { path: &["operator", "rekey"], name: "rekey", since: None };
         self.send_json(Method::PUT, &endpoint, &Body { generate }).await
     }
 }

@@ -39,7 +39,7 @@ impl AclClient {
             #[serde(serialize_with = "serialize_secret", skip_serializing_if = "Option::is_none")]
             bootstrap_secret: Option<SecretString>,
         }
-        let endpoint = Endpoint { path: &["acl", "bootstrap"], name: "the call for the first token", since: None };
+        let endpoint = Endpoint { path: &["acl", "bootstrap"], name: "bootstrap", since: None };
         self.anonymous().send_json(Method::PUT, &endpoint, &Body { bootstrap_secret: secret }).await
     }
 
@@ -48,7 +48,7 @@ impl AclClient {
     /// # Errors
     /// See [`AclClientError`].
     pub async fn login(&self, login: &LoginRequest) -> Result<Token, AclClientError> {
-        let endpoint = Endpoint { path: &["acl", "login"], name: "the call to log in", since: None };
+        let endpoint = Endpoint { path: &["acl", "login"], name: "login", since: None };
         self.anonymous().send_json(Method::POST, &endpoint, login).await
     }
 
@@ -57,7 +57,7 @@ impl AclClient {
     /// # Errors
     /// See [`AclClientError`].
     pub async fn logout(&self) -> Result<bool, AclClientError> {
-        let endpoint = Endpoint { path: &["acl", "logout"], name: "the call to log out", since: None };
+        let endpoint = Endpoint { path: &["acl", "logout"], name: "logout", since: None };
         parse(&self.send(self.request(Method::POST, &endpoint)?, &endpoint, Duration::ZERO).await?)
     }
 }

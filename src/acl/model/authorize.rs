@@ -269,9 +269,10 @@ impl Grants {
     }
 
     fn level(&self, query: Query<'_>, namespace: &str) -> Option<Level> {
-        let own = self.own_namespace == namespace;
-        let closest =
-            |all: &[PolicyInScope]| all.iter().filter_map(|policy| policy.best_match(query, own, namespace)).max();
+        let is_own_namespace = self.own_namespace == namespace;
+        let closest = |all: &[PolicyInScope]| {
+            all.iter().filter_map(|policy| policy.best_match(query, is_own_namespace, namespace)).max()
+        };
         closest(&self.direct).or_else(|| closest(&self.defaults)).map(|(.., level)| level)
     }
 }
@@ -280,10 +281,12 @@ impl Grants {
 type RuleMatch = (Specificity, Specificity, Level);
 
 impl PolicyInScope {
-    fn best_match(&self, query: Query<'_>, own: bool, namespace: &str) -> Option<RuleMatch> {
-        let ranked = |near, scope: &RuleScope| scope.best_match(query).map(|(close, level)| (near, close, level));
-        let outside = if own { ranked(Specificity::Exact, &self.rules.top_level) } else { None };
-        outside.max(self.blocks(namespace).find_map(|(near, scope)| ranked(near, scope)))
+    fn best_match(&self, query: Query<'_>, is_own_namespace: bool, namespace: &str) -> Option<RuleMatch> {
+        let ranked = |namespace_match, scope: &RuleScope| {
+            scope.best_match(query).map(|(close, level)| (namespace_match, close, level))
+        };
+        let outside = if is_own_namespace { ranked(Specificity::Exact, &self.rules.top_level) } else { None };
+        outside.max(self.blocks(namespace).find_map(|(namespace_match, scope)| ranked(namespace_match, scope)))
     }
 
     /// Returns the blocks that match a namespace, the most specific first.

@@ -1,4 +1,4 @@
-//! Verification of Azure managed identities by their signed claims alone.
+//! Verification of Azure managed identities only by their signed claims.
 //!
 //! Fields that the caller claims beside its token are only compared: one that differs from the signed claim is
 //! rejected, and none replaces a missing claim. (Vault trusted a claimed machine name, so one machine could log in as
@@ -68,10 +68,10 @@ impl std::fmt::Display for Audience {
 }
 
 impl Audience {
-    pub(super) fn contains(&self, wanted: &str) -> bool {
+    pub(super) fn contains(&self, audience: &str) -> bool {
         match self {
-            Self::One(name) => name == wanted,
-            Self::Many(names) => names.iter().any(|name| name == wanted),
+            Self::One(name) => name == audience,
+            Self::Many(names) => names.iter().any(|name| name == audience),
         }
     }
 }
@@ -107,11 +107,11 @@ impl BoundClaims {
         let below = [&self.resource_groups, &self.scale_sets, &self.virtual_machines];
         let mut all = below.into_iter().chain([&self.principals, &self.subscriptions]);
         if all.clone().all(Vec::is_empty) {
-            Some("it has no bound and would let in every identity of the tenant; name principals or subscriptions")
+            Some("the role has no bounds and would admit every identity of the tenant; set principals or subscriptions")
         } else if all.any(|list| list.iter().any(|entry| entry.is_empty() || entry == "*")) {
-            Some("a bound is empty or \"*\"; leave the list out where it is not to bind")
+            Some("a bound is empty or \"*\"; omit the list to leave it unbound")
         } else if self.subscriptions.is_empty() && below.into_iter().any(|list| !list.is_empty()) {
-            Some("names of groups and machines say nothing outside of their subscription; name subscriptions too")
+            Some("resource group and machine names are unique only within a subscription; set subscriptions too")
         } else {
             None
         }
@@ -169,23 +169,23 @@ pub(crate) fn verify_identity<'a>(
     now: Timestamp,
 ) -> Result<AzureIdentity<'a>, ClaimsError> {
     if claims.iss != issuer {
-        return Err(ClaimsError::Issuer { wanted: issuer.to_owned(), found: claims.iss.clone() });
+        return Err(ClaimsError::Issuer { expected: issuer.to_owned(), found: claims.iss.clone() });
     }
     if !audiences.iter().any(|audience| claims.aud.contains(audience)) {
-        return Err(ClaimsError::Audience { wanted: audiences.join(", "), found: claims.aud.clone() });
+        return Err(ClaimsError::Audience { expected: audiences.join(", "), found: claims.aud.clone() });
     }
-    let end = claims.exp.ok_or(ClaimsError::NoEnd)?;
+    let end = claims.exp.ok_or(ClaimsError::MissingExpiration)?;
     if end <= now.unix_seconds() {
         return Err(ClaimsError::Expired { end });
     }
     if let Some(start) = claims.nbf.filter(|start| *start > now.unix_seconds()) {
-        return Err(ClaimsError::NotYet { start, now: now.unix_seconds() });
+        return Err(ClaimsError::NotYetValid { start, now: now.unix_seconds() });
     }
     let principal = claims.oid.as_deref().filter(|oid| !oid.is_empty()).ok_or(ClaimsError::NoPrincipal)?;
     Ok(AzureIdentity { claims, principal, machine: ClaimedMachine::from_claims(claims)? })
 }
 
-/// Verifies a login against the bounds of a role. The returned facts come from the signed claims alone.
+/// Verifies a login against the bounds of a role. The returned facts come only from the signed claims.
 ///
 /// # Errors
 /// The first rule that the token violates.
@@ -250,12 +250,14 @@ impl<'a> ClaimedMachine<'a> {
     fn from_claims(claims: &'a SignedClaims) -> Result<Self, ClaimsError> {
         let [used_on, identity] = [&claims.xms_az_rid, &claims.xms_mirid].map(|claim| claim.as_deref());
         let texts = used_on.into_iter().chain(identity).collect();
-        let own = identity.and_then(ResourceId::parse).filter(|id| !id.is_user_assigned_identity());
-        let id = match (used_on, own) {
-            (None, own) => own,
+        let machine_id = identity.and_then(ResourceId::parse).filter(|id| !id.is_user_assigned_identity());
+        let id = match (used_on, machine_id) {
+            (None, machine_id) => machine_id,
             (Some(used_on), None) => ResourceId::parse(used_on),
-            (Some(used_on), Some(own)) if identity.is_some_and(|text| text.eq_ignore_ascii_case(used_on)) => Some(own),
-            (Some(_), Some(_)) => return Err(ClaimsError::TwoMachines),
+            (Some(used_on), Some(machine_id)) if identity.is_some_and(|text| text.eq_ignore_ascii_case(used_on)) => {
+                Some(machine_id)
+            }
+            (Some(_), Some(_)) => return Err(ClaimsError::ConflictingMachines),
         };
         Ok(Self { id, texts })
     }
@@ -282,7 +284,7 @@ impl<'a> ClaimedMachine<'a> {
         let check = |field, claimed: &Option<String>, signed: &[&str]| {
             let Some(claimed) = claimed.as_deref().filter(|claimed| !claimed.is_empty()) else { return Ok(()) };
             let differs = !signed.is_empty() && !signed.iter().any(|signed| signed.eq_ignore_ascii_case(claimed));
-            if differs { Err(ClaimsError::Differs { field }) } else { Ok(()) }
+            if differs { Err(ClaimsError::FieldMismatch { field }) } else { Ok(()) }
         };
         check("subscription_id", &claimed.subscription_id, self.subscription().as_slice())?;
         check("resource_group_name", &claimed.resource_group_name, self.resource_group().as_slice())?;

@@ -160,8 +160,10 @@ impl Binding {
         let template = templated::find(&self.name).ok_or_else(no_template)?;
         let mut vars = self.vars.iter().flatten();
         let name = match (vars.next(), vars.next()) {
-            (None, _) if !template.takes_name() => None,
-            (Some((key, Value::String(name))), None) if template.takes_name() && key.eq_ignore_ascii_case("name") => {
+            (None, _) if !template.requires_name() => None,
+            (Some((key, Value::String(name))), None)
+                if template.requires_name() && key.eq_ignore_ascii_case("name") =>
+            {
                 let name = interpolate(name, claims)?;
                 let variables = Map::from_iter([("name".to_owned(), Value::String(name.clone()))]);
                 templated::render(template, &variables)
@@ -174,20 +176,20 @@ impl Binding {
     }
 }
 
-/// Replaces `${value.NAME}` placeholders in a text. `$${` is an escaped `${`.
+/// Replaces `${value.NAME}` placeholders in a string. `$${` is an escaped `${`.
 fn interpolate(text: &str, claims: &VerifiedClaims) -> Result<String, BindError> {
     let broken = || BindError::Placeholder(text.chars().take(128).collect());
     let mut filled = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
-        let (before, tail) = (&rest[..at], &rest[at + 2..]);
-        if let Some(before) = before.strip_suffix('$') {
-            filled.push_str(before);
+        let (prefix, tail) = (&rest[..at], &rest[at + 2..]);
+        if let Some(prefix) = prefix.strip_suffix('$') {
+            filled.push_str(prefix);
             filled.push_str("${");
             rest = tail;
             continue;
         }
-        filled.push_str(before);
+        filled.push_str(prefix);
         let (name, after) = tail.split_once('}').ok_or_else(broken)?;
         let name = name.trim();
         let value = name.strip_prefix("value.").and_then(|name| claims.values.get(name));

@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn durations_are_parsed_and_formatted_as_in_go() {
-        let check = |text: &str, wanted: Option<&str>| {
+        let check = |text: &str, expected: Option<&str>| {
             let found = text.parse::<GoDuration>().ok().map(|span| span.to_string());
-            assert_eq!(found.as_deref(), wanted, "{text}");
+            assert_eq!(found.as_deref(), expected, "{text}");
         };
         check("0", Some("0s"));
         check("0s", Some("0s"));

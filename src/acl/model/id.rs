@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn only_the_hyphenated_form_is_an_id() {
-        let check = |text: &str, wanted: Option<&str>| {
-            assert_eq!(text.parse::<Id>().ok().map(|id| id.to_string()).as_deref(), wanted, "{text}");
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(text.parse::<Id>().ok().map(|id| id.to_string()).as_deref(), expected, "{text}");
         };
         check("6a1253d2-1785-24fd-91c2-f8e78c745511", Some("6a1253d2-1785-24fd-91c2-f8e78c745511"));
         check("6A1253D2-1785-24FD-91C2-F8E78C745511", Some("6a1253d2-1785-24fd-91c2-f8e78c745511"));

@@ -11,7 +11,7 @@ pub(crate) enum JwksUrlError {
     #[error("is not a URL")]
     Malformed,
     /// It has a user, query or fragment, which may contain a secret and would be logged.
-    #[error("holds a user, a query or a fragment")]
+    #[error("must not contain a user, a query or a fragment")]
     NotBare,
     /// Plain HTTP to another host, or another scheme.
     #[error("must be https, or http on loopback")]
@@ -44,7 +44,7 @@ mod tests {
         for url in ["https://issuer.example/keys", "http://127.0.0.1:80/x", "http://[::1]/", "http://localhost:8080"] {
             assert!(parse_jwks_url(url).is_ok(), "{url}");
         }
-        let check = |url: &str, wanted: JwksUrlError| assert_eq!(parse_jwks_url(url), Err(wanted), "{url}");
+        let check = |url: &str, expected: JwksUrlError| assert_eq!(parse_jwks_url(url), Err(expected), "{url}");
         check("issuer.example", JwksUrlError::Malformed);
         check("https://", JwksUrlError::Malformed);
         check("https://user@issuer.example/", JwksUrlError::NotBare);

@@ -46,8 +46,8 @@ impl JwtRules {
             None => "",
             Some(claim) => claim.as_str().ok_or_else(|| invalid_claim("iss"))?,
         };
-        if let Some(wanted) = self.issuer.as_ref().filter(|wanted| *wanted != issuer) {
-            return Err(ClaimsError::Issuer { wanted: wanted.clone(), found: issuer.to_owned() });
+        if let Some(expected) = self.issuer.as_ref().filter(|expected| *expected != issuer) {
+            return Err(ClaimsError::Issuer { expected: expected.clone(), found: issuer.to_owned() });
         }
         let audience: Audience = match claims.get("aud").filter(|claim| !claim.is_null()) {
             None => Audience::default(),
@@ -58,30 +58,30 @@ impl JwtRules {
             if audience != Audience::default() {
                 return Err(ClaimsError::NoAudiences);
             }
-        } else if !self.audiences.iter().any(|wanted| audience.contains(wanted)) {
-            return Err(ClaimsError::Audience { wanted: self.audiences.join(", "), found: audience });
+        } else if !self.audiences.iter().any(|expected| audience.contains(expected)) {
+            return Err(ClaimsError::Audience { expected: self.audiences.join(", "), found: audience });
         }
         self.check_times(claims, now)?;
         self.map_claims(claims)
     }
 
     fn check_times(&self, claims: &Claims, now: Timestamp) -> Result<(), ClaimsError> {
-        let [made, start, end] = ["iat", "nbf", "exp"].map(|name| seconds(claims, name));
-        let (made, start, end) = (made?, start?, end?);
+        let [issued_at, start, end] = ["iat", "nbf", "exp"].map(|name| seconds(claims, name));
+        let (issued_at, start, end) = (issued_at?, start?, end?);
         let now = now.unix_seconds();
         let latest = now.saturating_add(self.clock_skew.as_secs());
         let earliest = now.saturating_sub(self.clock_skew.as_secs());
-        let end = match (end, made.max(start)) {
+        let end = match (end, issued_at.max(start)) {
             (Some(end), _) => end,
             (None, Some(begin)) => begin.saturating_add(self.expiration_leeway.as_secs()),
-            (None, None) => return Err(ClaimsError::NoTimes),
+            (None, None) => return Err(ClaimsError::MissingTimes),
         };
         if end <= earliest {
             return Err(ClaimsError::Expired { end });
         }
-        let start = start.or(made).unwrap_or_else(|| end.saturating_sub(self.not_before_leeway.as_secs()));
-        match made.into_iter().chain([start]).max().filter(|begin| *begin > latest) {
-            Some(start) => Err(ClaimsError::NotYet { start, now }),
+        let start = start.or(issued_at).unwrap_or_else(|| end.saturating_sub(self.not_before_leeway.as_secs()));
+        match issued_at.into_iter().chain([start]).max().filter(|begin| *begin > latest) {
+            Some(start) => Err(ClaimsError::NotYetValid { start, now }),
             None => Ok(()),
         }
     }
@@ -89,12 +89,12 @@ impl JwtRules {
     fn map_claims(&self, claims: &Claims) -> Result<VerifiedClaims, ClaimsError> {
         let mut verified = self.claim_names();
         for (claim, name) in &self.values {
-            if let Some(value) = find(claims, claim) {
+            if let Some(value) = get_claim(claims, claim) {
                 verified.values.insert(name.clone(), text(value).ok_or_else(|| invalid_claim(claim))?);
             }
         }
         for (claim, name) in &self.lists {
-            let Some(value) = find(claims, claim) else { continue };
+            let Some(value) = get_claim(claims, claim) else { continue };
             let list: Option<Vec<String>> = match value {
                 Value::Array(list) => list.iter().map(text).collect(),
                 single => text(single).map(|single| vec![single]),
@@ -110,12 +110,12 @@ fn invalid_claim(name: &str) -> ClaimsError {
 }
 
 /// Returns the claim by name or JSON pointer; `None` if missing or `null`.
-fn find<'a>(claims: &'a Claims, name: &str) -> Option<&'a Value> {
+fn get_claim<'a>(claims: &'a Claims, name: &str) -> Option<&'a Value> {
     let claim = match name.strip_prefix('/') {
         None => claims.get(name),
         Some(path) => {
             let (first, rest) =
-                path.split_once('/').map_or((path, String::new()), |(it, rest)| (it, format!("/{rest}")));
+                path.split_once('/').map_or((path, String::new()), |(first, rest)| (first, format!("/{rest}")));
             let first = first.replace("~1", "/").replace("~0", "~");
             claims.get(&first).and_then(|value| value.pointer(&rest))
         }
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn claims_must_match_issuer_audience_and_times() {
-        let check = |change: &[(&str, Value)], wanted: &str| {
+        let check = |change: &[(&str, Value)], expected: &str| {
             let found = verified(&rules(), change).err().unwrap_or_default();
-            assert!(found.contains(wanted) && found.is_empty() == wanted.is_empty(), "{change:?}: {found}");
+            assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{change:?}: {found}");
         };
         let none = Value::Null;
         check(&[], "");

@@ -131,7 +131,7 @@ pub(crate) fn service_identities(
         }
         identity.datacenters.sort();
         identity.datacenters.dedup();
-        match merged.iter_mut().find(|it| it.service_name == identity.service_name) {
+        match merged.iter_mut().find(|other| other.service_name == identity.service_name) {
             // One without datacenters covers all.
             Some(same) if same.datacenters.is_empty() || identity.datacenters.is_empty() => same.datacenters.clear(),
             Some(same) => {
@@ -229,9 +229,11 @@ impl Links {
         let services = self
             .service_identities
             .iter()
-            .map(|it| SyntheticPolicy::from_service_identity(&it.service_name, &it.datacenters));
-        let nodes =
-            self.node_identities.iter().map(|it| SyntheticPolicy::from_node_identity(&it.node_name, &it.datacenter));
+            .map(|identity| SyntheticPolicy::from_service_identity(&identity.service_name, &identity.datacenters));
+        let nodes = self
+            .node_identities
+            .iter()
+            .map(|identity| SyntheticPolicy::from_node_identity(&identity.node_name, &identity.datacenter));
         let templates = self.templated_policies.iter().map(TemplatedPolicy::to_synthetic);
         // They were validated when they were linked.
         services.chain(nodes).chain(templates).filter_map(Result::ok).collect()

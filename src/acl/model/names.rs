@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Returns whether a text is a valid name of a policy, auth method or login role: 1 to 128 letters, digits, `-` and
+/// Returns whether a string is a valid name of a policy, auth method or login role: 1 to 128 letters, digits, `-` and
 /// `_`.
 pub(crate) fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && is_word(text)
 }
 
-/// Returns whether a text is a valid role name: 1 to 256 letters, digits, `-` and `_`.
+/// Returns whether a string is a valid role name: 1 to 256 letters, digits, `-` and `_`.
 pub(crate) fn is_role_name(text: &str) -> bool {
     (1..=256).contains(&text.len()) && is_word(text)
 }
@@ -21,7 +21,7 @@ fn is_word(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// Returns whether a text is a valid service or node name: 1 to 256 lower-case letters, digits, `-` and `_`, starting
+/// Returns whether a string is a valid service or node name: 1 to 256 lower-case letters, digits, `-` and `_`, starting
 /// and ending with a letter or digit.
 pub(crate) fn is_identity_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn namespaces_are_labels_and_compared_without_case() {
         for name in ["a", "Team-1", "0", &"x".repeat(63)] {
-            assert_eq!(name.parse::<NamespaceName>().map(|it| it.to_string()).as_deref(), Ok(name));
+            assert_eq!(name.parse::<NamespaceName>().map(|name| name.to_string()).as_deref(), Ok(name));
         }
         for name in ["", "-a", "a-", "a_b", "a.b", "a/b", "*", "é", &"x".repeat(64)] {
             assert_eq!(name.parse::<NamespaceName>(), Err(InvalidNamespaceName), "{name}");

@@ -40,6 +40,6 @@ impl PolicyRecord {
 
     /// Returns whether it applies in a datacenter.
     pub(crate) fn applies_in(&self, datacenter: &str) -> bool {
-        self.datacenters.is_empty() || self.datacenters.iter().any(|it| it == datacenter)
+        self.datacenters.is_empty() || self.datacenters.iter().any(|name| name == datacenter)
     }
 }

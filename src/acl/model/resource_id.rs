@@ -97,13 +97,13 @@ mod tests {
 
     #[test]
     fn a_resource_id_is_split_into_its_parts() {
-        let check = |text: &str, wanted: Option<Parts<'_>>| {
+        let check = |text: &str, expected: Option<Parts<'_>>| {
             let id = ResourceId::parse(text);
             let found = id.as_ref().map(|id| {
                 let user = id.is_user_assigned_identity();
                 (&*id.subscription, id.resource_group.as_deref(), id.virtual_machine(), id.scale_set(), user)
             });
-            assert_eq!(found, wanted, "{text}");
+            assert_eq!(found, expected, "{text}");
         };
         let vm = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/web";
         check(vm, Some(("s", Some("g"), Some("web"), None, false)));

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn a_uuid_is_the_same_secret_in_letters_of_either_case() {
-        let check = |presented: &str, wanted: &str| assert_eq!(PlainSecret::from_presented(presented).reveal(), wanted);
+        let check =
+            |presented: &str, expected: &str| assert_eq!(PlainSecret::from_presented(presented).reveal(), expected);
         check("6A1253D2-1785-24fd-91c2-F8E78C745511", "6a1253d2-1785-24fd-91c2-f8e78c745511");
         check("6a1253d2-1785-24fd-91c2-f8e78c745511", "6a1253d2-1785-24fd-91c2-f8e78c745511");
         check("No-UUID", "No-UUID");

@@ -48,12 +48,12 @@ pub(crate) enum SelectorError {
     #[error("it is nested too deep")]
     TooDeep,
     /// Syntax error.
-    #[error("at character {at}: expected {wanted}, found {}", escape_controls(found))]
+    #[error("at character {at}: expected {expected}, found {}", escape_controls(found))]
     Syntax {
         /// Character position, from 1.
         at: usize,
         /// Expected token.
-        wanted: &'static str,
+        expected: &'static str,
         /// Token that was found.
         found: String,
     },
@@ -109,7 +109,7 @@ impl Expression {
 impl Predicate {
     fn matches_text(&self, text: &str) -> bool {
         match self {
-            Self::Equals(wanted) => text == wanted,
+            Self::Equals(value) => text == value,
             Self::Contains(part) => text.contains(part.as_str()),
             Self::Empty => text.is_empty(),
             Self::Matches(pattern) => pattern.is_match(text),

@@ -19,7 +19,8 @@ pub struct SnapshotHeader {
     /// Revision of the store.
     pub revision: u64,
     /// Creation time.
-    pub taken: Timestamp,
+    #[serde(rename = "Taken")]
+    pub created_at: Timestamp,
 }
 
 /// Element of a snapshot.
@@ -109,8 +110,8 @@ impl SnapshotWriter {
 /// Incremental reader that validates a snapshot. Buffers at most one incomplete piece.
 pub struct SnapshotReader {
     fed: Vec<u8>,
-    /// Consumed bytes of `fed`.
-    taken: usize,
+    /// Number of bytes of `fed` that were consumed.
+    consumed: usize,
     expected: Expected,
     sum: digest::Context,
     records: u64,
@@ -127,7 +128,7 @@ enum Expected {
 
 impl std::fmt::Debug for SnapshotReader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Reader({} records, {:?} wanted)", self.records, self.expected)
+        write!(formatter, "Reader({} records, {:?} expected)", self.records, self.expected)
     }
 }
 
@@ -135,7 +136,7 @@ impl Default for SnapshotReader {
     fn default() -> Self {
         Self {
             fed: Vec::new(),
-            taken: 0,
+            consumed: 0,
             expected: Expected::Magic,
             sum: digest::Context::new(&digest::SHA256),
             records: 0,
@@ -147,7 +148,7 @@ impl Default for SnapshotReader {
 impl SnapshotReader {
     /// Appends input.
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.fed.drain(..std::mem::take(&mut self.taken));
+        self.fed.drain(..std::mem::take(&mut self.consumed));
         self.fed.extend_from_slice(bytes);
     }
 
@@ -248,12 +249,12 @@ impl SnapshotReader {
     }
 
     fn remaining(&self) -> &[u8] {
-        &self.fed[self.taken..]
+        &self.fed[self.consumed..]
     }
 
     fn take(&mut self, bytes: usize) {
-        self.sum.update(&self.fed[self.taken..self.taken + bytes]);
-        self.taken += bytes;
+        self.sum.update(&self.fed[self.consumed..self.consumed + bytes]);
+        self.consumed += bytes;
     }
 }
 

@@ -80,35 +80,35 @@ pub(crate) const TEMPLATES: [BuiltinTemplate; 5] = [
     BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000003",
         name: "builtin/service",
-        description: "For one service: it registers itself and its sidecar proxy, and finds all others.",
+        description: "Lets a service register itself and its sidecar proxy, and discover other services.",
         schema: NAME_SCHEMA,
         text: SERVICE,
     },
     BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000004",
         name: "builtin/node",
-        description: "For the agent of one node: it registers the node, and finds all services.",
+        description: "Lets the agent of a node register the node, and discover services.",
         schema: NAME_SCHEMA,
         text: NODE,
     },
     BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000005",
         name: "builtin/dns",
-        description: "For a DNS server: it reads nodes, services and prepared queries.",
+        description: "Lets a DNS server read nodes, services and prepared queries.",
         schema: "",
         text: DNS,
     },
     BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000006",
         name: "builtin/nomad-server",
-        description: "For a Nomad server: it registers services, and makes tokens for what it runs.",
+        description: "Lets a Nomad server register services, and create tokens for its workloads.",
         schema: "",
         text: NOMAD_SERVER,
     },
     BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000007",
         name: "builtin/workload-identity",
-        description: "For one workload: it writes its own identity.",
+        description: "Lets a workload write its own identity.",
         schema: NAME_SCHEMA,
         text: WORKLOAD_IDENTITY,
     },
@@ -121,7 +121,7 @@ pub(crate) fn find(name: &str) -> Option<&'static BuiltinTemplate> {
 
 impl BuiltinTemplate {
     /// Returns whether it requires the variable `name`.
-    pub(crate) fn takes_name(&self) -> bool {
+    pub(crate) fn requires_name(&self) -> bool {
         self.text.contains(NAME_PLACEHOLDER)
     }
 }
@@ -181,7 +181,7 @@ pub(crate) enum TemplateError {
 /// # Errors
 /// A required name is missing or invalid.
 pub(crate) fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
-    if !template.takes_name() {
+    if !template.requires_name() {
         return Ok(template.text.to_owned());
     }
     let name = variables.get("name").or_else(|| variables.get("Name"));
@@ -193,7 +193,7 @@ pub(crate) fn render(template: &BuiltinTemplate, variables: &Map<String, Value>)
 
 fn substitute_name(template: &BuiltinTemplate, name: &str) -> Result<String, TemplateError> {
     // These characters would end or alter the string in the rule.
-    let breaks_out = |letter: char| letter == '"' || letter == '\\' || letter.is_control();
+    let breaks_out = |c: char| c == '"' || c == '\\' || c.is_control();
     if name.len() > MAX_NAME || name.contains(breaks_out) || name.contains("${") {
         return Err(TemplateError::BadName { template: template.name, name: name.to_owned() });
     }
@@ -263,7 +263,7 @@ impl SyntheticPolicy {
 
     /// Returns whether it applies in a datacenter.
     pub(crate) fn applies_in(&self, datacenter: &str) -> bool {
-        self.datacenters.is_empty() || self.datacenters.iter().any(|its| its == datacenter)
+        self.datacenters.is_empty() || self.datacenters.iter().any(|name| name == datacenter)
     }
 }
 

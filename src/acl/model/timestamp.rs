@@ -39,7 +39,7 @@ impl Timestamp {
         self.nanos / 1_000_000_000
     }
 
-    /// Returns a text that sorts like the time.
+    /// Returns a string that sorts like the time.
     pub(crate) fn sort_key(self) -> String {
         format!("{:020}", self.nanos)
     }
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn timestamps_round_trip_to_the_nanosecond() {
-        let check = |text: &str, wanted: Option<&str>| {
-            assert_eq!(text.parse::<Timestamp>().ok().map(|time| time.to_string()).as_deref(), wanted, "{text}");
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(text.parse::<Timestamp>().ok().map(|time| time.to_string()).as_deref(), expected, "{text}");
         };
         check("2030-01-02T03:04:05.123456789Z", Some("2030-01-02T03:04:05.123456789Z"));
         check("2030-01-02T03:04:05+02:00", Some("2030-01-02T01:04:05Z"));

@@ -98,9 +98,9 @@ impl AclService {
     /// Waits until no restore is in progress. A store error counts as open, so that the caller's next operation reports
     /// it.
     pub(super) async fn wait_until_open(&self) {
-        while let Ok(seen) = self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await {
-            let restoring = seen.epoch().is_err();
-            if !restoring || self.repository.store().changed(keys::RESTORES, seen.at()).await.is_err() {
+        while let Ok(state) = self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await {
+            let restoring = state.epoch().is_err();
+            if !restoring || self.repository.store().changed(keys::RESTORES, state.at()).await.is_err() {
                 return;
             }
         }

@@ -101,9 +101,9 @@ impl Authenticator<'_> {
                 }
             }
             // A miss is conclusive only if the keys did not change during the lookup.
-            let (before, looked) = (keys.at, std::mem::take(&mut freshness));
+            let (previous, tried_freshness) = (keys.at, std::mem::take(&mut freshness));
             keys = self.service.reload_keys().await?;
-            if keys.at == before && looked == freshness {
+            if keys.at == previous && tried_freshness == freshness {
                 return Ok(None);
             }
         }

@@ -156,15 +156,15 @@ impl BindingRules<'_> {
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
         let key = keys::binding_rule(namespace, id);
-        let before = self.records.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
-        let current = &before.value.auth_method;
+        let previous = self.records.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
+        let current = &previous.value.auth_method;
         if !draft.auth_method.is_empty() && draft.auth_method != *current {
             return Err(InvalidRequest::RuleMethodChanged.into());
         }
         let (method, transaction) = self.load_method(namespace, current).await?;
         let rule = validate_draft(draft, id, target.name.clone(), &method)?;
-        let transaction = transaction.require_unchanged(&key, before.modified).put(key, &rule)?;
-        self.records.commit_update(&target, transaction, &before, rule).await
+        let transaction = transaction.require_unchanged(&key, previous.modified).put(key, &rule)?;
+        self.records.commit_update(&target, transaction, &previous, rule).await
     }
 
     /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted.

@@ -31,12 +31,12 @@ struct BootstrapRecord {
 pub(crate) struct ResetFile(PathBuf);
 
 impl ResetFile {
-    /// Returns the file in the data directory.
+    /// Returns the file in the data folder.
     pub(crate) fn in_dir(folder: &Path) -> Self {
         Self(folder.join("acl-bootstrap-reset"))
     }
 
-    /// Reads the index; `None` if the file is missing or holds no number.
+    /// Reads the index; `None` if the file is missing or contains no number.
     pub(crate) async fn index(&self) -> Option<u64> {
         let path = self.0.clone();
         let read = tokio::task::spawn_blocking(move || match path.try_exists() {
@@ -47,7 +47,7 @@ impl ResetFile {
             Ok(read) => read.map_err(|error| format_chain(&error)),
             Err(error) => Err(error.to_string()),
         };
-        let number = |text: SecretString| text.expose_secret().parse().map_err(|_| "it holds no number".to_owned());
+        let number = |text: SecretString| text.expose_secret().parse().map_err(|_| "it contains no number".to_owned());
         let index = text.and_then(|text| text.map(number).transpose());
         index.unwrap_or_else(|error| {
             let path = self.0.display().to_string();
@@ -55,7 +55,7 @@ impl ResetFile {
                 event = "acl.bootstrap.reset.unusable",
                 path,
                 error,
-                "the bootstrap reset file holds no index"
+                "ignoring the bootstrap reset file: it contains no index"
             );
             None
         })
@@ -70,7 +70,7 @@ impl ResetFile {
                 event = "acl.bootstrap.reset.cleanup_failed",
                 path,
                 error,
-                "cannot delete the bootstrap reset file, which is used up: delete it"
+                "cannot delete the used bootstrap reset file; delete it by hand"
             );
         }
     }

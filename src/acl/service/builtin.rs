@@ -109,7 +109,7 @@ impl AclService {
         tracing::warn!(
             event = "acl.token.recreated",
             accessor = ANONYMOUS.to_string(),
-            "the store lacked the anonymous token, which was created again, without policies"
+            "created the missing anonymous token again, without policies"
         );
         Ok(())
     }
@@ -192,7 +192,9 @@ mod tests {
                 defaults: Vec::new(),
                 default_policy: DefaultPolicy::Deny,
             };
-            for (resource, namespace) in resources.iter().flat_map(|it| [(it, "default"), (it, "team")]) {
+            for (resource, namespace) in
+                resources.iter().flat_map(|resource| [(resource, "default"), (resource, "team")])
+            {
                 assert!(grants.decide(resource, Access::Read, namespace).is_allowed(), "{resource:?} {namespace}");
                 let may_write = grants.decide(resource, Access::Write, namespace).is_allowed();
                 assert_eq!(may_write, writes, "{resource:?} {namespace}");
@@ -211,7 +213,8 @@ mod tests {
         let before = service.epoch(Freshness::Linearizable).await.unwrap();
         assert_eq!(service.token_sweeper().sweep().await.unwrap(), 0);
 
-        let marker = serde_json::to_vec(&RestoreMarker { by: None, accessor: None, began: service.now() }).unwrap();
+        let marker =
+            serde_json::to_vec(&RestoreMarker { by: None, accessor: None, started_at: service.now() }).unwrap();
         let last = Write::Put(keys::restore_last(), b"null".to_vec());
         let writes = vec![Write::Put(keys::restore_marker(), marker), last];
         store.commit(Batch { checks: vec![], writes }).await.unwrap();

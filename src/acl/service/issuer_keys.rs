@@ -30,7 +30,7 @@ pub struct IssuerKeyOptions {
     /// Document to fetch.
     pub source: KeyDocument,
     /// CA certificates to trust.
-    pub authorities: CaSource,
+    pub ca_certificates: CaSource,
 }
 
 /// CA certificates for the TLS connection to the key server.
@@ -202,17 +202,17 @@ impl IssuerKeys {
             KeySet::Fetched(fetched) => fetched,
         };
         let mut state_tx = fetched.state_tx.subscribe();
-        let before = state_tx.borrow_and_update().clone();
-        let candidates = select(&before.keys, key_id, algorithm);
-        let has_come = |moment: Option<ClockReading>| moment.is_none_or(|moment| fetched.clock.has_reached(moment));
-        if !candidates.is_empty() && !has_come(before.old) {
+        let previous = state_tx.borrow_and_update().clone();
+        let candidates = select(&previous.keys, key_id, algorithm);
+        let is_due = |moment: Option<ClockReading>| moment.is_none_or(|moment| fetched.clock.has_reached(moment));
+        if !candidates.is_empty() && !is_due(previous.old) {
             return Ok(candidates);
         }
-        if !has_come(before.next) {
-            return if candidates.is_empty() { Err(before.key_error(key_id, algorithm)) } else { Ok(candidates) };
+        if !is_due(previous.next) {
+            return if candidates.is_empty() { Err(previous.key_error(key_id, algorithm)) } else { Ok(candidates) };
         }
         Arc::clone(fetched).start_fetch();
-        let published = state_tx.wait_for(|state| state.tries > before.tries);
+        let published = state_tx.wait_for(|state| state.tries > previous.tries);
         match tokio::time::timeout(MAX_FETCH_WAIT, published).await {
             Ok(Ok(state)) => {
                 let candidates = select(&state.keys, key_id, algorithm);

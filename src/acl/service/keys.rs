@@ -114,7 +114,7 @@ pub(crate) fn restore_last() -> Key {
 }
 
 /// Returns the key prefix of a kind in a namespace, or in all namespaces.
-pub(crate) fn within(kind: &str, namespace: Option<&NamespaceName>) -> String {
+pub(crate) fn kind_prefix(kind: &str, namespace: Option<&NamespaceName>) -> String {
     match namespace {
         Some(namespace) => format!("{kind}/{}/", namespace.key()),
         None => format!("{kind}/"),

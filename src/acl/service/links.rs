@@ -109,10 +109,10 @@ impl LinkResolver<'_> {
         kind: LinkKind,
         drafts: &[LinkDraft],
     ) -> Result<Vec<Id>, ServiceError> {
-        let (mut ids, mut seen) = (Vec::new(), BTreeSet::new());
+        let (mut ids, mut resolved) = (Vec::new(), BTreeSet::new());
         for draft in drafts {
             // Each lookup is a call on etcd.
-            if !seen.insert((&draft.id, &draft.name)) {
+            if !resolved.insert((&draft.id, &draft.name)) {
                 continue;
             }
             let id = self.resolve_one(namespace, kind, draft).await?;

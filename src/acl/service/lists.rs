@@ -11,7 +11,7 @@ use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
 use crate::acl::store::{Freshness, Page, Revision};
 
-/// Reasons for which a list is incomplete.
+/// Reasons why a list is incomplete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Omitted {
     /// Records were omitted that the caller may not read.
@@ -57,11 +57,11 @@ impl Records {
         let readable = self.readable_namespaces(caller, kind, namespace, freshness).await?;
         let (mut entries, mut omitted) = (Vec::new(), readable.omitted);
         for namespace in &readable.namespaces {
-            let all = self.repository.all(&keys::within(kind, Some(namespace)), freshness).await?;
+            let all = self.repository.all(&keys::kind_prefix(kind, Some(namespace)), freshness).await?;
             entries.extend(all.entries);
             omitted.unreadable |= all.unreadable;
         }
-        omitted.unreadable |= self.repository.has_unreadable(&keys::within(kind, namespace));
+        omitted.unreadable |= self.repository.has_unreadable(&keys::kind_prefix(kind, namespace));
         Ok(RecordList { entries, omitted, revision: readable.revision })
     }
 
@@ -79,7 +79,7 @@ impl Records {
         if let Some(namespace) = namespace {
             caller.require(Privilege::AclRead, namespace)?;
         }
-        let revision = self.repository.revision(&keys::within(kind, None), freshness).await?;
+        let revision = self.repository.revision(&keys::kind_prefix(kind, None), freshness).await?;
         let mut readable = ReadableNamespaces { namespaces: Vec::new(), omitted: Omitted::default(), revision };
         if let Some(namespace) = namespace {
             self.require_namespace(namespace, freshness).await?;
@@ -94,7 +94,8 @@ impl Records {
                 readable.namespaces.push(name.clone());
             } else if !readable.omitted.forbidden {
                 let first = Page { after: None, limit: 1 };
-                let listing = self.repository.store().list(&keys::within(kind, Some(name)), first, freshness).await?;
+                let listing =
+                    self.repository.store().list(&keys::kind_prefix(kind, Some(name)), first, freshness).await?;
                 readable.omitted.forbidden = !listing.entries.is_empty();
             }
         }

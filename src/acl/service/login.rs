@@ -125,13 +125,13 @@ impl LoginMethods {
                     }
                 }
                 let (bounds, ttl) = (options.bounds.clone(), options.ttl);
-                let made = LoginRole { bounds, policies, linked: Mutex::default(), ttl };
-                match made.policies(&service).await {
+                let login_role = LoginRole { bounds, policies, linked: Mutex::default(), ttl };
+                match login_role.policies(&service).await {
                     // The first login after the restore creates them.
                     Ok(_) | Err(ServiceError::Restoring) => {}
                     Err(error) => return Err(error),
                 }
-                roles.insert(role.clone(), made);
+                roles.insert(role.clone(), login_role);
             }
             methods.insert(name.clone(), ConfiguredMethod { trust: options.trust.clone(), keys, roles });
         }

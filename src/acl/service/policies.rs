@@ -166,8 +166,8 @@ impl Policies<'_> {
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
         let by_id = keys::policy(namespace, id);
-        let before = self.records.load_for_update::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
-        let old = &before.value;
+        let previous = self.records.load_for_update::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
+        let old = &previous.value;
         let mut draft = draft.clone();
         if is_built_in(id) {
             if draft.rules.is_empty() {
@@ -181,13 +181,14 @@ impl Policies<'_> {
             validate_draft(&draft)?;
         }
         let policy = to_record(id, target.name.clone(), &draft);
-        let mut transaction = Transaction::default().require_unchanged(&by_id, before.modified).put(by_id, &policy)?;
+        let mut transaction =
+            Transaction::default().require_unchanged(&by_id, previous.modified).put(by_id, &policy)?;
         if policy.name != old.name {
             let by_name = keys::policy_name(namespace, &policy.name);
             self.records.require_absent(&by_name, || name_taken(&policy.name)).await?;
             transaction = transaction.move_name_entry(keys::policy_name(namespace, &old.name), by_name, &id)?;
         }
-        self.records.commit_update(&target, transaction, &before, policy).await
+        self.records.commit_update(&target, transaction, &previous, policy).await
     }
 
     /// Deletes a policy; returns false if it does not exist. Tokens and roles that link it remain.

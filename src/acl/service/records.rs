@@ -117,30 +117,30 @@ impl Records {
         self.repository.get(&by_id(namespace, *id.value), freshness).await
     }
 
-    /// Reads a record for an update; `what` describes it in the error if it does not exist.
+    /// Reads a record for an update; `describe` names it in the error if it does not exist.
     ///
     /// # Errors
     /// It does not exist; the store failed.
     pub(super) async fn load_for_update<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
-        what: impl FnOnce() -> String,
+        describe: impl FnOnce() -> String,
     ) -> Result<Stored<R>, ServiceError> {
         let record = self.repository.get(key, Freshness::Linearizable).await?;
-        record.ok_or_else(|| NotFound::Record(what()).into())
+        record.ok_or_else(|| NotFound::Record(describe()).into())
     }
 
-    /// Checks that a name is not taken; `taken` builds the error.
+    /// Checks that a name is not taken; `conflict` builds the error.
     ///
     /// # Errors
     /// The name is taken; the store failed.
     pub(super) async fn require_absent(
         &self,
         name: &Key,
-        taken: impl FnOnce() -> Conflict,
+        conflict: impl FnOnce() -> Conflict,
     ) -> Result<(), ServiceError> {
         let existing = self.repository.store().get(name, Freshness::Linearizable).await?;
-        if existing.is_some() { Err(taken().into()) } else { Ok(()) }
+        if existing.is_some() { Err(conflict().into()) } else { Ok(()) }
     }
 
     /// Commits the transaction that creates a record.
@@ -165,11 +165,11 @@ impl Records {
         &self,
         target: &WritableNamespace,
         transaction: Transaction,
-        before: &Stored<R>,
+        previous: &Stored<R>,
         value: R,
     ) -> Result<Stored<R>, ServiceError> {
         let modified = self.repository.commit(target.require_unchanged(transaction)).await?;
-        Ok(Stored { value: value.into(), created: before.created, modified })
+        Ok(Stored { value: value.into(), created: previous.created, modified })
     }
 
     /// Deletes a record and the index entry of its name that `name_key` returns. Returns false if it does not exist.
@@ -186,9 +186,11 @@ impl Records {
         caller.require(Privilege::AclWrite, namespace)?;
         let attempt = async || {
             let target = self.writable_namespace(namespace).await?;
-            let Some(before) = self.repository.get::<R>(key, Freshness::Linearizable).await? else { return Ok(false) };
-            let mut transaction = Transaction::default().require_unchanged(key, before.modified).delete(key.clone());
-            if let Some(name) = name_key(&before.value)? {
+            let Some(previous) = self.repository.get::<R>(key, Freshness::Linearizable).await? else {
+                return Ok(false);
+            };
+            let mut transaction = Transaction::default().require_unchanged(key, previous.modified).delete(key.clone());
+            if let Some(name) = name_key(&previous.value)? {
                 transaction = transaction.delete(name);
             }
             self.repository.commit(target.require_unchanged(transaction)).await?;

@@ -1,4 +1,4 @@
-//! Reasons for which an operation is rejected, with their texts: one line each, in the wording that clients of Consul match
+//! Reasons why an operation is rejected, with their texts: one line each, in the wording that clients of Consul match
 //! on. `api/error.rs` maps each kind to its status.
 #![allow(missing_docs, reason = "the text of each variant says it")]
 
@@ -52,7 +52,7 @@ pub enum InvalidRequest {
     LinkId { kind: &'static str, id: String },
     #[error("No such ACL {kind} with name {name:?}")]
     LinkName { kind: &'static str, name: String },
-    #[error("The link to ACL {kind} {id} names it {name:?}, and its name is {actual:?}: give the ID or the Name alone")]
+    #[error("The link to ACL {kind} {id} names it {name:?}, and its name is {actual:?}: give only the ID or the Name")]
     LinkNames { kind: &'static str, id: String, name: String, actual: String },
 
     // Namespaces
@@ -122,8 +122,8 @@ pub enum InvalidRequest {
     SnapshotRecord(String),
     #[error("Invalid snapshot: it has no default namespace")]
     SnapshotNamespace,
-    #[error("Invalid snapshot: it belongs to datacenter {found:?}, but this server to {wanted:?}")]
-    SnapshotDatacenter { found: String, wanted: String },
+    #[error("Invalid snapshot: it belongs to datacenter {found:?}, but this server to {expected:?}")]
+    SnapshotDatacenter { found: String, expected: String },
     #[error("Invalid snapshot: its secrets are encrypted with the key {0:?}, which is not in this server's key file")]
     SnapshotKey(String),
 }

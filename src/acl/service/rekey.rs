@@ -2,7 +2,7 @@
 //!
 //! First the store's key record names the new key, and all new tokens use it. Then each token is re-encrypted in a
 //! transaction that checks that the token and the key record are unchanged, so concurrent changes win and the token is
-//! read again. At the end the key record names the new key alone. An interrupted rotation is continued by the next call
+//! read again. At the end the key record names only the new key. An interrupted rotation is continued by the next call
 //! on any server.
 
 mod batch;
@@ -113,8 +113,11 @@ impl KeyRotation<'_> {
         }
         let record = self.service.key_record().await?;
         let keys = self.service.sealer.reload_file(&record, generate).await.map_err(|error| {
-            let advice =
-                if generate { ": put a new key before the others by hand, and let none be made here" } else { "" };
+            let advice = if generate {
+                "; add the new key as the first line of every key file by hand instead of using Generate"
+            } else {
+                ""
+            };
             InvalidRequest::KeyFile(format!("{}{advice}", format_chain(&error)))
         })?;
         if keys.file.first.id() == keys.current().id() {
@@ -125,14 +128,15 @@ impl KeyRotation<'_> {
     }
 
     /// Writes the key record, unless another server wrote a different one.
-    async fn store_active_keys(self, keys: &SealKeys, wanted: &Keyring) -> Result<(), ServiceError> {
-        let transaction = require_same_keys(keys, Transaction::default()).write(seal::put_key_record(wanted));
+    async fn store_active_keys(self, keys: &SealKeys, target: &Keyring) -> Result<(), ServiceError> {
+        let transaction = require_same_keys(keys, Transaction::default()).write(seal::put_key_record(target));
         let outcome = self.service.repository.commit(transaction).await;
         let now = self.service.reload_keys().await?;
-        let there = now.current().id() == wanted.first.id() && (now.active.ids() == wanted.ids() || !now.is_rotating());
+        let is_active =
+            now.current().id() == target.first.id() && (now.active.ids() == target.ids() || !now.is_rotating());
         match outcome {
             // Another server may have made the same change first.
-            Err(ServiceError::Commit(CommitError::Conflict(_))) if there => Ok(()),
+            Err(ServiceError::Commit(CommitError::Conflict(_))) if is_active => Ok(()),
             Err(ServiceError::Commit(CommitError::Conflict(_))) => Err(concurrent_rekey()),
             outcome => outcome.map(|_| ()),
         }
@@ -165,14 +169,14 @@ impl KeyRotation<'_> {
             batches.push(batch);
         }
         // Concurrently, so that the store can group them into one disk sync.
-        let moves = batches.into_iter().map(|batch| self.commit_batch(keys, batch));
-        join_all(moves).await.into_iter().sum()
+        let commits = batches.into_iter().map(|batch| self.commit_batch(keys, batch));
+        join_all(commits).await.into_iter().sum()
     }
 
     async fn commit_batch(self, keys: &SealKeys, batch: RekeyBatch) -> Result<usize, ServiceError> {
         match self.service.repository.commit(batch.transaction).await {
             Ok(_) => Ok(batch.tokens.len()),
-            // One of them was changed or deleted meanwhile: retry each alone.
+            // One of them was changed or deleted meanwhile: retry each separately.
             Err(ServiceError::Commit(CommitError::Conflict(_))) => {
                 let mut rewritten = 0;
                 for key in &batch.tokens {

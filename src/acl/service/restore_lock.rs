@@ -25,7 +25,8 @@ pub(crate) struct RestoreMarker {
     /// Accessor of the token that began it.
     pub accessor: Option<Id>,
     /// Start time.
-    pub began: Timestamp,
+    #[serde(rename = "began")]
+    pub started_at: Timestamp,
 }
 
 /// Period between two restores: everything read in one epoch belongs to one state.

@@ -152,7 +152,7 @@ impl Roles<'_> {
     ) -> Result<Stored<RoleRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
         let by_id = keys::role(namespace, id);
-        let before = self.records.load_for_update::<RoleRecord>(&by_id, || format!("role {id}")).await?;
+        let previous = self.records.load_for_update::<RoleRecord>(&by_id, || format!("role {id}")).await?;
         validate_name(draft)?;
         let role = RoleRecord {
             id,
@@ -161,14 +161,15 @@ impl Roles<'_> {
             description: draft.description.clone(),
             links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
         };
-        let mut transaction = Transaction::default().require_unchanged(&by_id, before.modified).put(by_id, &role)?;
-        if role.name != before.value.name {
+        let mut transaction = Transaction::default().require_unchanged(&by_id, previous.modified).put(by_id, &role)?;
+        if role.name != previous.value.name {
             let by_name = keys::role_name(namespace, &role.name);
             let conflict = || Conflict::RoleRenamed(role.name.clone());
             self.records.require_absent(&by_name, conflict).await?;
-            transaction = transaction.move_name_entry(keys::role_name(namespace, &before.value.name), by_name, &id)?;
+            transaction =
+                transaction.move_name_entry(keys::role_name(namespace, &previous.value.name), by_name, &id)?;
         }
-        self.records.commit_update(&target, transaction, &before, role).await
+        self.records.commit_update(&target, transaction, &previous, role).await
     }
 
     /// Deletes a role; returns false if it does not exist. Tokens that link it remain.

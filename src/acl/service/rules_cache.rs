@@ -41,7 +41,7 @@ impl RulesCache {
         policies.insert((id, at), rules);
     }
 
-    /// Returns the parsed rules of a text.
+    /// Returns the parsed rules of a policy text.
     ///
     /// # Errors
     /// The text is not valid.

@@ -50,7 +50,7 @@ impl UnreadableRecords {
     }
 
     pub(super) fn report_kind(&self, kind: &str) {
-        if self.lock().insert(keys::within(kind, None).into()) {
+        if self.lock().insert(keys::kind_prefix(kind, None).into()) {
             self.counter.inc();
             tracing::error!(
                 event = "acl.store.damaged",
@@ -68,7 +68,7 @@ impl UnreadableRecords {
             tracing::error!(
                 event = "acl.record.unreadable",
                 key,
-                "a record is unreadable and omitted from lists: restore a snapshot from before the damage"
+                "omitting an unreadable record from lists; restore a snapshot from before the damage"
             );
         }
     }

@@ -49,9 +49,9 @@ impl Batch {
         if !fits {
             return Err(CommitError::TooLarge);
         }
-        let mut seen = HashSet::new();
-        let last: Vec<_> = self.writes.iter().rev().map(|write| seen.insert(write.key())).collect();
-        if seen.len() < self.writes.len() {
+        let mut keys = HashSet::new();
+        let last: Vec<_> = self.writes.iter().rev().map(|write| keys.insert(write.key())).collect();
+        if keys.len() < self.writes.len() {
             let mut last = last.into_iter().rev();
             self.writes.retain(|_| last.next().unwrap_or(true));
         }

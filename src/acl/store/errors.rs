@@ -13,20 +13,20 @@ use crate::secure_dir::DirError;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it open.
-    #[error("{} is in use by another process: stop it, or configure another data directory", path.display())]
+    #[error("{} is in use by another process: stop it, or configure another data folder", path.display())]
     InUse {
         /// Store file.
         path: PathBuf,
     },
     /// The store belongs to another datacenter.
-    #[error("{store} belongs to datacenter {found:?}, but this server is of {wanted:?}")]
+    #[error("{store} belongs to datacenter {found:?}, but this server is of {expected:?}")]
     Datacenter {
         /// Store: its file, or its endpoints and prefix in etcd.
         store: String,
         /// Datacenter of the store.
         found: String,
         /// Datacenter of this server.
-        wanted: String,
+        expected: String,
     },
     /// The store has an unknown format version.
     #[error("{store} has format {found}, but this version supports {FORMAT}")]
@@ -36,7 +36,7 @@ pub enum OpenError {
         /// Format version of the store.
         found: String,
     },
-    /// The directory cannot be created, or is writable by others.
+    /// The folder cannot be created, or is writable by others.
     #[error(transparent)]
     Folder(#[from] DirError),
     /// A file could not be created or opened.
@@ -62,8 +62,8 @@ pub enum OpenError {
     },
     /// Page checksums of the file do not match.
     #[error(
-        "{store} is damaged, its page checksums do not match: check it with `keyward acl verify --dir FOLDER`; put a copy \
-         back, or move it away, start once with --new-store and restore a snapshot"
+        "{store} is damaged (page checksums do not match); check it with `keyward acl verify --dir DIR`, then put a \
+         copy back, or move it away, start once with --new-store and restore a snapshot"
     )]
     PagesDamaged {
         /// Store file.
@@ -92,7 +92,7 @@ pub enum StoreError {
     #[error("the disk of the store is full")]
     Full(#[source] Arc<dyn Error + Send + Sync>),
     /// The store is unreachable or timed out. Retrying may help.
-    #[error("the store does not answer")]
+    #[error("the store does not respond")]
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),
     /// A record is malformed.
     #[error("the record {key} cannot be read")]
@@ -101,7 +101,7 @@ pub enum StoreError {
         key: String,
     },
     /// The store was closed, or its writer thread failed.
-    #[error("the store's writer has stopped")]
+    #[error("the store's writer has stopped; restart keyward")]
     Stopped,
 }
 

@@ -32,7 +32,7 @@ pub use verification::Verification;
 pub enum StoreOptions {
     /// Local file.
     Embedded {
-        /// Data directory, created with mode 0700 if missing.
+        /// Data folder, created with mode 0700 if missing.
         data_dir: PathBuf,
     },
     /// etcd cluster.
@@ -41,7 +41,7 @@ pub enum StoreOptions {
 }
 
 impl StoreOptions {
-    /// Returns the data directory of a local store.
+    /// Returns the data folder of a local store.
     pub fn folder(&self) -> Option<&Path> {
         match self {
             Self::Embedded { data_dir } => Some(data_dir),

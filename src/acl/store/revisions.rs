@@ -20,7 +20,7 @@ impl KindRevisions {
     /// Returns the revision of the last change of a kind, or a later one.
     pub(super) fn last(&self, kind: &str) -> Revision {
         let revisions = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = revisions.each.iter().find(|(its, _)| **its == *kind);
+        let entry = revisions.each.iter().find(|(entry_kind, _)| **entry_kind == *kind);
         entry.map(|(_, at)| *at).unwrap_or_default().max(revisions.all)
     }
 
@@ -28,7 +28,7 @@ impl KindRevisions {
     pub(super) fn record<'a>(&self, kinds: impl IntoIterator<Item = (&'a str, Revision)>) {
         let mut revisions = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for (kind, at) in kinds {
-            match revisions.each.iter_mut().find(|(its, _)| **its == *kind) {
+            match revisions.each.iter_mut().find(|(entry_kind, _)| **entry_kind == *kind) {
                 Some((_, last)) => *last = at.max(*last),
                 None => revisions.each.push((kind.into(), at)),
             }

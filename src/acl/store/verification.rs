@@ -42,10 +42,10 @@ impl Verification {
         }
     }
 
-    /// Adds a record; `whole` is `None` if it has no checksum.
-    pub(super) fn count(&mut self, key: &str, whole: Option<bool>) {
+    /// Adds a record; `is_intact` is `None` if it has no checksum.
+    pub(super) fn count(&mut self, key: &str, is_intact: Option<bool>) {
         self.records += 1;
-        match whole {
+        match is_intact {
             None => self.unchecked += 1,
             Some(true) => {}
             Some(false) => {

@@ -7,7 +7,7 @@ use super::path::{ApiPath, PathError};
 use super::query::Query;
 use super::rules::Operation;
 
-/// Checks a request with a path below `/v1/`, by the caller at this place among the rules.
+/// Checks a request with a path below `/v1/`, by the caller with this rule index.
 ///
 /// # Errors
 /// It is refused: the reason.
@@ -18,9 +18,9 @@ pub(crate) fn explain_request(
     path: &str,
 ) -> Result<(), &'static str> {
     let below = path.trim_start_matches('/');
-    let whole = format!("/v1/{}", below.strip_prefix("v1/").unwrap_or(below));
-    let path = ApiPath::parse(&whole).map_err(|error| match error {
-        PathError::OutsideApi => "it is not a path of the server's API",
+    let full_path = format!("/v1/{}", below.strip_prefix("v1/").unwrap_or(below));
+    let path = ApiPath::parse(&full_path).map_err(|error| match error {
+        PathError::OutsideApi => "the path is not below /v1/",
         PathError::Ambiguous(reason) => reason,
     })?;
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| "the server's API has no such method")?;

@@ -59,7 +59,7 @@ impl ResponseCache {
             self.invalidate_revoked(path, text.as_deref(), scope, own_token, may_be_done);
         });
         let response = self.sender.prepare_and_forward(listener, options, parts, body).await.0;
-        // After any other failure, such as a time-out, the server may have revoked all the same.
+        // After any other failure, such as a timeout, the server may have revoked all the same.
         *may_be_done = !response.status().is_client_error();
         response
     }

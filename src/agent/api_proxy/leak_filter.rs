@@ -39,7 +39,7 @@ pub(super) enum Leak {
     Token,
     /// It is compressed, although the request allowed no compression.
     #[error(
-        "the server's response is compressed against Accept-Encoding and cannot be searched for the session's token"
+        "the server compressed the response although the request forbade it, so it cannot be searched for the session's token"
     )]
     Encoded,
 }

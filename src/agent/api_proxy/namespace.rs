@@ -19,10 +19,10 @@ impl AllowedNamespaces {
         Some(patterns.join(", "))
     }
 
-    /// Returns true if a caller may name `namespace`; `own` is the session's.
-    pub(super) fn permits(&self, own: &str, namespace: &str) -> bool {
+    /// Returns true if a caller may name `namespace`; `session_namespace` is the session's.
+    pub(super) fn permits(&self, session_namespace: &str, namespace: &str) -> bool {
         match &self.0 {
-            None => relative_path(own, namespace).is_some(),
+            None => relative_path(session_namespace, namespace).is_some(),
             Some(patterns) => patterns.iter().any(|pattern| pattern.matches(namespace)),
         }
     }
@@ -95,7 +95,11 @@ pub(super) fn parse(value: &[u8]) -> Result<&str, &'static str> {
     let is_name = |name: &str| {
         !matches!(name, "" | "." | "..") && !name.contains(|c: char| c.is_control() || c.is_whitespace() || c == '\\')
     };
-    if path.split('/').all(is_name) { Ok(path) } else { Err("the namespace is ambiguous") }
+    if path.split('/').all(is_name) {
+        Ok(path)
+    } else {
+        Err("the namespace is ambiguous; remove empty and dotted segments")
+    }
 }
 
 /// Returns the path from one namespace to one at or below it.
@@ -107,9 +111,9 @@ fn relative_path<'a>(from: &str, namespace: &'a str) -> Option<&'a str> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
-/// Returns the prefix of a request's path for the rules, which are relative to the session's namespace `own`.
-pub(super) fn prefix<'a>(own: &str, namespace: &'a str) -> Cow<'a, str> {
-    match relative_path(own, namespace) {
+/// Returns the prefix of a request's path for the rules, which are relative to the session's namespace.
+pub(super) fn prefix<'a>(session_namespace: &str, namespace: &'a str) -> Cow<'a, str> {
+    match relative_path(session_namespace, namespace) {
         Some(rest) => Cow::Borrowed(rest),
         None if namespace.is_empty() => Cow::Borrowed(ROOT),
         None => Cow::Borrowed(namespace),
@@ -122,8 +126,8 @@ mod tests {
 
     #[test]
     fn slashes_around_a_namespace_are_ignored() {
-        for (written, wanted) in [("", ""), ("/", ""), ("root", ""), ("team", "team"), ("/team/web/", "team/web")] {
-            assert_eq!(parse(written.as_bytes()), Ok(wanted), "{written}");
+        for (written, expected) in [("", ""), ("/", ""), ("root", ""), ("team", "team"), ("/team/web/", "team/web")] {
+            assert_eq!(parse(written.as_bytes()), Ok(expected), "{written}");
         }
         assert_eq!(parse("t\u{e9}am".as_bytes()), Ok("t\u{e9}am"));
         for wrong in ["//", "a//b", "a/../b", ".", "a b", "a\u{a0}b", "a\\b", "a/ /b"] {
@@ -134,11 +138,11 @@ mod tests {
 
     #[test]
     fn the_sessions_namespace_and_those_below_it_are_allowed_by_default() {
-        let check = |patterns: Option<&[&str]>, own: &str, namespace: &str, wanted: bool| {
+        let check = |patterns: Option<&[&str]>, own: &str, namespace: &str, expected: bool| {
             let parse =
                 |patterns: &[&str]| patterns.iter().map(|text| NamespacePattern::parse(text).unwrap()).collect();
             let allowed = AllowedNamespaces(patterns.map(parse));
-            assert_eq!(allowed.permits(own, namespace), wanted, "{patterns:?} {own:?} {namespace:?}");
+            assert_eq!(allowed.permits(own, namespace), expected, "{patterns:?} {own:?} {namespace:?}");
         };
         check(None, "", "", true);
         check(None, "", "team", true);
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn rules_are_relative_to_the_sessions_namespace() {
-        for (own, namespace, wanted) in [
+        for (own, namespace, expected) in [
             ("", "", ""),
             ("", "team", "team"),
             ("team", "team", ""),
@@ -172,7 +176,7 @@ mod tests {
             ("team", "teams", "teams"),
             ("team", "", "root"),
         ] {
-            assert_eq!(prefix(own, namespace), wanted, "{own:?} {namespace:?}");
+            assert_eq!(prefix(own, namespace), expected, "{own:?} {namespace:?}");
         }
     }
 }

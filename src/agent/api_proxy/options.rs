@@ -26,7 +26,7 @@ pub struct ApiProxyOptions {
     pub response_timeout: Duration,
     /// The response cache; `None` for no cache.
     pub cache: Option<CacheOptions>,
-    /// Limits of each caller, at its place among the rules; `None` for a caller that may not use the listener. Empty without
+    /// Limits of each caller, by rule index; `None` for a caller that may not use the listener. Empty without
     /// callers.
     pub callers: Vec<Option<CallerProxyRules>>,
 }

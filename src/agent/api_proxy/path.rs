@@ -16,7 +16,7 @@ pub(super) struct ApiPath<'a>(Cow<'a, str>);
 pub(super) enum PathError {
     /// It is not below `/v1/`.
     OutsideApi,
-    /// Programs differ in how they read it; the text says why.
+    /// Programs differ in how they read it; the message says why.
     Ambiguous(&'static str),
 }
 
@@ -80,8 +80,8 @@ impl<'a> ApiPath<'a> {
     /// Returns true for login paths: `auth/MOUNT/login`, perhaps with a name behind it, and `acl/login`.
     pub(super) fn is_login(&self) -> bool {
         // `login` is the last segment or the last but one.
-        let (before, last) = self.without_trailing_slash().rsplit_once('/').unwrap_or_default();
-        if last != "login" && !before.ends_with("/login") {
+        let (parent, last) = self.without_trailing_slash().rsplit_once('/').unwrap_or_default();
+        if last != "login" && !parent.ends_with("/login") {
             return false;
         }
         let mut segments = self.without_trailing_slash().split('/').skip_while(|segment| *segment != "auth").skip(2);
@@ -100,10 +100,10 @@ const AUTH_CONFIG_SEGMENTS: [&str; 7] = ["config", "groups", "map", "role", "rol
 
 /// Returns true for paths of letters, digits, `-`, `_` and single slashes, as most are. They are never ambiguous.
 fn is_plain(path: &str) -> bool {
-    let mut before = b'/';
+    let mut previous = b'/';
     path.bytes().all(|byte| {
-        let slash = byte == b'/' && before != b'/';
-        before = byte;
+        let slash = byte == b'/' && previous != b'/';
+        previous = byte;
         slash || byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
     })
 }
@@ -127,7 +127,7 @@ fn decode(path: &str) -> Result<String, PathError> {
     let bytes = decoded.as_bytes();
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if bytes.iter().enumerate().any(|(at, byte)| *byte == b'%' && hex(at + 1) && hex(at + 2)) {
-        return Err(PathError::Ambiguous("the path is encoded twice"));
+        return Err(PathError::Ambiguous("the path is percent-encoded twice"));
     }
     Ok(decoded.into_owned())
 }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_path_is_parsed_as_the_server_parses_it() {
-        let check = |path: &str, wanted: &str| assert_eq!(ApiPath::parse(path).unwrap().as_str(), wanted, "{path}");
+        let check = |path: &str, expected: &str| assert_eq!(ApiPath::parse(path).unwrap().as_str(), expected, "{path}");
         check("/v1/secret/data/web", "secret/data/web");
         check("/v1/secret/metadata/", "secret/metadata/");
         check("/v1/sys", "sys");
@@ -162,14 +162,14 @@ mod tests {
         check("/v1/secret/data/100%25", "secret/data/100%");
         check("/v1/secret/data/a..b/...c/.d", "secret/data/a..b/...c/.d");
         check("/v1/secret/;x", "secret/;x");
-        for (path, wanted) in [("/v1/secret/", true), ("/v1/secret", false), ("/v1/secret/%2b/", true)] {
-            assert_eq!(ApiPath::parse(path).unwrap().ends_in_slash(), wanted, "{path}");
+        for (path, expected) in [("/v1/secret/", true), ("/v1/secret", false), ("/v1/secret/%2b/", true)] {
+            assert_eq!(ApiPath::parse(path).unwrap().ends_in_slash(), expected, "{path}");
         }
     }
 
     #[test]
     fn most_paths_are_plain() {
-        for (path, wanted) in [
+        for (path, expected) in [
             ("sys", true),
             ("secret/data/Web-1_b", true),
             ("secret/metadata/", true),
@@ -181,7 +181,7 @@ mod tests {
             ("a%20b", false),
             ("é", false),
         ] {
-            assert_eq!(is_plain(path), wanted, "{path}");
+            assert_eq!(is_plain(path), expected, "{path}");
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn login_paths_are_told_from_configuration_paths_of_the_auth_method() {
-        let check = |path: &str, wanted| assert_eq!(ApiPath::parse(path).unwrap().is_login(), wanted, "{path}");
+        let check = |path: &str, expected| assert_eq!(ApiPath::parse(path).unwrap().is_login(), expected, "{path}");
         check("/v1/auth/azure/login", true);
         check("/v1/auth/team/azure/login", true);
         check("/v1/ns/auth/userpass/login/me", true);

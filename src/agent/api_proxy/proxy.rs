@@ -16,7 +16,7 @@ use super::options::{ApiProxyOptions, CacheOptions};
 use super::probe::{self, Probe};
 use super::response::{ProxyBody, error_response};
 use super::response_cache::ResponseCache;
-use super::router::{OwnTokens, ProxyRouter};
+use super::router::{CallerTokenResolver, ProxyRouter};
 use super::send::RequestSender;
 use super::server_dialect::ServerDialect;
 use super::token_recovery::TokenRecovery;
@@ -135,8 +135,9 @@ impl ApiProxy {
                 (Some(Arc::new(cache)), Some(CacheTasks { renewer, probes: queue }))
             }
         };
-        let own_tokens = OwnTokens { tokens: caller_tokens, recoveries: TokenMap::default(), clock: router_clock };
-        let router = Arc::new(ProxyRouter { options, sender, cache, callers, own_tokens, session });
+        let caller_tokens =
+            CallerTokenResolver { tokens: caller_tokens, recoveries: TokenMap::default(), clock: router_clock };
+        let router = Arc::new(ProxyRouter { options, sender, cache, callers, caller_tokens, session });
         Ok(Self { router, cache_tasks: Arc::new(Mutex::new(cache_tasks)) })
     }
 
@@ -192,7 +193,7 @@ impl ApiProxy {
 }
 
 fn build_renewer(cache: &Cache, options: &CacheOptions, deps: &ApiProxyDeps) -> Result<LeaseRenewer, BuildError> {
-    let upstream = ServerClient::build(&deps.upstream)?.counting_in(&deps.listener_metrics.metrics);
+    let upstream = ServerClient::build(&deps.upstream)?.with_metrics(&deps.listener_metrics.metrics);
     let rules = rules_binding(options, deps.derived_token.as_ref());
     let mut bound_to: Vec<&str> = deps.bound_to.iter().map(String::as_str).collect();
     bound_to.extend([upstream.address(), &deps.listener_metrics.listener, &rules]);
@@ -210,8 +211,8 @@ fn build_renewer(cache: &Cache, options: &CacheOptions, deps: &ApiProxyDeps) -> 
     })
 }
 
-/// Returns the text that binds saved entries to the rules that they were saved under. It is part of the file's key, so its form
-/// must stay as it was in earlier versions.
+/// Returns the string that binds saved entries to the rules that they were saved under. It is part of the file's key, so
+/// its form must stay as it was in earlier versions.
 fn rules_binding(options: &CacheOptions, derived_token: Option<&DerivedTokenOptions>) -> String {
     let derived_token = match derived_token {
         None => "None".to_owned(),

@@ -13,7 +13,7 @@ use crate::http::body_buffer::collect;
 /// Returns the response without the token and its accessor, or a 502 where the response cannot be read.
 pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Response<ProxyBody> {
     let (mut parts, body) = response.into_parts();
-    let unreadable = || error_response(StatusCode::BAD_GATEWAY, "the server's response about the token cannot be read");
+    let unreadable = || error_response(StatusCode::BAD_GATEWAY, "cannot parse the server's lookup response");
     if parts.headers.contains_key(CONTENT_ENCODING) {
         return unreadable();
     }
@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn a_look_up_returns_neither_the_token_nor_its_accessor() {
-        let check = |data: Value, wanted: Value| {
+        let check = |data: Value, expected: Value| {
             let body = json!({ "data": data, "lease_id": "" }).to_string();
             let found = remove_token(body.as_bytes(), "ours", Some("accessor")).unwrap();
-            assert_eq!(serde_json::from_slice::<Value>(&found).unwrap()["data"], wanted);
+            assert_eq!(serde_json::from_slice::<Value>(&found).unwrap()["data"], expected);
         };
         check(json!({ "id": "ours", "accessor": "accessor", "ttl": 60 }), json!({ "ttl": 60 }));
         check(json!({ "id": "", "accessor": "accessor", "ttl": 60 }), json!({ "ttl": 60 }));

@@ -18,7 +18,7 @@ pub(super) struct RequestHeaders<'a> {
     namespaces: [Option<&'a HeaderValue>; 2],
     /// The headers name more than one namespace.
     pub(super) conflicting_namespaces: bool,
-    /// The response is for this request alone: wrapped, partial, conditional, or behind a second factor.
+    /// The response is only for this request: wrapped, partial, conditional, or behind a second factor.
     pub(super) uncacheable: bool,
     pub(super) has_cache_control: bool,
 }
@@ -47,7 +47,7 @@ impl<'a> RequestHeaders<'a> {
             }
         }
         let [one, other] = fields.namespaces;
-        fields.conflicting_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
+        fields.conflicting_namespaces |= one.zip(other).is_some_and(|(a, b)| a != b);
         fields
     }
 

@@ -36,14 +36,14 @@ pub(super) struct ProxyRouter {
     pub(super) sender: Arc<RequestSender>,
     pub(super) cache: Option<Arc<ResponseCache>>,
     pub(super) callers: CallerGate,
-    pub(super) own_tokens: OwnTokens,
+    pub(super) caller_tokens: CallerTokenResolver,
     /// Name of the session, for the audit.
     pub(super) session: Arc<str>,
 }
 
-/// Tokens of callers' own, which stand in for the session's.
+/// Resolves the caller token, which replaces the session's token in a caller's requests.
 #[derive(Debug)]
-pub(super) struct OwnTokens {
+pub(super) struct CallerTokenResolver {
     pub(super) tokens: CallerTokens,
     pub(super) recoveries: TokenMap<TokenRecovery>,
     pub(super) clock: Clock,
@@ -76,7 +76,7 @@ impl ProxyRouter {
         move |peer, request| self.respond(&listener, &peer, request)
     }
 
-    /// Routes by the head alone and responds to cache hits at once. Only other requests get a future, each route its own type
+    /// Routes by the head only and responds to cache hits at once. Only other requests get a future, each route its own type
     /// size.
     fn respond(
         self: &Arc<Self>,
@@ -150,7 +150,7 @@ impl ProxyRouter {
         let local =
             admitted.map_err(|refusal| Box::new(local_response(json_response::rejection_response(&refusal))))?;
         let cleared = self.cache.as_ref().filter(|_| cache_clear::PATHS.contains(&request.uri().path()));
-        let routes: &[CallerRoute] = if cleared.is_some() { &CLEARS } else { &FORWARDS };
+        let routes: &[CallerRoute] = if cleared.is_some() { &CLEAR_ROUTES } else { &FORWARD_ROUTES };
         let caller = self.callers.admit(request, routes).map_err(|refusal| refusal_response(&refusal))?;
         if let Some(cache) = cleared {
             return Ok(ProxyRoute::ClearCache(cache));
@@ -175,10 +175,10 @@ impl ProxyRouter {
         self.check_rules(operation, &rule_path, (&caller, limits), audited)?;
         let has_listener_key = local.key_as_token;
         let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
-        let own_tokens = if with_session { self.own_tokens(&caller)? } else { None };
-        let has_own_token = own_tokens.is_some();
-        let tokens = own_tokens.unwrap_or_else(|| Arc::clone(&self.sender.tokens));
-        let returns_token = with_session && RETURNS_TOKEN.iter().any(|lookup| rule_path.names(lookup));
+        let caller_token = if with_session { self.resolve_caller_token(&caller)? } else { None };
+        let has_caller_token = caller_token.is_some();
+        let tokens = caller_token.unwrap_or_else(|| Arc::clone(&self.sender.tokens));
+        let returns_token = with_session && TOKEN_RETURNING_PATHS.iter().any(|lookup| rule_path.names(lookup));
         tracing::debug!(
             event = "proxy.request",
             listener = listener.responses.listener(),
@@ -187,7 +187,7 @@ impl ProxyRouter {
             caller = caller.name(),
             uid = peer.uid(),
             pid = peer.pid(),
-            "a request is forwarded"
+            "forwarding a request"
         );
         if let (Some(audited), true) = (audited, with_session) {
             let token = tokens.current_token().ok();
@@ -198,7 +198,7 @@ impl ProxyRouter {
         let options = ForwardOptions { caller, with_session, tokens, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };
         // Entries belong to the session's token, which may read more than the caller's.
-        let kind = cache.options.entry_kind(operation, &path, &headers).filter(|_| !has_own_token);
+        let kind = cache.options.entry_kind(operation, &path, &headers).filter(|_| !has_caller_token);
         Ok(match kind {
             Some(kind) => ProxyRoute::Cached(options, cache, kind, path, headers),
             None if is_write(request.method()) => ProxyRoute::Write(options, cache, path),
@@ -206,12 +206,15 @@ impl ProxyRouter {
         })
     }
 
-    /// Returns the token that stands in for the session's in the requests of a caller; `None` for the session's.
+    /// Returns the caller token that replaces the session's in a caller's requests; `None` for the session's.
     ///
     /// # Errors
-    /// The caller has a token of its own, which cannot be had now: the response for the caller.
-    fn own_tokens(&self, caller: &AdmittedCaller<'_>) -> Result<Option<Arc<TokenRecovery>>, Box<Response<ProxyBody>>> {
-        let OwnTokens { tokens, recoveries, clock } = &self.own_tokens;
+    /// The caller token is not available: the response for the caller.
+    fn resolve_caller_token(
+        &self,
+        caller: &AdmittedCaller<'_>,
+    ) -> Result<Option<Arc<TokenRecovery>>, Box<Response<ProxyBody>>> {
+        let CallerTokenResolver { tokens, recoveries, clock } = &self.caller_tokens;
         let token = tokens.resolve(caller, &self.session).map_err(|refusal| refusal_response(&refusal))?;
         let build = |token| recoveries.get_or_build(&token, |handle| TokenRecovery::from_handle(handle, clock.clone()));
         Ok(token.map(build))
@@ -230,7 +233,7 @@ impl ProxyRouter {
     ) -> Result<bool, Box<Response<ProxyBody>>> {
         let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
         let has_token = headers.has_token(has_listener_key) || has_query_token;
-        let needs_no_token = rule_path.is_login() || UNAUTHENTICATED.contains(&path.without_trailing_slash());
+        let needs_no_token = rule_path.is_login() || UNAUTHENTICATED_PATHS.contains(&path.without_trailing_slash());
         let with_session = match self.options.token_mode {
             // `logins` are sent without the session's token, so they work while there is none.
             _ if !has_token && needs_no_token => false,
@@ -244,7 +247,7 @@ impl ProxyRouter {
                 return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
             }
             if has_query_token {
-                return refuse(StatusCode::BAD_REQUEST, "this listener sets the token; leave ?token= out");
+                return refuse(StatusCode::BAD_REQUEST, "this listener sets the token; remove ?token= from the query");
             }
         }
         Ok(with_session)
@@ -299,13 +302,13 @@ impl ProxyRouter {
         let dialect = &self.sender.dialect;
         let namespace = dialect.named_namespace(headers, query).map_err(|reason| (StatusCode::BAD_REQUEST, reason))?;
         let Some(namespace) = namespace else { return Ok((path.clone(), true)) };
-        let own = dialect.session_namespace();
-        if !self.options.namespaces.permits(own, &namespace) {
+        let session_namespace = dialect.session_namespace();
+        if !self.options.namespaces.permits(session_namespace, &namespace) {
             return Err((StatusCode::FORBIDDEN, "this listener does not allow that namespace"));
         }
         let limits = limits.and_then(|limits| limits.namespaces.as_ref());
-        let is_permitted = limits.is_none_or(|namespaces| namespaces.permits(own, &namespace));
-        Ok((path.in_namespace(&namespace::prefix(own, &namespace)), is_permitted))
+        let is_permitted = limits.is_none_or(|namespaces| namespaces.permits(session_namespace, &namespace));
+        Ok((path.in_namespace(&namespace::prefix(session_namespace, &namespace)), is_permitted))
     }
 }
 
@@ -326,16 +329,16 @@ fn refuse_caller<T>(refusal: Option<CallerRefusal>) -> Result<T, Box<Response<Pr
 }
 
 /// Routes of which a caller needs at least one to have requests forwarded.
-const FORWARDS: [CallerRoute; 2] = [CallerRoute::Proxy, CallerRoute::Credentials];
+const FORWARD_ROUTES: [CallerRoute; 2] = [CallerRoute::Proxy, CallerRoute::Credentials];
 
 /// Route that a caller needs to clear the cache.
-const CLEARS: [CallerRoute; 1] = [CallerRoute::Refresh];
+const CLEAR_ROUTES: [CallerRoute; 1] = [CallerRoute::Refresh];
 
 /// Paths that the server serves without a token.
-const UNAUTHENTICATED: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];
+const UNAUTHENTICATED_PATHS: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];
 
 /// Paths whose response contains the token that the request carries.
-const RETURNS_TOKEN: [&str; 2] = ["auth/token/lookup", "auth/token/lookup-self"];
+const TOKEN_RETURNING_PATHS: [&str; 2] = ["auth/token/lookup", "auth/token/lookup-self"];
 
 const OUTSIDE_API: &str = "this listener serves only the server's API below /v1/";
 

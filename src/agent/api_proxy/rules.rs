@@ -52,9 +52,9 @@ impl Operation {
         if query.is_empty() {
             return Ok(operation);
         }
-        let only =
+        let single =
             |name| query.only(name).map_err(|_| OperationError::Query("the query holds list or scan more than once"));
-        let (list, scan) = (only("list")?, only("scan")?);
+        let (list, scan) = (single("list")?, single("scan")?);
         if operation != Self::GET {
             return Ok(operation);
         }
@@ -72,7 +72,7 @@ impl Operation {
 pub(super) enum OperationError {
     /// The API has no such method.
     Method,
-    /// The query is ambiguous; the text says why.
+    /// The query is ambiguous; the message says why.
     Query(&'static str),
 }
 
@@ -81,7 +81,7 @@ fn parse_bool(value: Option<&[u8]>) -> Result<bool, OperationError> {
     match value {
         None | Some(b"" | b"0" | b"f" | b"F" | b"FALSE" | b"false" | b"False") => Ok(false),
         Some(b"1" | b"t" | b"T" | b"TRUE" | b"true" | b"True") => Ok(true),
-        Some(_) => Err(OperationError::Query("list or scan in the query is neither true nor false")),
+        Some(_) => Err(OperationError::Query("list or scan in the query is not a boolean")),
     }
 }
 
@@ -124,7 +124,7 @@ impl Rule {
         if pattern.starts_with("v1/") || pattern.starts_with('/') {
             return Err("must not begin with / or v1/");
         }
-        if pattern.is_empty() || pattern.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+        if pattern.is_empty() || pattern.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err("is not a path pattern");
         }
         let without_trailing_slash = pattern.strip_suffix('/').unwrap_or(pattern);
@@ -156,7 +156,7 @@ impl Rule {
 
     /// Matches a path without a trailing slash. With `is_folder`, patterns with one match too.
     fn matches(&self, path: &str, is_folder: bool) -> bool {
-        // Decides most rules, which do not match, by the prefix alone.
+        // Decides most rules, which do not match, by only the prefix.
         let has_prefix = begins_with(path.as_bytes(), self.start.as_bytes())
             || (is_folder && self.start.strip_suffix('/').is_some_and(|start| start == path));
         if !has_prefix {
@@ -171,7 +171,7 @@ impl Rule {
         for segment in &self.segments {
             let Some(name) = names.next() else { return false };
             match segment {
-                Segment::Named(wanted) if wanted.len() == name.len() && begins_with(name, wanted.as_bytes()) => {}
+                Segment::Named(expected) if expected.len() == name.len() && begins_with(name, expected.as_bytes()) => {}
                 Segment::Any if !name.is_empty() => {}
                 Segment::Rest(start) => return begins_with(name, start.as_bytes()),
                 Segment::Named(_) | Segment::Any => return false,
@@ -186,9 +186,9 @@ fn decode(text: &str) -> Result<String, &'static str> {
     let plain = percent_decode_str(text).decode_utf8().map_err(|_| "is not UTF-8 once it is decoded")?;
     let slashes = |text: &str| text.matches(['/', '\\']).count();
     let dots = plain.split('/').any(|segment| matches!(segment, "." | ".."));
-    let twice = percent_decode_str(&plain).count() != plain.len();
-    if slashes(&plain) != slashes(text) || plain.contains('\\') || plain.chars().any(char::is_control) || dots || twice
-    {
+    let is_double_encoded = percent_decode_str(&plain).count() != plain.len();
+    let is_ambiguous = slashes(&plain) != slashes(text) || plain.contains('\\') || dots || is_double_encoded;
+    if is_ambiguous || plain.chars().any(char::is_control) {
         return Err(
             "holds an encoded slash, . or .., a control character or a double encoding, which are refused in every path",
         );
@@ -199,14 +199,14 @@ fn decode(text: &str) -> Result<String, &'static str> {
 /// Compares byte by byte. The C library's `memcmp` reads whole vectors: where a short pattern ends a page of memory and the next
 /// page is unmapped, the processor takes hundreds of cycles for the bytes beyond.
 fn begins_with(text: &[u8], start: &[u8]) -> bool {
-    text.len() >= start.len() && text.iter().zip(start).all(|(one, other)| one == other)
+    text.len() >= start.len() && text.iter().zip(start).all(|(a, b)| a == b)
 }
 
 fn parse_methods(text: &str) -> Result<u8, &'static str> {
     text.split(',').try_fold(0, |all, method| {
         let bit = METHODS.iter().position(|name| *name == method);
         bit.map(|bit| all | 1 << bit)
-            .ok_or("names a method that is none of GET, LIST, SCAN, POST, PUT, PATCH, DELETE, HEAD")
+            .ok_or("has an unknown method; use GET, LIST, SCAN, POST, PUT, PATCH, DELETE or HEAD")
     })
 }
 

@@ -92,7 +92,7 @@ impl RequestSender {
         }
     }
 
-    /// Returns true from a time-out until the next response.
+    /// Returns true from a timeout until the next response.
     pub(super) fn is_unresponsive(&self) -> bool {
         self.is_unresponsive.load(Ordering::Relaxed)
     }
@@ -140,7 +140,7 @@ impl RequestSender {
                 }
                 Ok(PreparedRequest { options, head, body, replay, token, timeout, audited })
             }
-            None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request names no path"))),
+            None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request target has no path"))),
         }
     }
 
@@ -240,8 +240,8 @@ impl RequestSender {
                 self.record_success();
                 if is_redirect(response.status()) {
                     let message = format!(
-                        "{} redirects, where a client would carry its token; configure the address of the server that \
-                         responds",
+                        "{} redirects, and a redirect would carry the token to another host; configure the address of the \
+                         active server",
                         self.dialect.describe_server()
                     );
                     return Err(Box::new(retry_later(StatusCode::BAD_GATEWAY, &message, RETRY_AFTER)));
@@ -276,10 +276,10 @@ impl RequestSender {
         if self.is_unresponsive.load(Ordering::Relaxed) {
             self.is_unresponsive.store(false, Ordering::Relaxed);
         }
-        if let Some(lasted_seconds) = self.outage.end(&self.clock) {
+        if let Some(lasted_seconds) = self.outage.record_success(&self.clock) {
             self.component.iter().for_each(|component| component.clear_warning());
             let server = &self.dialect.name;
-            tracing::info!(event = "proxy.upstream.recovered", server, lasted_seconds, "the server answers again");
+            tracing::info!(event = "proxy.upstream.recovered", server, lasted_seconds, "the server responds again");
         }
     }
 
@@ -291,8 +291,8 @@ impl RequestSender {
         if matches!(error, ForwardError::ResponseTimeout(_) | ForwardError::ConnectTimeout { .. }) {
             self.is_unresponsive.store(true, Ordering::Relaxed);
         }
-        if self.outage.begin(&self.clock) {
-            let warning = format!("{} does not answer: {text}", self.dialect.describe_server());
+        if self.outage.record_failure(&self.clock) {
+            let warning = format!("{} does not respond: {text}", self.dialect.describe_server());
             self.component.iter().for_each(|component| component.warn(ErrorCode::ServerUnreachable, warning.as_str()));
             tracing::warn!(
                 event = "proxy.upstream.failed",
@@ -301,7 +301,11 @@ impl RequestSender {
                 "the server does not respond; callers get 502 or 504"
             );
         }
-        retry_later(error.status(), &format!("{} does not answer: {text}", self.dialect.describe_server()), RETRY_AFTER)
+        retry_later(
+            error.status(),
+            &format!("{} does not respond: {text}", self.dialect.describe_server()),
+            RETRY_AFTER,
+        )
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct ServerDialect {
 pub(super) struct ForwardOptions {
     /// The caller, to which the connection to the server is bound.
     pub(super) caller: ConnectionCaller,
-    /// The request carries the session's token, or that of the caller's own in its place.
+    /// The request carries the session's token, or the caller token in its place.
     pub(super) with_session: bool,
     /// The token that it carries then.
     pub(super) tokens: Arc<TokenRecovery>,
@@ -136,8 +136,8 @@ impl ServerDialect {
 
     /// Returns the path of the namespace that a request is sent to; empty for the root. [`Self::named_namespace`] has checked it.
     pub(super) fn namespace<'a>(&'a self, headers: &RequestHeaders<'a>, with_session: bool) -> &'a str {
-        let own = self.namespace.as_ref().filter(|_| with_session);
-        let sent = headers.namespace().or(own).map_or(&b""[..], HeaderValue::as_bytes);
+        let session_namespace = self.namespace.as_ref().filter(|_| with_session);
+        let sent = headers.namespace().or(session_namespace).map_or(&b""[..], HeaderValue::as_bytes);
         namespace::parse(sent).unwrap_or_default()
     }
 
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn the_server_gets_one_token_and_never_the_listeners_key() {
-        let check = |kind, given, session, listener_key, wanted| {
-            assert_eq!(forwarded_headers(kind, given, session, listener_key), wanted, "{given}");
+        let check = |kind, given, session, listener_key, expected| {
+            assert_eq!(forwarded_headers(kind, given, session, listener_key), expected, "{given}");
         };
         check(
             Vault,

@@ -49,7 +49,7 @@ impl SessionToken {
     /// # Errors
     /// The session has no token.
     pub(super) fn current(&self) -> Result<TokenHeader, TokenUnavailable> {
-        self.watch.with(|state| match &state.availability {
+        self.watch.read(|state| match &state.availability {
             Availability::Available(token) if token.expires.is_some_and(|end| self.clock.has_reached(end)) => {
                 Err(TokenUnavailable { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) })
             }

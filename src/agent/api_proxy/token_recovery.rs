@@ -35,7 +35,7 @@ impl ForbiddenResponse {
         let (parts, body) = response.into_parts();
         let body = match tokio::time::timeout(ERROR_BODY_TIMEOUT, collect(body, MAX_ERROR_BODY)).await {
             Ok(Ok(body)) => body.into_bytes(),
-            // The part that was read cannot be forwarded any more, so the head alone would remain.
+            // The part that was read cannot be forwarded any more, so only the head would remain.
             Ok(Err(_)) | Err(_) => return Self { response: truncated_response(), token_is_dead: false },
         };
         let token_is_dead = says_token_is_dead(&body);
@@ -162,16 +162,16 @@ impl TokenRecovery {
     }
 }
 
-/// Bounds the wait for a check, which is one call of the server.
+/// Longest wait for a check, which is one call of the server.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bounds the wait for the login that follows where the token is dead.
+/// Longest wait for the login that replaces a dead token.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bounds the wait for the session to publish when it tries next.
+/// Longest wait for the session to publish the time of its next attempt.
 const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Bounds the wait of a request that arrives while there is no token.
+/// Longest wait for a token, of a request that arrives while there is none.
 const WAIT_FOR_TOKEN: Duration = Duration::from_secs(2);
 
 /// Limits the checks after refusals that do not name the token: a policy that always refuses must not use up the checks that a

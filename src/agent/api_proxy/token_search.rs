@@ -47,13 +47,13 @@ impl<'a> TokenFinder<'a> {
 
 /// Returns the length of the longest suffix of `text` that is a proper prefix of the token.
 pub(super) fn partial_match_len(token: &[u8], text: &[u8]) -> usize {
-    let (Some(first), most) = (token.first(), token.len().saturating_sub(1)) else { return 0 };
-    let end = text.get(text.len().saturating_sub(most)..).unwrap_or_default();
+    let (Some(first), max) = (token.first(), token.len().saturating_sub(1)) else { return 0 };
+    let end = text.get(text.len().saturating_sub(max)..).unwrap_or_default();
     let starts = memchr::memchr_iter(*first, end).filter_map(|at| end.get(at..));
     starts.into_iter().find(|end| token.starts_with(end)).map_or(0, <[u8]>::len)
 }
 
-/// The longest pattern that `memchr` searches by vector instructions alone, in bytes.
+/// The longest pattern that `memchr` searches by only vector instructions, in bytes.
 const VECTOR_SEARCH_LEN: usize = 32;
 
 #[cfg(test)]
@@ -64,9 +64,9 @@ mod tests {
     fn a_token_is_found_at_any_offset_and_a_partial_match_at_the_end_is_measured() {
         let token = b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-32-bytes";
         let finder = TokenFinder::from_bytes(token);
-        let check = |text: &[u8], wanted: (bool, usize)| {
+        let check = |text: &[u8], expected: (bool, usize)| {
             let found = (finder.is_in(text), partial_match_len(token, text));
-            assert_eq!(found, wanted, "{}", String::from_utf8_lossy(text));
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(text));
         };
         check(b"", (false, 0));
         check(b"hvs.other", (false, 0));

@@ -1,10 +1,10 @@
-//! Handle of a caller's own token, as its manager holds it.
+//! Handle of a caller token, as its manager holds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::agent::token::SessionHandle;
 
-/// A token of a caller's own.
+/// A token that is derived from a session's for one caller, or for one of its processes.
 #[derive(Debug, Clone)]
 pub struct CallerToken {
     /// Differs from that of any other token of a caller in this process.

@@ -1,4 +1,4 @@
-//! Metrics of callers' own tokens.
+//! Metrics of caller tokens.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::metrics::{MetricRegistry, MetricSet};
 
-/// Metrics of callers' own tokens; only callers with `derived_token` and `scope = "process"` have values.
+/// Metrics of caller tokens; only callers with `derived_token` and `scope = "process"` have values.
 #[derive(Debug, Clone)]
 pub(crate) struct CallerTokenMetrics {
     /// Processes of a caller that have a token, or whose token is being created or revoked.

@@ -1,4 +1,4 @@
-//! Tokens of callers' own, derived from a session's: one for all processes of a caller, or one for each process.
+//! Caller tokens, derived from a session's token: one for all processes of a caller, or one for each process.
 //!
 //! Both are kept by [`crate::agent::secrets::DerivedTokenManager`]. The token of a process is created when it first needs one
 //! and revoked when it ends; `process_tokens` has the table, `process_token` one entry of it.

@@ -20,7 +20,7 @@ pub(super) struct ProcessToken {
     pub(super) slot: LiveSlot,
 }
 
-/// One of the live tokens, until it is dropped.
+/// Slot in the limit of live tokens; freed on drop.
 #[derive(Debug)]
 pub(super) struct LiveSlot {
     count: Arc<AtomicUsize>,

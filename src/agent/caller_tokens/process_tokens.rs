@@ -74,7 +74,7 @@ struct TableEntry {
     token: CallerToken,
 }
 
-/// Reason why a process gets no token of its own.
+/// Reason why a process gets no caller token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessTokenRefusal {
     /// No token is derived from that session.
@@ -84,7 +84,7 @@ pub(super) enum ProcessTokenRefusal {
     /// The process has ended.
     Ended,
     /// The limit of live tokens is reached.
-    Full { most: usize, retry_after: Duration },
+    Full { max: usize, retry_after: Duration },
     /// Too many tokens were created.
     RateLimited { retry_after: Duration },
     /// The session has no token, or the last creation failed.
@@ -95,7 +95,7 @@ pub(super) enum ProcessTokenRefusal {
 pub(crate) const MAX_PROCESS_TOKENS: usize = 64;
 
 /// `Retry-After` while the limit is reached: long enough to revoke the token of an ended process.
-const FULL_RETRY: Duration = Duration::from_secs(2);
+const RETRY_AFTER_FULL: Duration = Duration::from_secs(2);
 
 impl ProcessTokens {
     /// Creates an empty table. [`ProcessTokens::run`] creates, renews and revokes its tokens.
@@ -143,11 +143,11 @@ impl ProcessTokens {
 
     /// Returns the token of a connection's process. The first request starts its creation; later requests wait for it.
     pub(super) fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
-        let refused = self.table.get(identity);
-        if matches!(refused, Err(ProcessTokenRefusal::Full { .. })) {
+        let result = self.table.get(identity);
+        if matches!(result, Err(ProcessTokenRefusal::Full { .. })) {
             self.table.publish();
         }
-        refused
+        result
     }
 }
 
@@ -185,7 +185,7 @@ impl ProcessTable {
                 output,
                 accessor = token.accessor,
                 outcome = outcome.name(),
-                "the process has ended, and its token with it"
+                "revoked the token of an ended process"
             );
         }
     }
@@ -213,8 +213,8 @@ impl ProcessTable {
 
     /// Requests the creation of a missing token, as after a new login of the session.
     fn request_missing(&self, token: &CallerToken) -> Result<(), ProcessTokenRefusal> {
-        let is_there = token.handle.watch.with(|state| matches!(state.availability, Availability::Available(_)));
-        if !is_there {
+        let is_available = token.handle.watch.read(|state| matches!(state.availability, Availability::Available(_)));
+        if !is_available {
             self.check_session()?;
             self.check_limit()?;
             token.handle.refresh_signal.request();
@@ -226,7 +226,7 @@ impl ProcessTable {
         self.check_session()?;
         let permit = Arc::clone(&self.slots)
             .try_acquire_owned()
-            .map_err(|_| ProcessTokenRefusal::Full { most: MAX_PROCESS_TOKENS, retry_after: FULL_RETRY })?;
+            .map_err(|_| ProcessTokenRefusal::Full { max: MAX_PROCESS_TOKENS, retry_after: RETRY_AFTER_FULL })?;
         self.check_limit()?;
         let deps = &self.deps;
         let (publisher, watch) = credential_channel("the token of this process is being created");
@@ -251,14 +251,14 @@ impl ProcessTable {
         let entry = ProcessToken { id: token.id, output, process: Arc::clone(process), manager, slot };
         refresh_signal.request();
         self.starts.send(entry).map_err(|_| ProcessTokenRefusal::Unavailable {
-            reason: "the agent stops".into(),
-            retry_after: FULL_RETRY,
+            reason: "the agent is stopping".into(),
+            retry_after: RETRY_AFTER_FULL,
         })?;
         Ok(token)
     }
 
     fn check_session(&self) -> Result<(), ProcessTokenRefusal> {
-        self.deps.session.watch.with(|state| match &state.availability {
+        self.deps.session.watch.read(|state| match &state.availability {
             Availability::Available(_) => Ok(()),
             Availability::Unavailable { reason, retry_after } => {
                 Err(ProcessTokenRefusal::Unavailable { reason: Arc::clone(reason), retry_after: *retry_after })
@@ -299,7 +299,7 @@ impl ProcessTable {
         let gauge = i64::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         metrics.get::<CallerTokenMetrics>().live.get_or_create(&labels).set(gauge);
         health.ready();
-        health.describe(format!("{live} of {MAX_PROCESS_TOKENS} processes"));
+        health.set_target(format!("{live} of {MAX_PROCESS_TOKENS} processes"));
         match self.creation_limit.check(clock.now()) {
             Err(CreationRefusal::Failing { code, error, .. }) => health.warn(code, describe_failure(&error)),
             _ if live == MAX_PROCESS_TOKENS => {

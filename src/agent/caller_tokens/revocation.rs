@@ -67,7 +67,7 @@ impl TokenRevoker {
                 output,
                 accessor = token.accessor,
                 error = format_chain(&error),
-                "the token of a process that has ended could not be revoked; it lives until its end"
+                "the token of a process that has ended could not be revoked; it stays valid until it expires"
             );
             return Revocation::Failed;
         }
@@ -84,7 +84,7 @@ impl TokenRevoker {
                 Err(error) if matches!(error.verdict(), TokenVerdict::Denied | TokenVerdict::Suspect) => {
                     *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.generation);
                 }
-                // The session's own token is dead, and perhaps not this one.
+                // The session's token is dead, and perhaps not this one.
                 Err(error) if error.is_token_dead() => {}
                 revoked => return revoked,
             }

@@ -1,4 +1,4 @@
-//! Looks up a caller's own token, which replaces the session's token in its requests.
+//! Looks up a caller token, which replaces the session's token in the caller's requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::agent::callers::{AdmittedCaller, CallerRefusal};
 #[derive(Debug, Clone, Default)]
 pub struct CallerTokens(Arc<BTreeMap<(String, String), CallerTokenSource>>);
 
-/// Source of a caller's own token for one session.
+/// Source of a caller token for one session.
 #[derive(Debug, Clone)]
 pub enum CallerTokenSource {
     /// One token for all processes of the caller.
@@ -28,17 +28,17 @@ impl CallerTokens {
         Self(Arc::new(sources))
     }
 
-    /// Returns the own token of an admitted caller for a session; `None` if the caller uses the listener's token.
+    /// Returns the caller token of an admitted caller for a session; `None` if the caller uses the session's token.
     ///
     /// # Errors
-    /// The caller's own token is not available: the recorded refusal.
+    /// The caller token is not available: the recorded refusal.
     pub(in crate::agent) fn resolve(
         &self,
         caller: &AdmittedCaller<'_>,
         session: &str,
     ) -> Result<Option<CallerToken>, CallerRefusal> {
-        let Some((name, _, identity)) = caller.own_token() else { return Ok(None) };
-        // Refuse if the own token is missing: the session's token has more rights.
+        let Some((name, _, identity)) = caller.token_options() else { return Ok(None) };
+        // Refuse if the caller token is missing: the session's token has more rights.
         match self.0.get(&(name.to_owned(), session.to_owned())) {
             Some(CallerTokenSource::Shared(token)) => Ok(Some(token.clone())),
             Some(CallerTokenSource::Process(tokens)) => {
@@ -64,18 +64,18 @@ impl ProcessTokenRefusal {
                 (StatusCode::FORBIDDEN, "token_process", message, None)
             }
             Self::Ended => {
-                let message = "the process that opened this connection has ended; connect anew".to_owned();
+                let message = "the process that opened this connection has ended; reconnect".to_owned();
                 (StatusCode::FORBIDDEN, "ended", message, None)
             }
-            Self::Full { most, retry_after } => {
+            Self::Full { max, retry_after } => {
                 let message = format!(
-                    "caller {caller} has reached its limit of {most} process tokens; retry when one of its processes has ended"
+                    "caller {caller} has reached its limit of {max} process tokens; retry when one of its processes has ended"
                 );
                 (StatusCode::SERVICE_UNAVAILABLE, "token_limit", message, Some(retry_after))
             }
             Self::RateLimited { retry_after } => {
                 let message =
-                    format!("too many tokens were created for caller {caller}; retry later, or keep one process");
+                    format!("too many tokens were created for caller {caller}; retry later, or reuse one process");
                 (StatusCode::TOO_MANY_REQUESTS, "token_rate", message, Some(retry_after))
             }
             Self::Unavailable { reason, retry_after } => {

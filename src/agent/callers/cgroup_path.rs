@@ -42,7 +42,7 @@ pub(super) fn pod(path: &str) -> Option<String> {
         let class = |name: &str| next == format!("{below}-{name}.slice");
         let part = if class("burstable") || class("besteffort") { parts.next()? } else { next };
         let name = part.strip_suffix(".slice")?.strip_prefix(below)?;
-        let name = ["-burstable", "-besteffort"].iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name);
+        let name = ["-burstable", "-besteffort"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         name.strip_prefix("-pod")?.replace('_', "-")
     } else {
         return None;
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_unit_is_the_first_part_that_is_no_slice() {
-        for (path, wanted) in [
+        for (path, expected) in [
             ("/system.slice/nginx.service", Some("nginx.service")),
             ("/system.slice/nginx.service/worker", Some("nginx.service")),
             ("/system.slice/system-getty.slice/getty@tty1.service", Some("getty@tty1.service")),
@@ -83,7 +83,7 @@ mod tests {
             ("nginx.service", None),
             ("/.service", None),
         ] {
-            assert_eq!(unit(path), wanted, "{path}");
+            assert_eq!(unit(path), expected, "{path}");
         }
     }
 

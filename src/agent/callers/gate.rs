@@ -40,7 +40,7 @@ struct GateState {
     policy: CallerPolicy,
     listener: String,
     deps: CallerGateDeps,
-    /// Of each rule, at its place among the rules.
+    /// Of each rule, by rule index.
     callers: Vec<CallerCounters>,
     unmatched: Arc<CallerUsage>,
     log_throttle: LogThrottle,
@@ -81,7 +81,7 @@ impl WaitingCaller {
     /// It has ended, or is another caller or none by now.
     pub(crate) fn check(&self) -> Result<(), CallerRefusal> {
         let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), self.audited.as_ref(), refusal);
-        self.gate.identify(&self.identity, ExecutableAge::Present).map(drop).map_err(refuse)
+        self.gate.identify(&self.identity, ExecutableAge::Current).map(drop).map_err(refuse)
     }
 }
 
@@ -117,12 +117,12 @@ impl CallerGate {
         let Some(gate) = &self.0 else { return Ok(AdmittedCaller(None)) };
         let audited = AuditedRequest::from_extensions(request.extensions());
         let Some(identity) = request.extensions().get::<Arc<PeerIdentity>>() else {
-            return Err(gate.refuse(None, None, audited, CallerRefusal::unattested()));
+            return Err(gate.refuse(None, None, audited, CallerRefusal::unidentified()));
         };
         let facts = identity.facts();
         // A token that is handed out cannot be taken back; a later request can still be refused.
         let hands_out_token = routes.contains(&CallerRoute::Token);
-        let age = if hands_out_token { ExecutableAge::Present } else { ExecutableAge::Recent };
+        let age = if hands_out_token { ExecutableAge::Current } else { ExecutableAge::Recent };
         let identified = gate.identify(identity, age);
         let (at, rule) = identified.map_err(|(at, refusal)| gate.refuse(at, Some(facts), audited, refusal))?;
         audited.inspect(|audited| audited.attest(attestation(rule, facts)));
@@ -130,14 +130,14 @@ impl CallerGate {
         let Some(route) = routes.iter().find(|route| rule.grants.routes.contains(route)) else {
             return Err(refuse(CallerRefusal::route(rule, routes, facts)));
         };
-        let Some(counters) = gate.callers.get(at) else { return Err(refuse(CallerRefusal::unattested())) };
-        let most = rule.grants.connections.unwrap_or(usize::MAX);
-        if !identity.hold(&counters.usage.open, most) {
-            return Err(refuse(CallerRefusal::connections(rule, most)));
+        let Some(counters) = gate.callers.get(at) else { return Err(refuse(CallerRefusal::unidentified())) };
+        let max = rule.grants.connections.unwrap_or(usize::MAX);
+        if !identity.hold(&counters.usage.open, max) {
+            return Err(refuse(CallerRefusal::connections(rule, max)));
         }
         if let Some(per_second) = rule.grants.requests_per_second {
-            let taken = counters.usage.take_request(per_second, gate.deps.clock.now());
-            taken.map_err(|wait| refuse(CallerRefusal::rate(rule, per_second, wait)))?;
+            let rate_limit = counters.usage.take_request(per_second, gate.deps.clock.now());
+            rate_limit.map_err(|wait| refuse(CallerRefusal::rate(rule, per_second, wait)))?;
         }
         counters.usage.admitted.fetch_add(1, Ordering::Relaxed);
         if let Some((_, counter)) = counters.admitted.iter().find(|(admitted, _)| admitted == route) {
@@ -232,13 +232,13 @@ impl<'a> AdmittedCaller<'a> {
         self.0.map(|admitted| admitted.rule.name.as_str())
     }
 
-    /// Place of the caller among the rules; `None` without a policy.
+    /// Rule index of the caller; `None` without a policy.
     pub(crate) fn rule_index(&self) -> Option<usize> {
         self.0.map(|admitted| admitted.at)
     }
 
-    /// Returns the token of its own that the rules give it, and the identity of its process.
-    pub(in crate::agent) fn own_token(&self) -> Option<(&'a str, &'a CallerTokenOptions, &'a Arc<PeerIdentity>)> {
+    /// Returns the options of its caller token, and the identity of its process; `None` without a caller token.
+    pub(in crate::agent) fn token_options(&self) -> Option<(&'a str, &'a CallerTokenOptions, &'a Arc<PeerIdentity>)> {
         let Admitted { rule, identity, .. } = self.0?;
         Some((&rule.name, rule.grants.derived_token.as_ref()?, identity))
     }
@@ -256,7 +256,7 @@ impl<'a> AdmittedCaller<'a> {
 
     /// Refuses access to a session.
     pub(crate) fn refuse_session(&self) -> Option<CallerRefusal> {
-        self.0.map(|it| it.refuse(CallerRefusal::session(it.rule)))
+        self.0.map(|admitted| admitted.refuse(CallerRefusal::session(admitted.rule)))
     }
 
     /// Records a refusal and returns it.
@@ -267,9 +267,9 @@ impl<'a> AdmittedCaller<'a> {
         }
     }
 
-    /// Refuses a proxied request: `what` completes "may not ...".
-    pub(crate) fn refuse_request(&self, reason: &'static str, what: &str) -> Option<CallerRefusal> {
-        self.0.map(|it| it.refuse(CallerRefusal::request(it.rule, reason, what)))
+    /// Refuses a proxied request: `action` completes "may not ...".
+    pub(crate) fn refuse_request(&self, reason: &'static str, action: &str) -> Option<CallerRefusal> {
+        self.0.map(|admitted| admitted.refuse(CallerRefusal::request(admitted.rule, reason, action)))
     }
 }
 

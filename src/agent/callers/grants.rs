@@ -53,7 +53,7 @@ pub struct CallerGrants {
     pub derived_token: Option<CallerTokenOptions>,
 }
 
-/// A token of the caller's own, derived from that of each session that it uses.
+/// The caller token, derived from the token of each session that the caller uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallerTokenOptions {
     /// Policies, lifetime and uses of the token.
@@ -62,13 +62,13 @@ pub struct CallerTokenOptions {
     pub scope: CallerTokenScope,
 }
 
-/// Processes that share a token of a caller's own.
+/// Processes that share a caller token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CallerTokenScope {
     /// All processes that are the caller.
     #[default]
     Caller,
-    /// Each process has its own token until it ends.
+    /// Each process has one until it ends.
     Process,
 }
 

@@ -1,7 +1,7 @@
 //! Callers: processes of this machine that the kernel identifies, and the rights that each is granted.
 //!
 //! `http::peer` reads the facts about a process. A policy is an ordered list of rules: the first one that matches the facts
-//! names the caller, and a process that none matches is refused. Without a policy the options of a listener alone decide.
+//! names the caller, and a process that none matches is refused. Without a policy only the options of a listener decide.
 //! `pattern`, `cgroup_path`, `rule` and `policy` are pure; the `gate` applies a policy to the requests of one listener.
 
 mod pattern;

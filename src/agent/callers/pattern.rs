@@ -42,9 +42,9 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
             }
             Some(byte) if name.get(from) == Some(byte) => (at, from) = (at + 1, from + 1),
             _ => match star {
-                Some((after, taken)) => {
-                    star = Some((after, taken + 1));
-                    (at, from) = (after, taken + 1);
+                Some((next, matched)) => {
+                    star = Some((next, matched + 1));
+                    (at, from) = (next, matched + 1);
                 }
                 None => return false,
             },
@@ -73,12 +73,12 @@ impl CgroupPattern {
 
     pub(super) fn matches(&self, path: &str) -> bool {
         let mut parts = path.split('/').skip(1);
-        self.0.iter().all(|wanted| parts.next().is_some_and(|part| wanted.matches(part)))
+        self.0.iter().all(|segment| parts.next().is_some_and(|part| segment.matches(part)))
     }
 
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut parts = other.0.iter();
-        self.0.iter().all(|wanted| parts.next().is_some_and(|part| wanted.covers(part)))
+        self.0.iter().all(|segment| parts.next().is_some_and(|part| segment.covers(part)))
     }
 
     /// Returns the unit of every cgroup that matches, if the pattern decides it.
@@ -111,7 +111,7 @@ impl PodPattern {
     }
 
     pub(super) fn matches(&self, uid: &str) -> bool {
-        self.0.as_deref().is_none_or(|wanted| wanted == uid)
+        self.0.as_deref().is_none_or(|expected| expected == uid)
     }
 
     pub(super) fn covers(&self, other: &Self) -> bool {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_star_stands_for_any_characters() {
-        for (pattern, name, wanted) in [
+        for (pattern, name, expected) in [
             ("nginx.service", "nginx.service", true),
             ("nginx.service", "nginx.services", false),
             ("session-*.scope", "session-12.scope", true),
@@ -142,7 +142,7 @@ mod tests {
             ("a*b*c", "a1c2b", false),
             ("", "a", false),
         ] {
-            assert_eq!(NamePattern::new(pattern).matches(name), wanted, "{pattern} {name}");
+            assert_eq!(NamePattern::new(pattern).matches(name), expected, "{pattern} {name}");
         }
         let long = NamePattern::new("*a".repeat(40));
         assert!(!long.matches(&"a".repeat(39)), "many stars end");

@@ -21,7 +21,7 @@ pub enum CallerVerdict {
 }
 
 impl CallerPolicy {
-    /// Creates a policy; `None` without callers, where the options of the listeners decide alone.
+    /// Creates a policy; `None` without callers, where only the options of the listeners decide.
     pub fn new(rules: Vec<CallerRule>) -> Option<Self> {
         (!rules.is_empty()).then(|| Self(rules.into()))
     }
@@ -31,7 +31,7 @@ impl CallerPolicy {
         &self.0
     }
 
-    /// Returns the caller that a process is, with its place among the rules; `None` if no rule matches.
+    /// Returns the caller of a process, with its rule index; `None` if no rule matches.
     pub(crate) fn decide(&self, facts: &PeerFacts) -> Option<(usize, &CallerRule)> {
         self.0.iter().enumerate().find(|(_, rule)| rule.matches.unmet(facts).is_none())
     }
@@ -48,14 +48,14 @@ impl CallerPolicy {
 
     /// Returns the executables that the rules ask for.
     pub(crate) fn executables(&self) -> Vec<WantedExecutable> {
-        let mut wanted: Vec<WantedExecutable> = Vec::new();
+        let mut executables: Vec<WantedExecutable> = Vec::new();
         for rule in self.0.iter().flat_map(|rule| &rule.matches.executables) {
-            match wanted.iter_mut().find(|executable| executable.path == rule.path) {
+            match executables.iter_mut().find(|executable| executable.path == rule.path) {
                 Some(executable) => executable.digest |= rule.sha256.is_some(),
-                None => wanted.push(WantedExecutable { path: rule.path.clone(), digest: rule.sha256.is_some() }),
+                None => executables.push(WantedExecutable { path: rule.path.clone(), digest: rule.sha256.is_some() }),
             }
         }
-        wanted
+        executables
     }
 }
 

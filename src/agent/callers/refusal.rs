@@ -1,5 +1,5 @@
-//! Refusals by the rules of callers, with the text for the process. It names what the process is and what its caller lacks, and
-//! nothing of other callers.
+//! Refusals by the rules of callers, with the message for the process. It names what the process is and what its caller
+//! lacks, and nothing of other callers.
 
 use std::time::Duration;
 
@@ -31,18 +31,18 @@ impl CallerRefusal {
         Self { status: StatusCode::FORBIDDEN, reason, message, retry_after: None }
     }
 
-    pub(super) fn unattested() -> Self {
+    pub(super) fn unidentified() -> Self {
         Self::new("unattested", "this listener did not identify the caller, so no [caller.NAME] applies".to_owned())
     }
 
     pub(super) fn ended(facts: &PeerFacts) -> Self {
-        let message = format!("the process that opened this connection has ended ({}); connect anew", describe(facts));
+        let message = format!("the process that opened this connection has ended ({}); reconnect", describe(facts));
         Self::new("ended", message)
     }
 
     pub(super) fn changed(before: &PeerFacts, now: &PeerFacts) -> Self {
         let (before, now) = (describe(before), describe(now));
-        let message = format!("the process has changed since it connected, from {before} to {now}; connect anew");
+        let message = format!("the process has changed since it connected, from {before} to {now}; reconnect");
         Self::new("changed", message)
     }
 
@@ -51,11 +51,15 @@ impl CallerRefusal {
         Self::new("unmatched", format!("no [caller.NAME] matches this process ({facts}); add one that does"))
     }
 
-    pub(super) fn route(rule: &CallerRule, wanted: &[CallerRoute], facts: &PeerFacts) -> Self {
-        let wanted: Vec<_> = wanted.iter().map(|route| route.name()).collect();
-        let has = rule.grants.route_names().join(", ");
-        let message =
-            format!("caller {} ({}) lacks the route {}; it has {has}", rule.name, describe(facts), wanted.join(" or "));
+    pub(super) fn route(rule: &CallerRule, required: &[CallerRoute], facts: &PeerFacts) -> Self {
+        let required: Vec<_> = required.iter().map(|route| route.name()).collect();
+        let message = format!(
+            "caller {} ({}) is not granted route {}; granted: {}",
+            rule.name,
+            describe(facts),
+            required.join(" or "),
+            rule.grants.route_names().join(", ")
+        );
         Self::new("route", message)
     }
 
@@ -63,8 +67,8 @@ impl CallerRefusal {
         Self::new("session", format!("caller {} may not use that session", rule.name))
     }
 
-    pub(super) fn request(rule: &CallerRule, reason: &'static str, what: &str) -> Self {
-        Self::new(reason, format!("caller {} may not {what}; [caller.{}.proxy] decides", rule.name, rule.name))
+    pub(super) fn request(rule: &CallerRule, reason: &'static str, action: &str) -> Self {
+        Self::new(reason, format!("caller {} may not {action}; see [caller.{}.proxy]", rule.name, rule.name))
     }
 
     pub(super) fn rate(rule: &CallerRule, per_second: u32, wait: Duration) -> Self {
@@ -73,8 +77,8 @@ impl CallerRefusal {
         Self { status: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(wait), ..refusal }
     }
 
-    pub(super) fn connections(rule: &CallerRule, most: usize) -> Self {
-        let message = format!("caller {} has reached its limit of {most} connections", rule.name);
+    pub(super) fn connections(rule: &CallerRule, max: usize) -> Self {
+        let message = format!("caller {} has reached its limit of {max} connections", rule.name);
         let refusal = Self::new("connections", message);
         Self { status: StatusCode::TOO_MANY_REQUESTS, retry_after: Some(Duration::from_secs(1)), ..refusal }
     }
@@ -88,7 +92,7 @@ impl CallerRefusal {
     }
 }
 
-/// Formats what the kernel tells about a process, such as `uid 33, gid 33, pid 812, unit nginx.service`.
+/// Formats what the kernel reports about a process, such as `uid 33, gid 33, pid 812, unit nginx.service`.
 pub(super) fn describe(facts: &PeerFacts) -> String {
     let number = |name: &str, value: Option<u32>| {
         value.map_or_else(|| format!("{name} unknown"), |value| format!("{name} {value}"))

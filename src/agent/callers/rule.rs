@@ -89,33 +89,37 @@ impl CallerMatch {
     }
 
     /// Returns the first criterion that a process does not meet; `None` if the rule matches it. A fact that the kernel does
-    /// not tell meets nothing.
+    /// not report meets nothing.
     pub(crate) fn unmet(&self, facts: &PeerFacts) -> Option<Criterion> {
-        fn meets<T>(wanted: &[T], met: impl Fn(&T) -> bool) -> bool {
-            wanted.is_empty() || wanted.iter().any(met)
+        fn any_matches<T>(expected: &[T], matches: impl Fn(&T) -> bool) -> bool {
+            expected.is_empty() || expected.iter().any(matches)
         }
         let cgroup = facts.cgroup.as_deref();
         let in_group = |group: &u32| facts.gid == Some(*group) || facts.groups.contains(group);
-        let runs = |wanted: &ExecutableRule| {
-            let digest = |sha256: Option<[u8; 32]>| wanted.sha256.is_none() || wanted.sha256 == sha256;
+        let runs = |expected: &ExecutableRule| {
+            let digest = |sha256: Option<[u8; 32]>| expected.sha256.is_none() || expected.sha256 == sha256;
             facts
                 .executable
                 .as_ref()
-                .is_some_and(|executable| *executable.path == wanted.path && digest(executable.sha256))
+                .is_some_and(|executable| *executable.path == expected.path && digest(executable.sha256))
         };
-        let unit = |wanted: &NamePattern| cgroup.and_then(cgroup_path::unit).is_some_and(|unit| wanted.matches(unit));
-        let pod = |wanted: &PodPattern| cgroup.and_then(cgroup_path::pod).is_some_and(|uid| wanted.matches(&uid));
+        let unit =
+            |expected: &NamePattern| cgroup.and_then(cgroup_path::unit).is_some_and(|unit| expected.matches(unit));
+        let pod = |expected: &PodPattern| cgroup.and_then(cgroup_path::pod).is_some_and(|uid| expected.matches(&uid));
         [
-            (Criterion::Uid, meets(&self.uids, |uid| facts.uid == Some(*uid))),
-            (Criterion::Gid, meets(&self.gids, |gid| facts.gid == Some(*gid))),
-            (Criterion::Group, meets(&self.groups, in_group)),
-            (Criterion::Unit, meets(&self.units, unit)),
-            (Criterion::Cgroup, meets(&self.cgroups, |wanted| cgroup.is_some_and(|path| wanted.matches(path)))),
-            (Criterion::Pod, meets(&self.pods, pod)),
-            (Criterion::Executable, meets(&self.executables, runs)),
+            (Criterion::Uid, any_matches(&self.uids, |uid| facts.uid == Some(*uid))),
+            (Criterion::Gid, any_matches(&self.gids, |gid| facts.gid == Some(*gid))),
+            (Criterion::Group, any_matches(&self.groups, in_group)),
+            (Criterion::Unit, any_matches(&self.units, unit)),
+            (
+                Criterion::Cgroup,
+                any_matches(&self.cgroups, |expected| cgroup.is_some_and(|path| expected.matches(path))),
+            ),
+            (Criterion::Pod, any_matches(&self.pods, pod)),
+            (Criterion::Executable, any_matches(&self.executables, runs)),
         ]
         .into_iter()
-        .find_map(|(criterion, met)| (!met).then_some(criterion))
+        .find_map(|(criterion, is_met)| (!is_met).then_some(criterion))
     }
 
     /// Returns true if it matches every process that `other` matches, as far as the rules themselves tell.
@@ -142,7 +146,7 @@ impl CallerMatch {
     pub(crate) fn contradiction(&self) -> Option<(&NamePattern, &CgroupPattern)> {
         let (first, cgroup) = (self.units.first()?, self.cgroups.first()?);
         let possible = |cgroup: &CgroupPattern| {
-            cgroup.unit().is_none_or(|unit| self.units.iter().any(|wanted| wanted.matches(&unit)))
+            cgroup.unit().is_none_or(|unit| self.units.iter().any(|pattern| pattern.matches(&unit)))
         };
         (!self.cgroups.iter().any(possible)).then_some((first, cgroup))
     }

@@ -29,7 +29,7 @@ struct RegistryState {
 #[derive(Debug, Default)]
 pub(super) struct CallerUsage {
     pub(super) open: Arc<AtomicUsize>,
-    /// Live tokens of the caller's own.
+    /// Live caller tokens.
     tokens: Arc<AtomicUsize>,
     pub(super) admitted: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -55,8 +55,9 @@ impl CallerUsage {
 /// Callers as `GET /agent/v1/status` shows them.
 #[derive(Debug, Serialize)]
 struct CallersStatus {
-    /// Facts about processes that the kernel tells, by name.
-    kernel: BTreeMap<&'static str, bool>,
+    /// Facts about processes that the kernel reports, by name.
+    #[serde(rename = "kernel")]
+    kernel_features: BTreeMap<&'static str, bool>,
     /// Each caller, in the order of the rules.
     callers: Vec<CallerStatus>,
     /// Requests of processes that no rule matches.
@@ -72,7 +73,7 @@ struct CallerStatus {
     connections: usize,
     admitted: u64,
     refused: u64,
-    /// Scope of the tokens of its own; absent for a caller without one.
+    /// Scope of its caller tokens; absent for a caller without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     token_scope: Option<&'static str>,
     /// Live tokens of its processes; absent for a caller without them.
@@ -122,8 +123,8 @@ impl CallerRegistry {
         });
         let callers = callers.collect();
         let state = self.lock();
-        let kernel = state.kernel.iter().flat_map(|kernel| kernel.support().features()).collect();
-        CallersStatus { kernel, callers, unmatched: load(&state.unmatched.refused) }
+        let kernel_features = state.kernel.iter().flat_map(|kernel| kernel.support().features()).collect();
+        CallersStatus { kernel_features, callers, unmatched: load(&state.unmatched.refused) }
     }
 }
 

@@ -137,13 +137,13 @@ impl EncryptedFile {
     }
 
     fn reject(&self, reason: &FileRejected) {
-        let aside = self.file.set_aside();
+        let moved_to = self.file.move_aside();
         tracing::warn!(
             event = "secrets.state.refused",
             code = ErrorCode::SavedStateRejected.as_str(),
             content = self.kind.describe(),
             path = self.path().display().to_string(),
-            moved_to = aside.ok().map(|path| path.display().to_string()),
+            moved_to = moved_to.ok().map(|path| path.display().to_string()),
             error = crate::error_chain::format_chain(reason),
             "ignoring saved state of the previous process"
         );
@@ -184,7 +184,7 @@ impl EncryptedFile {
 #[error("the crypto library cannot derive the key for the saved state")]
 pub struct EncryptedFileError;
 
-/// Reason for which a saved file is ignored.
+/// Reason why a saved file is ignored.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::agent) enum FileRejected {
     /// The file cannot be read.

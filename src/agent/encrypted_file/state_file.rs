@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::atomic_file::{Attributes, replace, sweep_at_start};
+use crate::atomic_file::{Attributes, replace, sweep_and_log};
 
 /// A file of the state folder.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl StateFile {
     ///
     /// Removes temporary files of interrupted writes beside it. Blocks.
     pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
-        sweep_at_start(&self.path);
+        sweep_and_log(&self.path);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -70,11 +70,11 @@ impl StateFile {
     }
 
     /// Renames the file to `FILE.refused`, replacing an earlier one, and returns the new path. Blocks.
-    pub(super) fn set_aside(&self) -> std::io::Result<PathBuf> {
-        let mut aside = self.path.clone().into_os_string();
-        aside.push(".refused");
-        let aside = PathBuf::from(aside);
-        std::fs::rename(&self.path, &aside)?;
-        Ok(aside)
+    pub(super) fn move_aside(&self) -> std::io::Result<PathBuf> {
+        let mut moved_to = self.path.clone().into_os_string();
+        moved_to.push(".refused");
+        let moved_to = PathBuf::from(moved_to);
+        std::fs::rename(&self.path, &moved_to)?;
+        Ok(moved_to)
     }
 }

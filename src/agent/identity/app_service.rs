@@ -14,14 +14,14 @@ use crate::secret_string::SecretString;
 pub(super) async fn token(
     transport: &Transport,
     (endpoint, header, form): (&Url, &SecretString, AppServiceApi),
-    which: &ManagedIdentity,
+    managed_identity: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
     let (version, key) = match form {
         AppServiceApi::Current => ("2019-08-01", "x-identity-header"),
         AppServiceApi::Old => ("2017-09-01", "secret"),
     };
-    let id_parameter = match (which, form) {
+    let id_parameter = match (managed_identity, form) {
         (ManagedIdentity::System, _) => None,
         (ManagedIdentity::ObjectId(id), _) => Some(("principal_id", id)),
         (ManagedIdentity::ClientId(id), AppServiceApi::Current) => Some(("client_id", id)),
@@ -32,8 +32,9 @@ pub(super) async fn token(
         .append_pair("api-version", version)
         .append_pair("resource", resource)
         .extend_pairs(id_parameter);
-    let mut value = HeaderValue::from_str(header.expose_secret())
-        .map_err(|_| AttemptError::setting("IDENTITY_HEADER (or MSI_SECRET) does not fit a header"))?;
+    let mut value = HeaderValue::from_str(header.expose_secret()).map_err(|_| {
+        AttemptError::setting("IDENTITY_HEADER (or MSI_SECRET) contains characters that are invalid in a header")
+    })?;
     value.set_sensitive(true);
     transport.with_redacted_secret(header.clone()).token(transport.http.get(url).header(key, value)).await
 }

@@ -26,13 +26,14 @@ pub(super) async fn token(
     let challenge = match transport.send(ask()).await {
         Err(AttemptError::Refused(ErrorResponse { status: 401, challenge: Some(challenge), .. })) => challenge,
         Err(AttemptError::Refused(ErrorResponse { status: 401, .. })) | Ok(_) => {
-            return Err(AttemptError::setting("the Arc agent sent no challenge, which it always should"));
+            return Err(AttemptError::setting("the Arc agent sent no challenge"));
         }
         Err(failure) => return Err(failure),
     };
     let key = read_key(&challenged_path(&challenge)?, folder)?;
-    let mut value = HeaderValue::from_str(&format!("Basic {}", key.as_str()))
-        .map_err(|_| AttemptError::setting("the Arc agent's key file holds what does not fit a header"))?;
+    let mut value = HeaderValue::from_str(&format!("Basic {}", key.as_str())).map_err(|_| {
+        AttemptError::setting("the Arc agent's key file contains characters that are invalid in a header")
+    })?;
     value.set_sensitive(true);
     transport.with_redacted_secret(key.as_str().into()).token(ask().header("authorization", value)).await
 }
@@ -52,8 +53,8 @@ fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptErro
     if path.extension().is_none_or(|extension| extension != "key") {
         return Err(refuse("is not a .key file"));
     }
-    let cannot = |what: &Path, error: &std::io::Error| AttemptError::Setting {
-        message: format!("cannot read {}: {error}", what.display()),
+    let cannot = |file: &Path, error: &std::io::Error| AttemptError::Setting {
+        message: format!("cannot read {}: {error}", file.display()),
         hint: Some("run as root or in the group himds"),
     };
     let home = folder.canonicalize().map_err(|error| cannot(folder, &error))?;
@@ -99,11 +100,11 @@ mod tests {
         std::os::unix::fs::symlink(root.join("x.key"), folder.join("link.key")).unwrap();
         std::os::unix::fs::symlink(&folder, root.join("way")).unwrap();
         std::fs::create_dir(folder.join("folder.key")).unwrap();
-        let check = |path: &str, wanted: &str| {
+        let check = |path: &str, expected: &str| {
             let path = if path.starts_with('/') || path == "good.key" { path.into() } else { root.join(path) };
             match read_key(&path, &folder) {
-                Ok(key) => assert_eq!(format!("{} bytes", key.len()), wanted, "{}", path.display()),
-                Err(failure) => assert!(failure.to_string().contains(wanted), "{failure}"),
+                Ok(key) => assert_eq!(format!("{} bytes", key.len()), expected, "{}", path.display()),
+                Err(failure) => assert!(failure.to_string().contains(expected), "{failure}"),
             }
         };
         check("tokens/good.key", "4096 bytes");
@@ -123,8 +124,8 @@ mod tests {
 
     #[test]
     fn the_challenge_names_a_path() {
-        let check = |challenge: &str, wanted: Option<&str>| {
-            assert_eq!(challenged_path(challenge).ok(), wanted.map(PathBuf::from), "{challenge}");
+        let check = |challenge: &str, expected: Option<&str>| {
+            assert_eq!(challenged_path(challenge).ok(), expected.map(PathBuf::from), "{challenge}");
         };
         check("Basic realm=/var/opt/azcmagent/tokens/1.key", Some("/var/opt/azcmagent/tokens/1.key"));
         check("Basic realm=\"/a b.key\"", Some("/a b.key"));

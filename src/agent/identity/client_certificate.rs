@@ -81,23 +81,24 @@ impl Signer {
         Self::parse(&Zeroizing::new(content), password).map_err(|reason| AttemptError::Setting {
             message: format!("{name} {reason}"),
             hint: Some(
-                "give a PEM or PKCS#12 file with the certificate and its RSA key, and the password of an encrypted one in \
+                "use a PEM or PKCS#12 file with the certificate and its RSA key, and the password of an encrypted one in \
                  AZURE_CLIENT_CERTIFICATE_PASSWORD",
             ),
         })
     }
 
     pub(super) fn parse(content: &[u8], password: &str) -> Result<Self, &'static str> {
-        const NOT_RSA: &str = "holds a key that is not RSA, or too short a one";
+        const NOT_RSA: &str = "has a key that is not RSA or is too short";
         let c_password = CString::new(password).map_err(|_| "cannot have a password with a NUL byte")?;
         let password = Zeroizing::new(c_password.into_bytes_with_nul());
         let password = CStr::from_bytes_with_nul(&password).map_err(|_| "cannot have a password with a NUL byte")?;
-        let wrong_password = if password.is_empty() { "needs a password" } else { "does not open with its password" };
+        let wrong_password =
+            if password.is_empty() { "needs a password" } else { "cannot be decrypted with the password" };
         // A DER sequence; no PEM text begins with this byte.
         if content.first() == Some(&0x30) {
             let file = os::read_pkcs12(content, password).map_err(|error| match error {
                 KeyFileError::WrongPassword => wrong_password,
-                KeyFileError::Unreadable => "is no PKCS#12 file with a private key, or damaged",
+                KeyFileError::Unreadable => "is not a PKCS#12 file with a private key, or is damaged",
             })?;
             let chain: Vec<_> = file.certificates.into_iter().map(CertificateDer::from).collect();
             let chain = Some(chain).filter(|chain| !chain.is_empty()).ok_or("holds no certificate")?;

@@ -136,7 +136,7 @@ impl AttemptError {
 
 /// Redacts secrets that a response may echo, in plain and in form encoding.
 ///
-/// Call it before the text is truncated, which could leave half of a secret.
+/// Call it before the message is truncated, which could leave half of a secret.
 pub(super) fn redact(text: &str, secrets: &[SecretString]) -> String {
     let mut text = text.to_owned();
     for secret in secrets.iter().map(SecretString::expose_secret).filter(|secret| !secret.is_empty()) {
@@ -146,24 +146,24 @@ pub(super) fn redact(text: &str, secrets: &[SecretString]) -> String {
     text
 }
 
-/// Quotes untrusted text on one line: at most `most` printable characters, with tokens redacted.
-pub(super) fn quote(text: &str, most: usize) -> String {
+/// Quotes untrusted text on one line: at most `max` printable characters, with tokens redacted.
+pub(super) fn quote(text: &str, max: usize) -> String {
     // The truncated text may end in the start of a token, which is redacted too.
     // A control character becomes a space: without it, the halves of a secret would meet that was not recognised.
-    let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let start: String = text.chars().take(most.saturating_mul(4)).map(printable).collect();
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let start: String = text.chars().take(max.saturating_mul(4)).map(printable).collect();
     let line = start.split_whitespace().map(redact_tokens).collect::<Vec<_>>().join(" ");
-    line.chars().take(most).collect()
+    line.chars().take(max).collect()
 }
 
 /// Redacts JWTs, which start as base64url of `{"`.
 fn redact_tokens(word: &str) -> String {
-    let is_token = |letter: char| letter.is_ascii_alphanumeric() || "-_.%=".contains(letter);
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "-_.%=".contains(c);
     let mut redacted = String::new();
     let mut rest = word;
     while let Some(at) = rest.find("eyJ") {
-        let (before, token) = rest.split_at(at);
-        redacted.push_str(before);
+        let (plain, token) = rest.split_at(at);
+        redacted.push_str(plain);
         redacted.push_str(HIDDEN);
         rest = token.trim_start_matches(is_token);
     }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn quoted_text_is_short_plain_and_without_tokens() {
-        let check = |text: &str, wanted: &str| assert_eq!(quote(text, 40), wanted);
+        let check = |text: &str, expected: &str| assert_eq!(quote(text, 40), expected);
         check("<html>\n  <body>\u{7}no", "<html> <body> no");
         check("got eyJhbGciOi.eyJhdWQi.c2ln, sorry", "got [hidden], sorry");
         check("a=eyJhbGci&b=eyJhdWQi.x", "a=[hidden]&b=[hidden]");

@@ -14,7 +14,7 @@ pub fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, Stri
     token_response::token(body, secrets).map_err(|error| error.to_string())
 }
 
-/// Parses an error response of Azure into the text that an operator reads.
+/// Parses an error response of Azure into the message that an operator reads.
 pub fn refusal(status: StatusCode, body: &[u8], secrets: &[SecretString]) -> String {
     token_response::refusal(status, &HeaderMap::new(), body, secrets).to_string()
 }

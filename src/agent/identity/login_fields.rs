@@ -56,11 +56,11 @@ fn resource(claims: &UnverifiedClaims) -> Option<&str> {
 /// Splits `/subscriptions/S/resourcegroups/G/providers/P/T/N...`; the fixed segments are case-insensitive.
 fn parts(id: &str) -> Option<(&str, &str, &str, &str)> {
     let mut parts = id.strip_prefix('/')?.splitn(6, '/');
-    let mut after = |word: &str| {
-        parts.next().filter(|part| part.eq_ignore_ascii_case(word))?;
+    let mut value_of = |name: &str| {
+        parts.next().filter(|part| part.eq_ignore_ascii_case(name))?;
         parts.next().filter(|value| !value.is_empty())
     };
-    let (subscription, group) = (after("subscriptions")?, after("resourcegroups")?);
+    let (subscription, group) = (value_of("subscriptions")?, value_of("resourcegroups")?);
     parts.next().filter(|part| part.eq_ignore_ascii_case("providers"))?;
     let (provider, rest) = parts.next()?.split_once('/')?;
     Some((subscription, group, provider, rest))
@@ -111,7 +111,7 @@ fn is_guid(text: &str) -> bool {
 
 /// The server's rule `^[\-_.()\pL\pN]*[\-_()\pL\pN]$`.
 fn is_group_name(text: &str) -> bool {
-    let fits = |letter: char| letter.is_alphanumeric() || "-_.()".contains(letter);
+    let fits = |c: char| c.is_alphanumeric() || "-_.()".contains(c);
     text.chars().all(fits) && !text.is_empty() && !text.ends_with('.')
 }
 
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn claims_give_the_fields_of_a_login() {
-        let check = |mirid: Option<&str>, az_rid: Option<&str>, wanted: &str| {
+        let check = |mirid: Option<&str>, az_rid: Option<&str>, expected: &str| {
             let claims = claims(mirid, az_rid);
-            assert_eq!(line(&login_fields(Some(&claims), None, &LoginFields::default())), wanted, "{claims:?}");
+            assert_eq!(line(&login_fields(Some(&claims), None, &LoginFields::default())), expected, "{claims:?}");
         };
         let vm = "/subscriptions/{S}/resourcegroups/Rg-1/providers/Microsoft.Compute/virtualMachines/vm1";
         let set = "/subscriptions/{S}/resourceGroups/rg/providers/microsoft.compute/virtualMachineScaleSets/set1";
@@ -179,8 +179,8 @@ mod tests {
             scale_set: "set".to_owned(),
             resource_id: "/ignored".to_owned(),
         };
-        let check = |claims: Option<&UnverifiedClaims>, document: &InstanceMetadata, wanted: &str| {
-            assert_eq!(line(&login_fields(claims, Some(document), &LoginFields::default())), wanted);
+        let check = |claims: Option<&UnverifiedClaims>, document: &InstanceMetadata, expected: &str| {
+            assert_eq!(line(&login_fields(claims, Some(document), &LoginFields::default())), expected);
         };
         let alone = InstanceMetadata { scale_set: String::new(), name: "vm".to_owned(), ..document.clone() };
         let nameless = InstanceMetadata { name: String::new(), ..alone.clone() };

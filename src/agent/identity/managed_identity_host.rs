@@ -95,16 +95,16 @@ impl ManagedIdentityHost {
     }
 
     /// Returns an error for an identity that this host cannot provide, so that another one never takes its place.
-    pub(super) fn check_identity(&self, which: &ManagedIdentity) -> Result<(), IdentityError> {
-        let parameter = match which {
+    pub(super) fn check_identity(&self, managed_identity: &ManagedIdentity) -> Result<(), IdentityError> {
+        let parameter = match managed_identity {
             ManagedIdentity::System => return Ok(()),
             ManagedIdentity::ObjectId(_) => "object_id",
             ManagedIdentity::ClientId(_) => "client_id",
         };
         let message = match self {
-            Self::Arc { .. } => format!("an Arc machine has its own identity only, {parameter} cannot be used"),
+            Self::Arc { .. } => format!("an Arc machine has only its own identity, {parameter} cannot be used"),
             Self::AppService { form: AppServiceApi::Old, .. } if parameter == "object_id" => {
-                "this host's endpoint (MSI_ENDPOINT) knows client ids only, object_id cannot be used".to_owned()
+                "this host's endpoint (MSI_ENDPOINT) knows only client ids, object_id cannot be used".to_owned()
             }
             Self::Metadata | Self::AppService { .. } => return Ok(()),
         };

@@ -17,14 +17,14 @@ use crate::secret_string::SecretString;
 pub(super) async fn token(
     transport: &Transport,
     base: &Url,
-    which: &ManagedIdentity,
+    managed_identity: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
     let url = with_path(base, "/metadata/identity/oauth2/token");
     let mut options = ManagedIdentityCredentialOptions::default();
     options.client_options =
         azure_sdk::options(azure_sdk::SdkHttpClient::with_url(transport.clone(), url.clone()), None);
-    options.user_assigned_id = match which {
+    options.user_assigned_id = match managed_identity {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(UserAssignedId::ObjectId(id.clone())),
         ManagedIdentity::ClientId(id) => Some(UserAssignedId::ClientId(id.clone())),
@@ -34,7 +34,7 @@ pub(super) async fn token(
         Ok(credential) => azure_sdk::token(credential.as_ref(), &format!("{resource}/.default")).await,
         // The SDK reads the process's own variables and refuses some kinds of host by them. Ours have already shown that
         // this is none of those.
-        Err(_) => request_without_sdk(transport, url, which, resource).await,
+        Err(_) => request_without_sdk(transport, url, managed_identity, resource).await,
     }
 }
 
@@ -42,10 +42,10 @@ pub(super) async fn token(
 async fn request_without_sdk(
     transport: &Transport,
     mut url: Url,
-    which: &ManagedIdentity,
+    managed_identity: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
-    let id_parameter = match which {
+    let id_parameter = match managed_identity {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(("object_id", id)),
         ManagedIdentity::ClientId(id) => Some(("client_id", id)),

@@ -50,12 +50,12 @@ fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> PreflightVerdict {
         );
         return PreflightVerdict::Expired { since, reason };
     }
-    if let Some((start, ahead)) = claims.nbf.and_then(|start| Some((start, start.duration_since(now).ok()?)))
-        && !ahead.is_zero()
+    if let Some((start, remaining)) = claims.nbf.and_then(|start| Some((start, start.duration_since(now).ok()?)))
+        && !remaining.is_zero()
     {
         let reason = format!(
-            "the identity token starts in {} s: this machine's clock is behind the cloud's",
-            ahead.as_secs().max(1)
+            "the identity token is not valid for another {} s: this machine's clock is behind the cloud's",
+            remaining.as_secs().max(1)
         );
         return PreflightVerdict::Wait { until: start.checked_add(Duration::from_secs(1)).unwrap_or(start), reason };
     }
@@ -67,9 +67,9 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
         return None;
     }
     let audiences = match claims.aud.as_slice() {
-        [] => return Some(format!("the identity token names no audience, {audience:?} was requested")),
-        [one] => format!("{one:?}"),
-        many => many.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", "),
+        [] => return Some(format!("the identity token has no audience, {audience:?} was requested")),
+        [aud] => format!("{aud:?}"),
+        auds => auds.iter().map(|aud| format!("{aud:?}")).collect::<Vec<_>>().join(", "),
     };
     let bare = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
     let slash = claims.aud.iter().any(|aud| bare(aud) == bare(audience));
@@ -89,7 +89,7 @@ fn wrong_issuer(claims: &UnverifiedClaims) -> Option<String> {
     }
     let Some(tenant) = claims.tid.as_deref() else {
         return Some(format!(
-            "the identity token (issuer {issuer}) names no tenant: it looks like a cluster's own token, not the cloud's"
+            "the identity token (issuer {issuer}) has no tenant: it looks like a Kubernetes service account token, not an Azure token"
         ));
     };
     if issuer.ends_with(&format!("/{tenant}/")) {
@@ -124,23 +124,23 @@ mod tests {
 
     #[test]
     fn suspicious_claims_are_warnings_and_the_login_is_sent() {
-        let check = |change: &dyn Fn(&mut UnverifiedClaims), wanted: &[&str]| {
+        let check = |change: &dyn Fn(&mut UnverifiedClaims), expected: &[&str]| {
             let mut claims = good();
             change(&mut claims);
             let report = preflight(&claims, Some("https://management.azure.com/"), at(NOW));
             assert_eq!(report.verdict, PreflightVerdict::Send);
-            assert_eq!(report.warnings.len(), wanted.len(), "{:?}", report.warnings);
-            for (warning, wanted) in report.warnings.iter().zip(wanted) {
-                assert!(warning.contains(wanted), "{warning}");
+            assert_eq!(report.warnings.len(), expected.len(), "{:?}", report.warnings);
+            for (warning, expected) in report.warnings.iter().zip(expected) {
+                assert!(warning.contains(expected), "{warning}");
             }
         };
         check(&|_| {}, &[]);
         check(&|claims| claims.aud = vec!["https://management.azure.com".into()], &["a slash at the end"]);
         check(&|claims| claims.aud = vec!["a".into(), "b".into()], &["for \"a\", \"b\""]);
-        check(&|claims| claims.aud = Vec::new(), &["names no audience"]);
+        check(&|claims| claims.aud = Vec::new(), &["has no audience"]);
         check(&|claims| claims.ver = Some("2.0".into()), &["requestedAccessTokenVersion"]);
         check(&|claims| claims.iss = Some("https://login.example/tenant/v2.0".into()), &["version 2.0"]);
-        check(&|claims| claims.tid = None, &["a cluster's own token"]);
+        check(&|claims| claims.tid = None, &["a Kubernetes service account token"]);
         check(&|claims| claims.iss = Some("https://sts.windows.net/other/".into()), &["does not end in its tenant"]);
         check(&|claims| claims.iss = Some("https://sts.chinacloudapi.cn/tenant/".into()), &[]);
         check(&|claims| (claims.nbf, claims.exp) = (None, None), &[]);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn only_a_token_outside_its_validity_is_not_sent() {
-        let check = |nbf: u64, exp: u64, wanted: &str| {
+        let check = |nbf: u64, exp: u64, expected: &str| {
             let claims = UnverifiedClaims { nbf: Some(at(nbf)), exp: Some(at(exp)), ..good() };
             let found = match preflight(&claims, Some("https://management.azure.com/"), at(NOW)).verdict {
                 PreflightVerdict::Send => "send".to_owned(),
@@ -161,7 +161,7 @@ mod tests {
                     format!("expired {}", since.as_secs())
                 }
             };
-            assert_eq!(found, wanted);
+            assert_eq!(found, expected);
         };
         check(NOW - 1, NOW + 1, "send");
         check(NOW, NOW + 1, "send");

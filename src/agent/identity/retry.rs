@@ -50,7 +50,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// Retry policy of one login: counts its failed attempts by kind.
 #[derive(Debug, Default)]
 pub(super) struct RetryPolicy {
-    seen: Vec<FailureKind>,
+    previous_failures: Vec<FailureKind>,
 }
 
 impl RetryPolicy {
@@ -65,9 +65,9 @@ impl RetryPolicy {
         unit: f64,
     ) -> Option<Duration> {
         let failure_kind = failure_kind(failure, endpoint);
-        let before = self.seen.iter().filter(|seen| **seen == failure_kind).count();
-        self.seen.push(failure_kind);
-        let wait = Duration::from_secs(*rule(failure_kind, endpoint).waits.get(before)?);
+        let repeats = self.previous_failures.iter().filter(|previous| **previous == failure_kind).count();
+        self.previous_failures.push(failure_kind);
+        let wait = Duration::from_secs(*rule(failure_kind, endpoint).waits.get(repeats)?);
         let wait = match retry_after(failure) {
             // A longer one is returned to the session, which waits for it.
             Some(wait) if wait > MAX_RETRY_AFTER => return None,
@@ -89,7 +89,7 @@ pub(super) fn to_identity_error(
     let hint = match failure {
         AttemptError::Setting { hint, .. } => *hint,
         AttemptError::Untrusted(_) => {
-            Some("the token endpoint's certificate is not trusted here: does a proxy intercept TLS?")
+            Some("check if a proxy intercepts TLS: this machine does not trust the token endpoint's certificate")
         }
         AttemptError::Redirected(_) => Some("a proxy or a portal answers in place of the service"),
         _ => rule.hint,
@@ -141,7 +141,7 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
         }
     }
     match refusal.status {
-        400 if endpoint != IdentityEndpoint::Authority && says_no_identity(&refusal.text) => {
+        400 if endpoint != IdentityEndpoint::Authority && is_identity_missing(&refusal.text) => {
             FailureKind::IdentityNotFound
         }
         404 if endpoint != IdentityEndpoint::Authority => FailureKind::EndpointMissing,
@@ -154,7 +154,7 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
 }
 
 /// The metadata service says "Identity not found", App Service "No ... Managed Identity found".
-fn says_no_identity(text: &str) -> bool {
+fn is_identity_missing(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("identity not found") || text.contains("managed identity found")
 }
@@ -167,8 +167,8 @@ const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRul
             &[1, 2, 4],
             IdentityErrorKind::NotReady,
             Some(
-                "is this a machine of that cloud? where its metadata service is blocked, as for pods, use workload \
-                 identity",
+                "check that this machine runs in that cloud; where its metadata service is blocked, as for pods, use \
+                 workload identity",
             ),
         ),
         FailureKind::Unreachable => (&[1, 2, 4], IdentityErrorKind::NotReady, None),
@@ -200,7 +200,9 @@ const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRul
         FailureKind::AssertionMissing => (
             &[1, 1, 1, 1, 1],
             IdentityErrorKind::NotReady,
-            Some("is the token volume mounted? the pod needs the label azure.workload.identity/use: \"true\""),
+            Some(
+                "check that the token volume is mounted; the pod needs the label azure.workload.identity/use: \"true\"",
+            ),
         ),
         // The first retry is immediate: the file may have been replaced since it was read.
         FailureKind::AssertionExpired => (

@@ -39,7 +39,7 @@ impl CloudIdentityOptions {
         self.build_source(clock, true)
     }
 
-    fn build_source(&self, clock: Clock, once: bool) -> Result<Box<dyn IdentitySource>, IdentityError> {
+    fn build_source(&self, clock: Clock, single_attempt: bool) -> Result<Box<dyn IdentitySource>, IdentityError> {
         select_source(self)?;
         Ok(Box::new(CloudSource {
             options: self.clone(),
@@ -47,7 +47,7 @@ impl CloudIdentityOptions {
             machine: OnceLock::new(),
             authority: OnceLock::new(),
             logged_selection: Mutex::new(None),
-            failing: AtomicBool::new(once),
+            failing: AtomicBool::new(single_attempt),
             instance: Mutex::new(None),
             proxy_ca: Mutex::new(None),
         }))
@@ -82,7 +82,7 @@ struct CloudSource {
     clock: Clock,
     machine: OnceLock<Transport>,
     authority: OnceLock<Transport>,
-    /// The source that was logged last.
+    /// Description logged last; logged again only on change.
     logged_selection: Mutex<Option<String>>,
     /// True if the last proof failed. Then a single attempt is made per proof: the session applies its own backoff.
     failing: AtomicBool,
@@ -116,7 +116,7 @@ impl CloudSource {
             SelectedSource::Managed(..) => IdentityEndpoint::ManagedIdentityHost,
             _ => IdentityEndpoint::Authority,
         };
-        let (jwt, claims) = self.token(source, endpoint).await?;
+        let (jwt, claims) = self.get_token(source, endpoint).await?;
         let instance = match (endpoint, &claims) {
             (IdentityEndpoint::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::names_resource) => {
                 self.instance().await
@@ -149,7 +149,7 @@ impl CloudSource {
     }
 
     /// Gets a token that is valid for another minute, with retries.
-    async fn token(
+    async fn get_token(
         &self,
         source: &SelectedSource,
         endpoint: IdentityEndpoint,
@@ -172,8 +172,8 @@ impl CloudSource {
             let now = self.clock.now();
             let wait = retry_policy.next(&failure, endpoint, now.since(start), random_unit());
             // A retry without a wait only reads a file again, which costs no call.
-            let patient = !self.failing.load(Ordering::Relaxed) || wait == Some(Duration::ZERO);
-            match (wait.filter(|_| patient), last) {
+            let may_retry = !self.failing.load(Ordering::Relaxed) || wait == Some(Duration::ZERO);
+            match (wait.filter(|_| may_retry), last) {
                 (Some(wait), _) => {
                     tracing::info!(
                         event = "identity.token.retry",
@@ -199,11 +199,11 @@ impl CloudSource {
         let now = self.clock.now().wall;
         let (resource, scope) = (self.options.managed_resource(), self.options.environment_scope());
         match source {
-            SelectedSource::Managed(ManagedIdentityHost::Metadata, which) => {
-                metadata::token(self.machine()?, &self.options.endpoints.metadata, which, &resource).await
+            SelectedSource::Managed(ManagedIdentityHost::Metadata, managed_identity) => {
+                metadata::token(self.machine()?, &self.options.endpoints.metadata, managed_identity, &resource).await
             }
-            SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, which) => {
-                app_service::token(self.machine()?, (endpoint, header, *form), which, &resource).await
+            SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, managed_identity) => {
+                app_service::token(self.machine()?, (endpoint, header, *form), managed_identity, &resource).await
             }
             SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
                 arc::token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
@@ -266,8 +266,8 @@ fn get_or_build(
     if let Some(transport) = cell.get() {
         return Ok(transport);
     }
-    let made = make()?;
-    Ok(cell.get_or_init(|| made))
+    let transport = make()?;
+    Ok(cell.get_or_init(|| transport))
 }
 
 /// Shortest rest of a token's validity for a login.

@@ -1,4 +1,4 @@
-//! Selects the identity source by the configuration and the environment variables alone; nothing is probed.
+//! Selects the identity source by the configuration and the environment variables only; nothing is probed.
 
 use std::path::PathBuf;
 
@@ -58,10 +58,10 @@ const MANAGED: &str = "managed identity";
 pub(super) fn select_source(options: &CloudIdentityOptions) -> Result<Selection, IdentityError> {
     let arc_agent = || options.endpoints.arc_agent.exists();
     match &options.from {
-        IdentityOrigin::Instance(which) => {
+        IdentityOrigin::Instance(managed_identity) => {
             let host = managed_identity_host::detect(&options.variables, &options.endpoints, arc_agent())?;
-            host.check_identity(which)?;
-            Ok(Selection { selected: SelectedSource::Managed(host, which.clone()), skipped: Vec::new() })
+            host.check_identity(managed_identity)?;
+            Ok(Selection { selected: SelectedSource::Managed(host, managed_identity.clone()), skipped: Vec::new() })
         }
         IdentityOrigin::Environment => from_environment(options),
     }
@@ -72,17 +72,17 @@ pub(super) fn select_source(options: &CloudIdentityOptions) -> Result<Selection,
 /// If only some of a source's variables are set, that is an error: the next source would be another identity.
 fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, IdentityError> {
     let variables = &options.variables;
-    let wanted = AllowedSources::from_env(variables)?;
+    let allowed = AllowedSources::from_env(variables)?;
     let mut skipped = Vec::new();
     let mut chosen = None;
-    if wanted.principal {
+    if allowed.principal {
         chosen = select_principal(variables, &mut skipped)?;
     } else {
         skipped.extend([SECRET, CERTIFICATE].map(|name| (name, EXCLUDED.to_owned())));
     }
     match (variables.get("AZURE_FEDERATED_TOKEN_FILE"), &chosen) {
-        _ if !wanted.workload => skipped.push((WORKLOAD, EXCLUDED.to_owned())),
-        (Some(_), Some(_)) => skipped.push((WORKLOAD, "a service principal comes first".to_owned())),
+        _ if !allowed.workload => skipped.push((WORKLOAD, EXCLUDED.to_owned())),
+        (Some(_), Some(_)) => skipped.push((WORKLOAD, "a service principal takes precedence".to_owned())),
         (Some(file), None) => {
             let principal = principal(variables, "AZURE_FEDERATED_TOKEN_FILE")?;
             chosen = Some(SelectedSource::Workload(principal, file.into(), TokenProxy::from_variables(variables)?));
@@ -97,25 +97,25 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
         (None, _) => skipped.push((WORKLOAD, "AZURE_FEDERATED_TOKEN_FILE is not set".to_owned())),
     }
     if let Some(selected) = chosen {
-        skipped.push((MANAGED, if wanted.managed { "it comes last" } else { EXCLUDED }.to_owned()));
+        skipped.push((MANAGED, if allowed.managed { "it has the lowest precedence" } else { EXCLUDED }.to_owned()));
         return Ok(Selection { selected, skipped });
     }
-    if !wanted.managed {
-        let missing = if wanted.workload {
+    if !allowed.managed {
+        let missing = if allowed.workload {
             "AZURE_FEDERATED_TOKEN_FILE, AZURE_TENANT_ID and AZURE_CLIENT_ID"
         } else {
             "AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH, AZURE_TENANT_ID and AZURE_CLIENT_ID"
         };
         return Err(config_error(format!("AZURE_TOKEN_CREDENTIALS selects a source that needs {missing}"), None));
     }
-    refuse_a_tenant_without_source(variables)?;
-    let which = match variables.get("AZURE_CLIENT_ID") {
+    reject_orphan_tenant(variables)?;
+    let managed_identity = match variables.get("AZURE_CLIENT_ID") {
         Some(id) => ManagedIdentity::ClientId(id.to_owned()),
         None => ManagedIdentity::System,
     };
     let host = managed_identity_host::detect(variables, &options.endpoints, options.endpoints.arc_agent.exists())?;
-    host.check_identity(&which)?;
-    Ok(Selection { selected: SelectedSource::Managed(host, which), skipped })
+    host.check_identity(&managed_identity)?;
+    Ok(Selection { selected: SelectedSource::Managed(host, managed_identity), skipped })
 }
 
 /// Selects a client secret or a client certificate; `None` if the variables name neither. Adds the skipped ones to `skipped`.
@@ -131,7 +131,7 @@ fn select_principal(
         skipped.push((SECRET, "AZURE_CLIENT_SECRET is not set".to_owned()));
     }
     match (variables.get("AZURE_CLIENT_CERTIFICATE_PATH"), &chosen) {
-        (Some(_), Some(_)) => skipped.push((CERTIFICATE, "the client secret comes first".to_owned())),
+        (Some(_), Some(_)) => skipped.push((CERTIFICATE, "the client secret takes precedence".to_owned())),
         (Some(path), None) => {
             let principal = principal(variables, "AZURE_CLIENT_CERTIFICATE_PATH")?;
             let send_chain = variables.get("AZURE_CLIENT_SEND_CERTIFICATE_CHAIN").is_some_and(is_true);
@@ -142,7 +142,7 @@ fn select_principal(
         (None, _) => skipped.push((CERTIFICATE, "AZURE_CLIENT_CERTIFICATE_PATH is not set".to_owned())),
     }
     if chosen.is_none() {
-        refuse_leftovers(variables)?;
+        reject_incomplete_sources(variables)?;
     }
     Ok(chosen)
 }
@@ -156,12 +156,12 @@ struct AllowedSources {
 
 impl AllowedSources {
     fn from_env(variables: &AzureEnv) -> Result<Self, IdentityError> {
-        let wanted = |principal, workload, managed| Ok(Self { principal, workload, managed });
+        let allowed = |principal, workload, managed| Ok(Self { principal, workload, managed });
         match variables.get("AZURE_TOKEN_CREDENTIALS").map(str::to_ascii_lowercase).as_deref() {
-            None | Some("prod") => wanted(true, true, true),
-            Some("environmentcredential") => wanted(true, false, false),
-            Some("workloadidentitycredential") => wanted(false, true, false),
-            Some("managedidentitycredential") => wanted(false, false, true),
+            None | Some("prod") => allowed(true, true, true),
+            Some("environmentcredential") => allowed(true, false, false),
+            Some("workloadidentitycredential") => allowed(false, true, false),
+            Some("managedidentitycredential") => allowed(false, false, true),
             Some(other) => Err(config_error(
                 format!("AZURE_TOKEN_CREDENTIALS is {other:?}, which an agent cannot use"),
                 Some(
@@ -201,7 +201,7 @@ fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
 }
 
 /// Returns an error for variables of unsupported or incomplete sources.
-fn refuse_leftovers(variables: &AzureEnv) -> Result<(), IdentityError> {
+fn reject_incomplete_sources(variables: &AzureEnv) -> Result<(), IdentityError> {
     let set = |name: &&str| variables.get(name).is_some();
     if let Some(name) = ["AZURE_USERNAME", "AZURE_PASSWORD"].iter().find(|name| set(name)) {
         let message = format!("{name} is set, but user name and password are not supported");
@@ -215,8 +215,8 @@ fn refuse_leftovers(variables: &AzureEnv) -> Result<(), IdentityError> {
     Ok(())
 }
 
-/// Returns an error for a tenant without a source. `AZURE_CLIENT_ID` alone names a managed identity.
-fn refuse_a_tenant_without_source(variables: &AzureEnv) -> Result<(), IdentityError> {
+/// Returns an error for a tenant without a source. By itself, `AZURE_CLIENT_ID` names a managed identity.
+fn reject_orphan_tenant(variables: &AzureEnv) -> Result<(), IdentityError> {
     if variables.get("AZURE_TENANT_ID").is_none() {
         return Ok(());
     }

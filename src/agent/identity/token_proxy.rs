@@ -12,7 +12,7 @@ use super::error::AttemptError;
 use super::error::{IdentityError, config_error};
 use super::transport::Transport;
 
-/// URL of the token proxy, and the certificate authorities to trust there.
+/// URL of the token proxy, and the CA certificates to trust there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenProxy {
     url: Url,
@@ -21,14 +21,14 @@ pub(super) struct TokenProxy {
     trusted: TrustedCas,
 }
 
-/// Certificate authorities of the proxy.
+/// CA certificates that the proxy's certificate is verified with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TrustedCas {
-    /// The system's authorities.
+    /// The system's CA certificates.
     System,
-    /// Only the authorities in this PEM file, read at each exchange.
+    /// Only the CA certificates in this PEM file, read at each exchange.
     File(PathBuf),
-    /// Only the authorities in this PEM text.
+    /// Only the CA certificates in this PEM text.
     Pem(String),
 }
 

@@ -14,7 +14,7 @@ pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretStrin
         serde_json::from_slice(body).map_err(|_| AttemptError::Unreadable(describe_body(body, secrets)))?;
     match response.remove("access_token") {
         Some(Value::String(token)) if fits_a_header(&token) => Ok(token.into()),
-        Some(_) => Err(AttemptError::Unreadable("access_token is no token".to_owned())),
+        Some(_) => Err(AttemptError::Unreadable("access_token is not a valid token".to_owned())),
         None => Err(AttemptError::Unreadable("access_token is missing".to_owned())),
     }
 }
@@ -51,7 +51,7 @@ fn codes(document: &Map<String, Value>, description: &str) -> Vec<u32> {
     let listed = document.get("error_codes").and_then(Value::as_array).into_iter().flatten();
     let listed = listed.filter_map(|code| u32::try_from(code.as_u64()?).ok());
     let written = description.split("AADSTS").skip(1).filter_map(|rest| {
-        let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         rest[..digits].parse().ok()
     });
     let mut codes: Vec<u32> = listed.chain(written).collect();
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn a_token_is_parsed_with_any_form_of_expires_on() {
-        let check = |body: &str, wanted: Result<&str, &str>| match (token(body.as_bytes(), &[]), wanted) {
-            (Ok(found), Ok(wanted)) => assert_eq!(found.expose_secret(), wanted),
-            (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),
-            (found, wanted) => panic!("{found:?} instead of {wanted:?}"),
+        let check = |body: &str, expected: Result<&str, &str>| match (token(body.as_bytes(), &[]), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found.expose_secret(), expected),
+            (Err(found), Err(expected)) => assert!(found.to_string().contains(expected), "{found}"),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
         };
         check(r#"{"access_token":"t","expires_on":"1506484173"}"#, Ok("t"));
         check(r#"{"access_token":"t","expires_on":1506484173}"#, Ok("t"));
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn an_error_response_keeps_the_services_text() {
-        let check = |status: u16, body: &str, wanted: &str, codes: &[u32]| {
+        let check = |status: u16, body: &str, expected: &str, codes: &[u32]| {
             let found = refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), &[]);
-            assert_eq!((found.to_string().as_str(), found.codes.as_slice()), (wanted, codes));
+            assert_eq!((found.to_string().as_str(), found.codes.as_slice()), (expected, codes));
         };
         check(
             400,

@@ -22,13 +22,13 @@ pub(super) struct Transport {
     pub(super) http: reqwest::Client,
     limit: Duration,
     /// Secrets to redact from messages, in case a response echoes them.
-    hidden: Vec<SecretString>,
+    redacted_secrets: Vec<SecretString>,
 }
 
 impl Transport {
     /// Creates a client of local services: never through a proxy, which would answer for another machine.
     pub(super) fn machine() -> Result<Self, AttemptError> {
-        // None of these services uses TLS with a public certificate, so the system's authorities are not loaded.
+        // None of these services uses TLS with a public certificate, so the system's CA certificates are not loaded.
         let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).connect_timeout(LOCAL_CONNECT);
         Self::build(builder, LOCAL_LIMIT)
     }
@@ -50,7 +50,7 @@ impl Transport {
     /// Creates a client of a token proxy, through no other proxy.
     ///
     /// With `ca` (PEM text and its name) only those certificates are trusted. With `connect_to` all connections go to that host,
-    /// and the name in a request's URL is verified there.
+    /// and the name in a request's URL is verified at that host.
     pub(super) fn token_proxy(
         ca: Option<(&[u8], &str)>,
         connect_to: Option<&Host<&str>>,
@@ -76,17 +76,17 @@ impl Transport {
             .pool_max_idle_per_host(0)
             .build()
             .map_err(|error| AttemptError::setting(format!("cannot set up TLS: {}", format_chain(&error))))?;
-        Ok(Self { http, limit, hidden: Vec::new() })
+        Ok(Self { http, limit, redacted_secrets: Vec::new() })
     }
 
     /// Returns a client that redacts this secret, for requests that carry it.
     pub(super) fn with_redacted_secret(&self, secret: SecretString) -> Self {
-        Self { hidden: vec![secret], ..self.clone() }
+        Self { redacted_secrets: vec![secret], ..self.clone() }
     }
 
     /// Sends a request and returns the token of the response.
     pub(super) async fn token(&self, request: RequestBuilder) -> Result<SecretString, AttemptError> {
-        token_response::token(&self.send(request).await?, &self.hidden)
+        token_response::token(&self.send(request).await?, &self.redacted_secrets)
     }
 
     /// Sends a request and returns the body of a 2xx response.
@@ -106,17 +106,17 @@ impl Transport {
         if status.is_success() {
             return Ok(body);
         }
-        Err(AttemptError::Refused(token_response::refusal(status, response.headers(), &body, &self.hidden)))
+        Err(AttemptError::Refused(token_response::refusal(status, response.headers(), &body, &self.redacted_secrets)))
     }
 }
 
 fn to_attempt_error(error: reqwest::Error) -> AttemptError {
     // Only the origin: the query holds parameters of the request.
-    let there = error.url().map_or_else(|| "the service".to_owned(), |url| url.origin().ascii_serialization());
+    let origin = error.url().map_or_else(|| "the service".to_owned(), |url| url.origin().ascii_serialization());
     let error = error.without_url();
     let connecting = error.is_connect() || error.is_builder();
     if connecting && error.is_timeout() {
-        return AttemptError::ConnectTimedOut(there);
+        return AttemptError::ConnectTimedOut(origin);
     }
     let text = format_chain(&error);
     if is_tls_error(&error) {
@@ -124,8 +124,8 @@ fn to_attempt_error(error: reqwest::Error) -> AttemptError {
     }
     let timed_out = causes(&error).filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     match timed_out.map(std::io::Error::kind).find(|kind| *kind == ErrorKind::TimedOut) {
-        Some(_) if connecting => AttemptError::ConnectTimedOut(there),
-        _ if connecting => AttemptError::Unreachable(format!("{there}: {text}")),
+        Some(_) if connecting => AttemptError::ConnectTimedOut(origin),
+        _ if connecting => AttemptError::Unreachable(format!("{origin}: {text}")),
         _ => AttemptError::Broken(text),
     }
 }

@@ -17,7 +17,7 @@ use crate::error_chain::format_chain;
 use crate::jwt::UnverifiedClaims;
 use crate::secret_string::SecretString;
 
-/// Exchanges the file's token for one of this scope. `now` is used in error texts only.
+/// Exchanges the file's token for one of this scope. `now` is used only in error messages.
 pub(super) async fn token(
     client: azure_sdk::SdkHttpClient,
     principal: &ServicePrincipal,

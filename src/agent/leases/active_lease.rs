@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_lease_is_renewed_while_it_grows_and_replaced_before_it_ends() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
-        let check = |ttl: u64, renewable, refused, unit, wanted: fn(ClockReading) -> Step, after: f64| {
+        let check = |ttl: u64, renewable, refused, unit, expected: fn(ClockReading) -> Step, after: f64| {
             let lease = |seconds| Lease { ttl: Duration::from_secs(seconds), renewable };
             // A lease that is renewed at its end lasts as long as the renewal says.
             let mut active = ActiveLease::issued(lease(100), start, unit);
@@ -137,7 +137,7 @@ mod tests {
                 assert!(active.refuse_renewal(unit));
             }
             let step = active.next();
-            assert_eq!(step, wanted(step.at()));
+            assert_eq!(step, expected(step.at()));
             assert!((now.until(step.at()).as_secs_f64() - after).abs() < 0.01, "{step:?}");
             assert!(now.until(step.at()) < now.until(active.ends()));
         };
@@ -153,11 +153,11 @@ mod tests {
     fn a_lease_that_a_renewal_shortens_lives_until_its_successor_is_there() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let lease = |seconds| Lease { ttl: Duration::from_secs_f64(seconds), renewable: true };
-        let check = |first: f64, renewed: f64, wanted: f64, at_once: bool| {
+        let check = |first: f64, renewed: f64, expected: f64, at_once: bool| {
             let mut active = ActiveLease::issued(lease(first), start, 0.0);
             let now = start + Duration::from_secs(2);
             active.record_renewal(lease(renewed), now, 0.0);
-            assert!((now.until(active.ends()).as_secs_f64() - wanted).abs() < 0.001, "{first} {renewed}: {active:?}");
+            assert!((now.until(active.ends()).as_secs_f64() - expected).abs() < 0.001, "{first} {renewed}: {active:?}");
             assert_eq!(active.next() == Step::ReadAt(now), at_once, "{first} {renewed}: {active:?}");
         };
         // Servers report the last second as 0.

@@ -2,7 +2,7 @@
 
 use crate::agent::server_client::{CallError, TokenVerdict};
 
-/// Reason for which a lease was not renewed.
+/// Reason why a lease was not renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum RenewalFailure {
     /// The server did not respond, or failed: the lease remains valid, and is renewed later.
@@ -30,10 +30,10 @@ mod tests {
 
     #[test]
     fn a_failed_renewal_ends_no_lease_unless_the_server_says_so() {
-        let check = |status, text: &str, wanted| {
+        let check = |status, text: &str, expected| {
             let errors = vec![text.to_owned()];
             let error = CallError::Status { status, errors, retry_after: None, date: None };
-            assert_eq!(RenewalFailure::from_error(&error), wanted, "{error}");
+            assert_eq!(RenewalFailure::from_error(&error), expected, "{error}");
         };
         check(503, "Vault is sealed", RenewalFailure::Outage);
         check(429, "rate limit", RenewalFailure::Outage);

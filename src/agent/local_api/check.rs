@@ -50,7 +50,8 @@ pub(super) async fn check(
 ) -> Response<Full<Bytes>> {
     let before = watch.current();
     if let RefreshRequest::RateLimited { retry_after } = refresh_signal.request() {
-        let report = report(&reader, &before, &clock, Some("too many checks were requested; this is the last result"));
+        let report =
+            report(&reader, &before, &clock, Some("too many checks were requested; returning the last result"));
         return retry_later(StatusCode::TOO_MANY_REQUESTS, &report, retry_after);
     }
     let checked = async {
@@ -75,7 +76,7 @@ pub(super) async fn check(
 async fn wait_for_check(watch: &mut TokenWatch, from: Option<ClockReading>) {
     while watch.current().last_checked == from {
         if watch.changed().await.is_err() {
-            // The session has ended, so only the time-out is left.
+            // The session has ended, so only the timeout is left.
             std::future::pending::<()>().await;
         }
     }

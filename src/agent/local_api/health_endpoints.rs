@@ -37,7 +37,7 @@ pub(super) fn ready(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
         ready: bool,
         components: BTreeMap<String, Component>,
     }
-    let ready = deps.health.ready();
+    let ready = deps.health.is_ready();
     json(status_code(ready), &Ready { ready, components: deps.health.components() })
 }
 
@@ -55,7 +55,7 @@ pub(super) fn started(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
         started: bool,
         components: BTreeMap<String, Component>,
     }
-    let started = deps.health.started();
+    let started = deps.health.is_started();
     json(status_code(started), &Started { started, components: deps.health.components() })
 }
 

@@ -36,12 +36,12 @@ impl<'a> Query<'a> {
     /// Another parameter, a repeated one, or an invalid `wait`.
     pub(super) fn parse(text: Option<&'a str>, allowed: &[&str]) -> Result<Self, QueryError> {
         let mut query = Self::default();
-        let mut seen = Vec::new();
+        let mut parsed_names = Vec::new();
         for (name, value) in url::form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
             if !allowed.contains(&&*name) {
                 return Err(QueryError::Unknown { allowed: allowed.join(", ") });
             }
-            if seen.contains(&name) {
+            if parsed_names.contains(&name) {
                 return Err(QueryError::Repeated { name: name.into_owned() });
             }
             match &*name {
@@ -50,7 +50,7 @@ impl<'a> Query<'a> {
                 "wait" => query.wait = parse_wait(&value)?,
                 _ => {}
             }
-            seen.push(name);
+            parsed_names.push(name);
         }
         Ok(query)
     }
@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn an_unknown_repeated_or_invalid_parameter_refuses_the_query() {
-        let check = |text: &str, wanted: Result<Query<'_>, &str>| {
+        let check = |text: &str, expected: Result<Query<'_>, &str>| {
             let found = Query::parse(Some(text), &["session", "wait", "after"]);
-            assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned), "{text}");
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(str::to_owned), "{text}");
         };
         check("", Ok(Query::default()));
         check("session=a%20b", Ok(Query { session: Some("a b".into()), ..Query::default() }));

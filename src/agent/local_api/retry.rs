@@ -39,13 +39,13 @@ pub(super) async fn retry(
     let reading = watch.current();
     let report = |error| report(&reader, &reading, &clock, error);
     match (retried, reader.lookup(&reading)) {
-        (Some(RetryOutcome::Later { after }), _) => {
+        (Some(RetryOutcome::TooEarly { after }), _) => {
             retry_later(StatusCode::TOO_MANY_REQUESTS, &report(Some(RATE_LIMITED)), after)
         }
-        (Some(RetryOutcome::Tried | RetryOutcome::NotNeeded), TokenLookup::Token(_)) => {
+        (Some(RetryOutcome::Attempted | RetryOutcome::NotNeeded), TokenLookup::Token(_)) => {
             json(StatusCode::OK, &report(None))
         }
-        (Some(RetryOutcome::Tried | RetryOutcome::NotNeeded), TokenLookup::None { retry_after, .. }) => {
+        (Some(RetryOutcome::Attempted | RetryOutcome::NotNeeded), TokenLookup::None { retry_after, .. }) => {
             retry_later(StatusCode::SERVICE_UNAVAILABLE, &report(Some(NO_TOKEN)), retry_after)
         }
         (None, _) => retry_later(StatusCode::SERVICE_UNAVAILABLE, &report(Some(UNDER_WAY)), Duration::from_secs(5)),

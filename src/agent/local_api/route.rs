@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::query::{self, Query};
-use super::served_session::{OWN_TOKEN_WAIT, ServedSession, note_token};
+use super::served_session::{CALLER_TOKEN_WAIT, ServedSession, note_token};
 use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
 use crate::agent::caller_tokens::TokenMap;
@@ -56,9 +56,9 @@ struct Api {
     sessions: BTreeMap<String, ServedSession>,
     names: BTreeSet<String>,
     /// The session, if there is exactly one.
-    only: Option<(String, ServedSession)>,
-    /// Tokens of callers' own.
-    own: TokenMap<ServedSession>,
+    single_session: Option<(String, ServedSession)>,
+    /// Sessions that serve caller tokens.
+    caller_sessions: TokenMap<ServedSession>,
     guard: Guard,
     deps: LocalApiDeps,
     waiting: WaitSlots,
@@ -83,13 +83,25 @@ impl Api {
         };
         let sessions: BTreeMap<String, ServedSession> = sessions.into_iter().map(serve).collect();
         let mut all = sessions.iter().map(|(name, served)| (name.clone(), served.clone()));
-        let only = all.next().filter(|_| sessions.len() == 1);
+        let single_session = all.next().filter(|_| sessions.len() == 1);
         let ok_counter = counter(&deps, &name, StatusCode::OK);
         // Leaves a quarter of the connections to callers that do not wait.
         let connections = ListenerLimits::default().connections;
         let (waiting, checking) = (WaitSlots::new(connections / 2), WaitSlots::new(connections / 4));
-        let own = TokenMap::default();
-        Self { name, kind, sessions, names, only, own, guard, deps, waiting, checking, ok_counter }
+        let caller_sessions = TokenMap::default();
+        Self {
+            name,
+            kind,
+            sessions,
+            names,
+            single_session,
+            caller_sessions,
+            guard,
+            deps,
+            waiting,
+            checking,
+            ok_counter,
+        }
     }
 
     fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> ApiFuture {
@@ -165,11 +177,11 @@ impl Api {
 
     fn token<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = request.uri().query();
-        if let (None, Some((name, served))) = (query, &self.only)
+        if let (None, Some((name, served))) = (query, &self.single_session)
             && caller.caller.permits_session(name)
         {
-            let served = self.own_token_or(caller, name, served)?;
-            if !served.is_missing_own_token() {
+            let served = self.with_caller_token(caller, name, served)?;
+            if !served.is_missing_caller_token() {
                 self.record_grant(caller, "token", (name, &served), request);
                 return Ok(ApiFuture::ready(served.reader.now()));
             }
@@ -177,12 +189,12 @@ impl Api {
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "token", (name, &served), request);
-        let is_missing = served.is_missing_own_token();
+        let is_missing = served.is_missing_caller_token();
         if !is_missing && (query.wait.is_zero() || served.reader.has_changed(query.after.as_deref())) {
             return Ok(ApiFuture::ready(served.reader.now()));
         }
         let after = query.after.map(Cow::into_owned);
-        let wait = if is_missing { query.wait.max(OWN_TOKEN_WAIT) } else { query.wait };
+        let wait = if is_missing { query.wait.max(CALLER_TOKEN_WAIT) } else { query.wait };
         let reader = Arc::clone(&served.reader);
         let response = Arc::clone(&reader).wait(after, wait, self.deps.stop.clone());
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
@@ -191,7 +203,7 @@ impl Api {
         let (caller, name): (_, Arc<str>) = (caller.caller.to_waiting(), name.into());
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
-            // The signal also fires if the creation of an own token fails.
+            // The signal also fires if the creation of a caller token fails.
             let created = async { if is_missing { refresh_signal.wait().await } else { std::future::pending().await } };
             let response = tokio::select! {
                 response = response => response,
@@ -224,19 +236,19 @@ impl Api {
         Ok(self.checking.wait(response))
     }
 
-    /// Returns the session that a request names, or the only one that the caller may use, with the caller's own token in place
-    /// of the session's if it has one.
+    /// Returns the session that a request names, or the only one that the caller may use, with the caller token in
+    /// place of the session's if it has one.
     fn session<'a>(
         &'a self,
         caller: GrantedCaller<'_>,
         requested: Option<&str>,
     ) -> Result<(&'a str, Cow<'a, ServedSession>), ApiError> {
         let (name, served) = self.named_session(caller, requested)?;
-        Ok((name, self.own_token_or(caller, name, served)?))
+        Ok((name, self.with_caller_token(caller, name, served)?))
     }
 
-    /// Returns the caller's own token for a session; `served` if it has none.
-    fn own_token_or<'a>(
+    /// Returns the session that serves the caller token; `served` if the caller has none.
+    fn with_caller_token<'a>(
         &self,
         caller: GrantedCaller<'_>,
         name: &str,
@@ -245,11 +257,11 @@ impl Api {
         let Some(token) = self.deps.caller_tokens.resolve(&caller.caller, name)? else {
             return Ok(Cow::Borrowed(served));
         };
-        let own = self.own.get_or_build(&token, |handle| ServedSession {
-            is_own: true,
+        let session = self.caller_sessions.get_or_build(&token, |handle| ServedSession {
+            has_caller_token: true,
             ..ServedSession::new(name.to_owned(), handle, self.deps.clock.clone())
         });
-        Ok(Cow::Owned(ServedSession::clone(&own)))
+        Ok(Cow::Owned(ServedSession::clone(&session)))
     }
 
     fn named_session(
@@ -300,7 +312,7 @@ impl Api {
             caller = granted.caller.name(),
             uid = granted.local.uid,
             pid = granted.local.pid,
-            "a local caller is served"
+            "granted the request of a local caller"
         );
     }
 }

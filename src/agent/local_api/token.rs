@@ -50,7 +50,7 @@ impl TokenReader {
 
     /// Responds with the current token.
     pub(super) fn now(&self) -> Response<Full<Bytes>> {
-        self.watch.with(|reading| self.to_response(reading))
+        self.watch.read(|reading| self.to_response(reading))
     }
 
     /// Responds as soon as there is a token of another generation than `after` (any token for `None`), or after `wait`, or when
@@ -79,7 +79,7 @@ impl TokenReader {
 
     /// Returns true if there is a token of another generation than `after`, so that [`TokenReader::wait`] would not wait.
     pub(super) fn has_changed(&self, after: Option<&str>) -> bool {
-        self.watch.with(|reading| self.is_changed(reading, after))
+        self.watch.read(|reading| self.is_changed(reading, after))
     }
 
     fn is_changed(&self, reading: &CredentialState<Token>, after: Option<&str>) -> bool {

@@ -1,7 +1,7 @@
 //! Classifies failed logins by text and status.
 //!
-//! Auth methods answer most refusals with HTTP 500 (Vault's SDK makes one of every plain error), so the text decides first,
-//! and the status only if the text is unknown.
+//! Auth methods answer most refusals with HTTP 500 (Vault's SDK makes one of every plain error), so the message decides
+//! first, and the status only if the message is unknown.
 
 use crate::agent::server_client::{CallError, is_outage};
 use crate::error_code::ErrorCode;
@@ -24,7 +24,7 @@ pub enum LoginFailureKind {
 /// Returns the class of a failed login and advice for the operator.
 pub fn classify(error: &CallError) -> (LoginFailureKind, Option<&'static str>) {
     match error {
-        CallError::Status { status, errors, .. } => by_status(*status, &errors.join("\n")),
+        CallError::Status { status, errors, .. } => classify_status(*status, &errors.join("\n")),
         CallError::LimitedUse { .. } | CallError::NoSecret { .. } => (LoginFailureKind::Refused, None),
         CallError::Unreachable { .. } | CallError::TimedOut { .. } | CallError::InvalidResponse { .. } => {
             (LoginFailureKind::Unavailable, None)
@@ -49,11 +49,11 @@ pub(super) fn refusal_code(hint: Option<&'static str>) -> ErrorCode {
     }
 }
 
-fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>) {
+fn classify_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>) {
     if is_outage(status) && status != 500 {
         return (LoginFailureKind::Unavailable, None);
     }
-    // Errors between the server and Azure are quoted inside other texts, so they are checked first.
+    // Errors between the server and Azure are quoted inside other messages, so they are checked first.
     if status == 500 && TEMPORARY.iter().any(|pattern| text.contains(pattern)) {
         return (LoginFailureKind::Unavailable, Some("the server could not query Azure"));
     }
@@ -105,10 +105,10 @@ const SERVER_SETTINGS: &str = "the server's auth method is not configured";
 const PRINCIPAL: &str =
     "the role must bind this identity's object id; changed groups show in a new token only, up to a day later";
 const FIELDS: &str = "the role is bound to machines: set subscription_id, resource_group_name and one of vm_name, \
-                      vmss_name, resource_id, or bind the role to service principals alone";
+                      vmss_name, resource_id, or bind the role only to service principals";
 const FOREIGN: &str = "a login field names a different machine than the token; in a pod, set resource_id to the cluster, or bind the role to service principals only";
-const NO_MACHINE: &str = "a token for an audience of your own names no machine; take the cloud's management audience, \
-                          or bind the role to service principals alone";
+const NO_MACHINE: &str = "a token for an audience of your own does not name a machine; use the cloud's management \
+                          audience, or bind the role only to service principals";
 const WRONG_MOUNT: &str = "the mount path or the namespace may be wrong";
 const WRONG_MOUNT_OR_ADDRESS: &str = "the mount path or namespace may be wrong, or the role bound to other addresses";
 const NO_ROLE: &str = "the server has no role of this name";
@@ -119,7 +119,7 @@ const SERVER_RIGHTS: &str = "the server's own identity lacks the right to read t
 const ROLE_BOUNDS: &str = "the role is bound to other machines";
 const BAD_FIELD: &str = "the server rejects such names; leave the field out if the role does not need it";
 
-/// Error texts of the auth methods of Vault, OpenBao and keyward's ACL server, with their class and advice, in any order.
+/// Error messages of the auth methods of Vault, OpenBao and keyward's ACL server, with class and advice, in any order.
 const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("jwt is required", LoginFailureKind::Bug, ""),
     ("role is required", LoginFailureKind::Bug, ""),
@@ -168,7 +168,7 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     (
         "location is empty",
         LoginFailureKind::Refused,
-        "a role bound to locations takes virtual machines and scale sets alone",
+        "a role bound to locations accepts only virtual machines and scale sets",
     ),
     ("location not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
     ("one of vm_name, vmss_name, resource_id", LoginFailureKind::Refused, FIELDS),
@@ -178,7 +178,7 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("invalid role or secret ID", LoginFailureKind::Refused, SECRET_ID),
     ("invalid secret id", LoginFailureKind::Refused, SECRET_ID),
     ("invalid role ID", LoginFailureKind::Refused, NO_ROLE_ID),
-    ("missing secret_id", LoginFailureKind::Refused, "the role wants a secret id: give its file as secret_id_file"),
+    ("missing secret_id", LoginFailureKind::Refused, "the role requires a secret id: set secret_id_file"),
     ("could not be found", LoginFailureKind::Refused, NO_ROLE),
     (
         "no client certificate",
@@ -217,7 +217,7 @@ mod tests {
         check(429, "invalid role name", Unavailable, None);
         check(500, "fetching keys: invalid role name", Unavailable, Some("the server could not query Azure"));
         check(400, "fetching keys", Refused, None);
-        // Unknown texts.
+        // Unknown messages.
         check(403, "", Refused, Some(WRONG_MOUNT_OR_ADDRESS));
         check(403, "1 error occurred: * permission denied", Refused, Some(WRONG_MOUNT_OR_ADDRESS));
         check(403, "not today", Refused, None);

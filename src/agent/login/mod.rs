@@ -54,7 +54,7 @@ impl Login {
     /// A proof that is a token of the server itself is only looked up.
     ///
     /// # Errors
-    /// The variant says whether a retry may help, with a text and a hint for operators. It never holds the proof.
+    /// The variant says whether a retry may help, with a message and a hint for operators. It never holds the proof.
     pub async fn login(&self, proof: &IdentityProof, clock: &Clock) -> Result<Token, LoginError> {
         let signed = match proof {
             IdentityProof::Signed(signed) => Some(&**signed),
@@ -196,12 +196,12 @@ const MAX_WAIT: Duration = Duration::from_mins(10);
 /// Describes the difference between the server's clock and ours, if it is 3 s or more.
 fn describe_skew(error: &CallError, now: ClockReading) -> Option<String> {
     let server_now = server_time(error)?;
-    let (apart, word) = match server_now.duration_since(now.wall) {
+    let (skew, direction) = match server_now.duration_since(now.wall) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(behind) => (behind.duration(), "behind"),
     };
     // `Date` has whole seconds and is as old as the response's time in transit.
-    (apart >= Duration::from_secs(3)).then(|| format!("; its clock is {} s {word} ours", apart.as_secs()))
+    (skew >= Duration::from_secs(3)).then(|| format!("; its clock is {} s {direction} this machine's", skew.as_secs()))
 }
 
 const fn server_time(error: &CallError) -> Option<SystemTime> {

@@ -33,7 +33,7 @@ impl InputSet {
                 Availability::Unavailable { .. } => return Err(name.clone()),
                 Availability::Available(provision) => match &*provision {
                     ProvidedEnv::Variable(variable, value) => variables.set(variable.clone(), value.clone()),
-                    ProvidedEnv::Variables(several) => variables = variables.with(several),
+                    ProvidedEnv::Variables(several) => variables = variables.merged_with(several),
                     ProvidedEnv::File => {}
                 },
             }

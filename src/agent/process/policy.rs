@@ -38,7 +38,7 @@ pub(crate) enum RestartDecision {
     RestartAfter(Duration),
 }
 
-/// Decides on the exits of one process. A process without an exit of its own for `STABLE_AFTER` resets the back-off.
+/// Decides on the exits of one process. A process without an exit of its own for `STABLE_AFTER` resets the backoff.
 #[derive(Debug, Clone, Copy)]
 pub struct RestartPolicy {
     restart: RestartMode,
@@ -119,6 +119,6 @@ mod tests {
             waits(1, 1.0);
         }
         assert_eq!(waits(599, 1.0), 300_000, "five minutes at most");
-        assert_eq!(waits(600, 1.0), 1000, "a long life resets the back-off");
+        assert_eq!(waits(600, 1.0), 1000, "a long life resets the backoff");
     }
 }

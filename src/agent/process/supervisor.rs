@@ -61,7 +61,7 @@ impl Supervisor {
     /// Creates a supervisor. `inputs` may be replaced while it runs.
     pub(crate) fn new(options: ProcessOptions, inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
         let inputs = InputSet::new(inputs);
-        deps.health.describe(options.command[0].clone());
+        deps.health.set_target(options.command[0].clone());
         Self { options, deps, inputs }
     }
 
@@ -81,7 +81,7 @@ impl Supervisor {
                     continue;
                 }
                 ExitCause::Exited(code) => {
-                    (code, ErrorCode::ProcessEnded, format!("it ended with code {code}, and is started again"))
+                    (code, ErrorCode::ProcessEnded, format!("exited with code {code}; restarting"))
                 }
                 ExitCause::NotStarted(error, code) => (code, ErrorCode::ProcessNotStarted, error),
             };
@@ -110,7 +110,7 @@ impl Supervisor {
 
     /// Starts the process and supervises it until it has ended.
     async fn start(&mut self, variables: EnvVars, stop: &CancellationToken) -> ExitCause {
-        let all = self.options.variables.clone().with(&variables);
+        let all = self.options.variables.clone().merged_with(&variables);
         let program = CommandSpec { command: self.options.command.clone(), variables: all };
         // Signals for a program that does not run: the next one has no handlers yet, and might end by them.
         while self.deps.signals.try_recv().is_ok() {}
@@ -131,7 +131,7 @@ impl Supervisor {
         };
         tracing::info!(event = "process.started", pid = running.id(), "the child process was started");
         let pid = running.id().map(|pid| format!(", pid {pid}")).unwrap_or_default();
-        self.deps.health.describe(format!("{}{pid}", self.options.command[0]));
+        self.deps.health.set_target(format!("{}{pid}", self.options.command[0]));
         self.deps.health.record_update();
         self.deps.health.ready();
         self.deps.metrics.get::<ProcessMetrics>().running.set(1);
@@ -153,7 +153,7 @@ impl Supervisor {
             program = self.options.command[0],
             code = ErrorCode::ProcessNotStarted.as_str(),
             error,
-            "the child process does not start"
+            "the child process has not started yet"
         );
         self.deps.health.failed(ErrorCode::ProcessNotStarted, error);
         started.await
@@ -167,7 +167,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {
-                    tracing::info!(event = "process.stopping", "the child process is asked to end");
+                    tracing::info!(event = "process.stopping", "stopping the child process");
                     return ExitCause::Stopped(self.end(running).await);
                 }
                 ended = running.wait() => {
@@ -194,11 +194,11 @@ impl Supervisor {
                     match self.options.on_change {
                         OnChange::Ignore => {}
                         OnChange::Signal(signal) => {
-                            tracing::info!(event = "process.signalled", "a variable has changed: the child process gets a signal");
+                            tracing::info!(event = "process.signalled", "a variable changed; signaling the child process");
                             running.signal(signal);
                         }
                         OnChange::RestartMode => {
-                            tracing::info!(event = "process.restarting", "a variable has changed: the child process is restarted");
+                            tracing::info!(event = "process.restarting", "a variable changed; restarting the child process");
                             self.end(running).await;
                             return ExitCause::InputChanged;
                         }
@@ -208,7 +208,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the process to end, and kills it after the time-out. Returns its exit code; 0 if the stop signal ended it.
+    /// Asks the process to end, and kills it after the timeout. Returns its exit code; 0 if the stop signal ended it.
     async fn end(&self, mut running: ChildProcess) -> u8 {
         use std::os::unix::process::ExitStatusExt as _;
         let signal = self.options.stop_signal;
@@ -216,7 +216,7 @@ impl Supervisor {
         let ended = tokio::select! {
             ended = running.wait() => ended,
             () = self.deps.clock.sleep(self.options.stop_timeout) => {
-                tracing::warn!(event = "process.killed", "the child process did not end in time and is killed");
+                tracing::warn!(event = "process.killed", "the child process did not stop in time; killing it");
                 running.kill();
                 running.wait().await
             }

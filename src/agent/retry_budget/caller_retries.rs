@@ -29,14 +29,14 @@ const LONG: Duration = Duration::from_mins(32);
 ///
 /// It is 4 to 9 s, 5 to 30 s after two minutes, and 30 to 60 s after 32 minutes. `unit` is a random number in `0.0..1.0`.
 pub(super) fn spacing(age: Duration, unit: f64) -> Duration {
-    let (least, more) = if age < SOON {
+    let (min, range) = if age < SOON {
         (4.0, 5.0)
     } else if age < LONG {
         (5.0, 25.0)
     } else {
         (30.0, 30.0)
     };
-    Duration::from_secs_f64(unit.mul_add(more, least))
+    Duration::from_secs_f64(unit.mul_add(range, min))
 }
 
 const fn rate(age: Duration) -> BucketRate {
@@ -52,7 +52,7 @@ impl CallerRetries {
 
     /// Returns the time at which the bucket holds `cost` attempts.
     pub(super) fn earliest(&mut self, now: ClockReading, age: Duration, cost: u32) -> ClockReading {
-        self.0.earliest(rate(age), now, cost)
+        self.0.available_at(rate(age), now, cost)
     }
 
     /// Takes `cost` attempts.
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn tries_are_further_apart_the_longer_the_outage_lasts() {
-        let check = |minutes: u64, least: u64, most: u64| {
+        let check = |minutes: u64, min: u64, max: u64| {
             let age = Duration::from_mins(minutes);
-            assert_eq!((spacing(age, 0.0).as_secs(), spacing(age, 1.0).as_secs()), (least, most), "{minutes}");
+            assert_eq!((spacing(age, 0.0).as_secs(), spacing(age, 1.0).as_secs()), (min, max), "{minutes}");
         };
         check(0, 4, 9);
         check(1, 4, 9);

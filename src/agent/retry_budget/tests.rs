@@ -8,11 +8,11 @@ fn at(seconds: u64) -> ClockReading {
 
 #[test]
 fn the_wait_depends_on_the_cause_of_the_failure() {
-    let check = |before: u32, failure, retry_after: Option<u64>, unit: f64, wanted: u64| {
+    let check = |before: u32, failure, retry_after: Option<u64>, unit: f64, expected: u64| {
         let mut budget = RetryBudget::new(at(1000));
         budget.failures = before;
         budget.record_failure(at(1000), failure, retry_after.map(Duration::from_secs), unit);
-        assert_eq!(budget.not_before(), at(1000 + wanted), "{before} {failure:?} {retry_after:?} {unit}");
+        assert_eq!(budget.not_before(), at(1000 + expected), "{before} {failure:?} {retry_after:?} {unit}");
         assert_eq!(budget.failures(), before + 1);
     };
     check(0, FailureCause::Transient, None, 1.0, 1);
@@ -109,20 +109,20 @@ fn a_caller_whose_token_died_early_gets_a_login_before_the_bucket_has_one() {
 
 /// Returns the times of the logins in an hour in which each token is revoked at once and a caller always waits.
 fn logins_of_dead_tokens(budget: &mut RetryBudget, from: u64) -> Vec<u64> {
-    let (mut made, mut now) = (Vec::new(), at(from));
+    let (mut logins, mut now) = (Vec::new(), at(from));
     loop {
-        let own = budget.earliest_login(now);
-        if let Some(sooner) = budget.next_for_caller(now, 0.0).filter(|sooner| sooner.boot < own.boot) {
+        let earliest = budget.earliest_login(now);
+        if let Some(sooner) = budget.next_for_caller(now, 0.0).filter(|sooner| sooner.boot < earliest.boot) {
             now = sooner;
             budget.take_for_caller(now);
         } else {
-            now = latest([now, own]);
+            now = latest([now, earliest]);
             budget.take_login(now);
         }
         if now.boot.as_secs() >= from + 3600 {
-            return made;
+            return logins;
         }
-        made.push(now.boot.as_secs());
+        logins.push(now.boot.as_secs());
         budget.record_success(now);
     }
 }

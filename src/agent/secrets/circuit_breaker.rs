@@ -1,5 +1,5 @@
-//! A circuit breaker that many renewers share: a few calls at once while the server responds, one at a time with back-off while it
-//! does not. During an outage, any number of secrets makes as many calls as one.
+//! A circuit breaker that many renewers share: a few calls at once while the server responds, one at a time with backoff
+//! while it does not (the half-open state). During an outage, any number of secrets makes as many calls as one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,8 +16,8 @@ pub struct CircuitBreaker(Arc<Inner>);
 struct Inner {
     clock: Clock,
     slots: Semaphore,
-    /// Held by the one caller that tries while the breaker is open.
-    probe: tokio::sync::Mutex<()>,
+    /// Held by the one caller that tries while the breaker is half-open.
+    half_open_permit: tokio::sync::Mutex<()>,
     /// `Some` while the breaker is open.
     outage: Mutex<Option<OpenState>>,
 }
@@ -34,32 +34,32 @@ struct OpenState {
 pub(crate) struct Permit<'a> {
     breaker: &'a CircuitBreaker,
     _slot: Option<SemaphorePermit<'a>>,
-    /// Held while the breaker is open, so that no other task calls.
-    _probe: Option<tokio::sync::MutexGuard<'a, ()>>,
+    /// Held while the breaker is half-open, so that no other task calls.
+    _half_open: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 
 impl CircuitBreaker {
     /// Creates a closed breaker.
     pub(crate) fn new(clock: Clock) -> Self {
-        let (slots, probe) = (Semaphore::new(MAX_CALLS), tokio::sync::Mutex::new(()));
-        Self(Arc::new(Inner { clock, slots, probe, outage: Mutex::new(None) }))
+        let (slots, half_open_permit) = (Semaphore::new(MAX_CALLS), tokio::sync::Mutex::new(()));
+        Self(Arc::new(Inner { clock, slots, half_open_permit, outage: Mutex::new(None) }))
     }
 
     /// Waits for a slot and, while the breaker is open, for the time of the next attempt.
     pub(crate) async fn acquire(&self) -> Permit<'_> {
         // The semaphore is never closed.
         let slot = self.0.slots.acquire().await.ok();
-        let mut probe = None;
+        let mut half_open = None;
         if self.outage().is_some() {
-            let guard = self.0.probe.lock().await;
-            // The previous probe may have ended the outage.
+            let guard = self.0.half_open_permit.lock().await;
+            // The previous attempt may have ended the outage.
             let retry_at = self.outage().map(|outage| outage.retry_at);
             if let Some(retry_at) = retry_at {
                 self.0.clock.sleep_until(retry_at).await;
-                probe = Some(guard);
+                half_open = Some(guard);
             }
         }
-        Permit { breaker: self, _slot: slot, _probe: probe }
+        Permit { breaker: self, _slot: slot, _half_open: half_open }
     }
 
     fn outage(&self) -> MutexGuard<'_, Option<OpenState>> {
@@ -114,8 +114,8 @@ mod tests {
             });
         }
         clock.sleep(Duration::from_hours(1)).await;
-        let made = calls.load(Ordering::Relaxed);
-        assert!((12..=100).contains(&made), "{made} calls in an hour");
+        let call_count = calls.load(Ordering::Relaxed);
+        assert!((12..=100).contains(&call_count), "{call_count} calls in an hour");
         callers.shutdown().await;
         breaker.acquire().await.record(true);
         let start = clock.now();

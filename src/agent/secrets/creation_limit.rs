@@ -98,7 +98,7 @@ impl LimitState {
         if let Some((code, error)) = self.error.as_ref().filter(|_| !wait.is_zero()) {
             return Err(CreationRefusal::Failing { code: *code, error: Arc::clone(error), retry_after: wait });
         }
-        let retry_after = now.until(self.bucket.earliest(RATE, now, 1));
+        let retry_after = now.until(self.bucket.available_at(RATE, now, 1));
         if retry_after.is_zero() { Ok(()) } else { Err(CreationRefusal::RateLimited { retry_after }) }
     }
 }

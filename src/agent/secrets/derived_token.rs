@@ -153,7 +153,7 @@ impl DerivedTokenManager {
         while let Some(Some(event)) = stop.run_until_cancelled(self.wait()).await {
             match event {
                 Event::ParentChanged => self.update_parent(),
-                Event::TokenEnded => self.set_absent(None, "it has ended, and no other could be created"),
+                Event::TokenEnded => self.set_absent(None, "it expired and could not be replaced"),
                 Event::CreationDue => {
                     if stop.run_until_cancelled(self.create()).await.is_none() {
                         return;
@@ -197,7 +197,7 @@ impl DerivedTokenManager {
                     if is_new && self.current.is_some() && !is_current {
                         // Do not renew ahead of time for every process: most never need the token again.
                         self.next = None;
-                        self.set_absent(None, "the session has another token, from which none is derived yet");
+                        self.set_absent(None, "the session has a new token; the derived token is not created yet");
                     }
                 } else if is_new && !is_current {
                     // Keep publishing the token of the previous parent: it is valid until that parent ends.
@@ -237,14 +237,14 @@ impl DerivedTokenManager {
                 event = "token.derived.dead",
                 output = self.output,
                 code = ErrorCode::TokenDead.as_str(),
-                "the derived token is dead"
+                "the derived token is no longer valid"
             );
             // Rate-limited: if every new token is refused, as from an address outside `bound_cidrs`, this would loop.
-            self.outage.begin(now);
+            self.outage.record_failure(now);
             let earliest = self.retry_budget.earliest_login(now);
             if !now.until(earliest).is_zero() {
                 self.next = Some(earliest);
-                return self.set_absent(Some(ErrorCode::TokenDead), "the derived token is dead");
+                return self.set_absent(Some(ErrorCode::TokenDead), "the derived token is no longer valid");
             }
             self.retry_budget.take_login(now);
         }
@@ -289,9 +289,9 @@ impl DerivedTokenManager {
     /// Rejects a token that cannot be revoked at the end of its process.
     fn accept(&self, response: LoginResponse) -> Result<LoginResponse, CallError> {
         if self.is_on_demand && response.accessor.is_none() {
-            let what =
+            let problem =
                 "the token has no accessor, so it cannot be revoked: set token_type = service in its role".to_owned();
-            return Err(CallError::InvalidResponse { what });
+            return Err(CallError::InvalidResponse { what: problem });
         }
         Ok(response)
     }
@@ -307,7 +307,7 @@ impl DerivedTokenManager {
             accessor = response.accessor,
             "a derived token was created"
         );
-        if let Some(lasted_seconds) = self.outage.end(now) {
+        if let Some(lasted_seconds) = self.outage.record_success(now) {
             let output = &self.output;
             tracing::info!(
                 event = "token.derived.recovered",
@@ -343,7 +343,7 @@ impl DerivedTokenManager {
     }
 
     fn record_failure(&mut self, error: &CallError, now: ClockReading) {
-        self.outage.begin(now);
+        self.outage.record_failure(now);
         let verdict = error.verdict();
         let failure = if verdict == TokenVerdict::Unavailable || verdict.suspects_token() {
             FailureCause::Transient

@@ -140,9 +140,9 @@ impl PersistedSecrets {
     /// Removes the secrets without a request since they were restored.
     pub(super) fn retain(&self, is_used: impl Fn(&SecretRequest) -> bool) {
         let mut state = self.records();
-        let before = state.secrets.len();
+        let previous_len = state.secrets.len();
         state.secrets.retain(|request, _| is_used(request));
-        if state.secrets.len() < before {
+        if state.secrets.len() < previous_len {
             self.record_change(&mut state, ChangeLevel::Content);
         }
     }

@@ -19,7 +19,8 @@ pub(super) fn limit_interval(interval: Duration, suggested_ttl: Option<Duration>
 }
 
 /// Returns the time until a secret without a lease is read again: `interval`; two thirds of a certificate's remaining lifetime;
-/// right after the next rotation of a password that the server rotates. A write is repeated only after [`NEVER`].
+/// right after the next rotation of a password that the server rotates. A write is repeated only after
+/// [`WRITE_REPEAT_INTERVAL`].
 pub(super) fn reread_interval(
     request: &SecretRequest,
     data: &SecretFields,
@@ -35,7 +36,7 @@ pub(super) fn reread_interval(
     if let (Some(remaining), Some(_)) = (number("ttl"), number("rotation_period")) {
         return Duration::from_secs(remaining.saturating_add(1)).min(interval);
     }
-    if matches!(request.op, SecretOp::Write(_)) { NEVER } else { interval }
+    if matches!(request.op, SecretOp::Write(_)) { WRITE_REPEAT_INTERVAL } else { interval }
 }
 
 /// Returns the end of a certificate.
@@ -65,8 +66,8 @@ pub(super) fn rewrite_after(
 /// As the least `templates.interval`: whoever writes a secret does not decide how often each machine calls the server.
 const MIN_SUGGESTED_TTL: Duration = Duration::from_secs(10);
 
-/// A year.
-const NEVER: Duration = Duration::from_hours(365 * 24);
+/// A year, which means never: each write may create something. A longer time could overflow sums with it.
+const WRITE_REPEAT_INTERVAL: Duration = Duration::from_hours(365 * 24);
 
 /// In seconds since 1970. Bounds times from the server, so that sums with them do not overflow.
 const YEAR_9999: u64 = 253_402_300_799;
@@ -83,26 +84,26 @@ mod tests {
     #[test]
     fn a_suggested_ttl_shortens_the_interval_down_to_ten_seconds() {
         assert_eq!(limit_interval(Duration::from_mins(5), None).as_secs(), 300);
-        for (suggested, wanted) in [(2_764_800, 300), (300, 300), (60, 60), (10, 10), (1, 10)] {
+        for (suggested, expected) in [(2_764_800, 300), (300, 300), (60, 60), (10, 10), (1, 10)] {
             let interval = limit_interval(Duration::from_mins(5), Some(Duration::from_secs(suggested)));
-            assert_eq!(interval.as_secs(), wanted, "{suggested}");
+            assert_eq!(interval.as_secs(), expected, "{suggested}");
         }
     }
 
     #[test]
     fn secrets_without_a_lease_are_read_at_their_own_interval() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
-        for (unit, wanted) in [(0.0, 90), (0.5, 100), (1.0, 110)] {
+        for (unit, expected) in [(0.0, 90), (0.5, 100), (1.0, 110)] {
             let at = reread_at(start, Duration::from_secs(100), unit);
-            assert!((start.until(at).as_secs_f64() - f64::from(wanted)).abs() < 0.01, "{unit}");
+            assert!((start.until(at).as_secs_f64() - f64::from(expected)).abs() < 0.01, "{unit}");
         }
         let now = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000))).now();
         let written = SecretRequest { path: "pki/issue/web".to_owned(), op: SecretOp::Write(BTreeMap::new()) };
-        let check = |request: &SecretRequest, data: Value, wanted: u64| {
+        let check = |request: &SecretRequest, data: Value, expected: u64| {
             let data = SecretFields::from(data.as_object().unwrap().clone());
             let found = reread_interval(request, &data, Duration::from_mins(5), now).as_secs();
             // The clock runs while the test does.
-            assert!(found.abs_diff(wanted) <= 1, "{found} instead of {wanted}");
+            assert!(found.abs_diff(expected) <= 1, "{found} instead of {expected}");
         };
         let read = SecretRequest::read("secret/data/web");
         check(&read, json!({ "password": "p" }), 300);

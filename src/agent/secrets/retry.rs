@@ -41,7 +41,7 @@ impl RetrySchedule {
     /// sooner while `budget` lasts: 1 s, 2 s, 4 s and so on, the second half of each random. `unit` is a random number in
     /// `0.0..1.0`.
     #[expect(clippy::too_many_arguments, reason = "a pure function: the time and the random number are passed in")]
-    pub(super) fn failed(
+    pub(super) fn record_failure(
         &mut self,
         now: ClockReading,
         failure: ReadFailure,
@@ -56,10 +56,10 @@ impl RetrySchedule {
         self.last = Some(failure);
         let slow = interval.clamp(MIN_WAIT_BOUND, MAX_WAIT_BOUND);
         let wait = match failure {
-            ReadFailure::Outage => Backoff::UPSTREAM.after(self.failures).next(unit),
+            ReadFailure::Outage => Backoff::UPSTREAM.with_failures(self.failures).next(unit),
             ReadFailure::Unusable => slow.mul_f64(0.1f64.mul_add(unit, 0.9)),
             ReadFailure::Refused(_) => {
-                let quick = Backoff::UPSTREAM.after(self.failures).next(0.5 + unit / 2.0);
+                let quick = Backoff::UPSTREAM.with_failures(self.failures).next(0.5 + unit / 2.0);
                 if quick < slow.mul_f64(0.9) && budget.try_take(now) {
                     quick
                 } else {
@@ -160,15 +160,15 @@ mod tests {
     #[test]
     fn a_refused_read_is_retried_quickly_and_never_later_than_the_interval() {
         let refused = ReadFailure::Refused(Generation::new());
-        let check = |interval: Duration, unit: f64, wanted: &[u64]| {
+        let check = |interval: Duration, unit: f64, expected: &[u64]| {
             let (mut retries, budget) = (RetrySchedule::new(at(0)), QuickRetryBudget::default());
-            let waits: Vec<_> = (0..wanted.len())
+            let waits: Vec<_> = (0..expected.len())
                 .map(|_| {
-                    retries.failed(at(0), refused, None, interval, &budget, unit);
+                    retries.record_failure(at(0), refused, None, interval, &budget, unit);
                     at(0).until(retries.not_before()).as_secs()
                 })
                 .collect();
-            assert_eq!(waits, wanted, "{interval:?}");
+            assert_eq!(waits, expected, "{interval:?}");
         };
         check(Duration::from_secs(10), 1.0, &[1, 2, 4, 8, 10, 10]);
         check(Duration::from_secs(1), 1.0, &[1, 2, 4, 5, 5]);
@@ -181,7 +181,7 @@ mod tests {
         let (refused, budget) = (ReadFailure::Refused(Generation::new()), QuickRetryBudget::default());
         let quick = |now: u64| {
             let mut retries = RetrySchedule::new(at(now));
-            retries.failed(at(now), refused, None, MINUTES, &budget, 1.0);
+            retries.record_failure(at(now), refused, None, MINUTES, &budget, 1.0);
             retries.not_before() == at(now + 1)
         };
         assert_eq!((0..1000).filter(|_| quick(0)).count(), 60);
@@ -193,15 +193,15 @@ mod tests {
     fn an_outage_backs_off_alone_and_a_requested_wait_is_kept() {
         let (mut retries, budget) = (RetrySchedule::new(at(0)), QuickRetryBudget::default());
         for _ in 0..20 {
-            retries.failed(at(0), ReadFailure::Outage, None, MINUTES, &budget, 1.0);
+            retries.record_failure(at(0), ReadFailure::Outage, None, MINUTES, &budget, 1.0);
         }
         assert_eq!(retries.not_before(), at(300));
         let refused = ReadFailure::Refused(Generation::new());
-        retries.failed(at(0), refused, None, MINUTES, &budget, 1.0);
-        assert_eq!(retries.not_before(), at(1), "the server answers again");
-        retries.failed(at(0), refused, Some(Duration::from_mins(1)), MINUTES, &budget, 0.0);
+        retries.record_failure(at(0), refused, None, MINUTES, &budget, 1.0);
+        assert_eq!(retries.not_before(), at(1), "the server responds again");
+        retries.record_failure(at(0), refused, Some(Duration::from_mins(1)), MINUTES, &budget, 0.0);
         assert_eq!(retries.not_before(), at(60));
-        retries.failed(at(0), ReadFailure::Unusable, None, Duration::from_secs(20), &budget, 1.0);
+        retries.record_failure(at(0), ReadFailure::Unusable, None, Duration::from_secs(20), &budget, 1.0);
         assert_eq!(retries.not_before(), at(20), "no quick retry of what may create something");
     }
 

@@ -74,15 +74,15 @@ impl ServerClient {
 
 /// Parses the response to a login that sent `bearer`.
 pub(super) fn parse_login(response: &ClientResponse, bearer: &SecretString) -> Result<LoginResponse, CallError> {
-    let mut made = parse_json(response, bearer)?;
-    let secret = match made.get_mut("SecretID").map(Value::take) {
+    let mut document = parse_json(response, bearer)?;
+    let secret = match document.get_mut("SecretID").map(Value::take) {
         Some(Value::String(text)) => ClientToken::parse(SecretString::from(text)),
         _ => None,
     };
     let secret = secret.ok_or_else(|| invalid("SecretID is not 1 to 4096 visible ASCII characters"))?;
-    let (accessor, policies) = (accessor(&made), policies(&made));
+    let (accessor, policies) = (accessor(&document), policies(&document));
     // Both times are the server's, so clock skew has no effect.
-    let lease = lease(&made, time(&made, "CreateTime")?.unwrap_or_else(|| server_time(response)))?;
+    let lease = lease(&document, time(&document, "CreateTime")?.unwrap_or_else(|| server_time(response)))?;
     Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies })
 }
 
@@ -148,8 +148,8 @@ fn policies(token: &Value) -> Vec<String> {
     names.filter_map(|link| link.get("Name")?.as_str()).take(256).map(|name| sanitize(name, "")).collect()
 }
 
-fn invalid(what: &str) -> CallError {
-    CallError::InvalidResponse { what: what.to_owned() }
+fn invalid(problem: &str) -> CallError {
+    CallError::InvalidResponse { what: problem.to_owned() }
 }
 
 #[cfg(test)]
@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn a_lease_ends_by_the_servers_clock() {
         let at = SystemTime::from(OffsetDateTime::parse("2026-01-01T00:00:00Z", &Rfc3339).unwrap());
-        let check = |end: Value, wanted: Option<u64>| {
+        let check = |end: Value, expected: Option<u64>| {
             let found = lease(&json!({ "ExpirationTime": end }), at).ok().map(|lease| lease.ttl.as_secs());
-            assert_eq!(found, wanted);
+            assert_eq!(found, expected);
         };
         check(json!("2026-01-01T00:10:00.5Z"), Some(600));
         check(json!("2026-01-01T01:00:00+01:00"), Some(0));

@@ -27,7 +27,7 @@ pub enum CallError {
     Status {
         /// HTTP status.
         status: u16,
-        /// Error texts of the server.
+        /// Error messages of the server.
         errors: Vec<String>,
         /// The `Retry-After` header, between one second and fifteen minutes.
         retry_after: Option<Duration>,
@@ -113,7 +113,7 @@ impl CallError {
                 TokenVerdict::Unavailable
             }
             Self::Status { status, .. } if is_outage(*status) => TokenVerdict::Unavailable,
-            Self::Status { status: 403, errors, .. } if errors.iter().any(|error| means_unknown_token(error)) => {
+            Self::Status { status: 403, errors, .. } if errors.iter().any(|error| is_unknown_token(error)) => {
                 TokenVerdict::Dead
             }
             // Consul's response to the self look-up of an unknown token.
@@ -139,7 +139,7 @@ impl TokenVerdict {
     }
 }
 
-/// Returns true if a 403 has the text `permission denied` and no other ([`TokenVerdict::Suspect`]).
+/// Returns true if a 403 has the message `permission denied` and no other ([`TokenVerdict::Suspect`]).
 pub(in crate::agent) fn is_bare_denial(errors: &[impl AsRef<str>]) -> bool {
     matches!(errors, [only] if only.as_ref() == "permission denied")
 }
@@ -164,8 +164,8 @@ pub const fn is_outage(status: u16) -> bool {
     matches!(status, 300..=399 | 408 | 412 | 425 | 429 | 472 | 473 | 500..)
 }
 
-/// Returns true for the texts of unknown tokens: Vault and OpenBao use the first two, Consul the third.
-fn means_unknown_token(error: &str) -> bool {
+/// Returns true for the message of an unknown token: Vault and OpenBao use the first two, Consul the third.
+fn is_unknown_token(error: &str) -> bool {
     ["invalid token", "bad token", "ACL not found"].iter().any(|pattern| error.contains(pattern))
 }
 
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn a_failed_call_is_classified_as_dead_refused_or_unavailable() {
-        let check = |status, error: &str, wanted| {
+        let check = |status, error: &str, expected| {
             let errors = vec![error.to_owned()];
             let error = CallError::Status { status, errors, retry_after: None, date: None };
-            assert_eq!(error.verdict(), wanted, "{error}");
+            assert_eq!(error.verdict(), expected, "{error}");
         };
         check(403, "2 errors occurred:\\n\\t* permission denied\\n\\t* invalid token\\n\\n", TokenVerdict::Dead);
         check(403, "bad token", TokenVerdict::Dead);
@@ -212,10 +212,10 @@ mod tests {
 
     #[test]
     fn a_failed_call_has_the_code_of_its_cause() {
-        let check = |status, error: &str, wanted| {
+        let check = |status, error: &str, expected| {
             let errors = vec![error.to_owned()];
             let error = CallError::Status { status, errors, retry_after: None, date: None };
-            assert_eq!(error.code(), wanted, "{error}");
+            assert_eq!(error.code(), expected, "{error}");
         };
         check(403, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n", Some(ErrorCode::TokenDead));
         check(403, "1 error occurred:\n\t* permission denied\n\n", Some(ErrorCode::AccessDenied));
@@ -224,9 +224,9 @@ mod tests {
         check(503, "no healthy upstream", Some(ErrorCode::ServerFailed));
         check(473, "", Some(ErrorCode::ServerStandby));
         check(400, "lease is not renewable", None);
-        let check = |cause: &str, wanted| {
+        let check = |cause: &str, expected| {
             let error = CallError::Unreachable { cause: format!("cannot connect to https://vault.example: {cause}") };
-            assert_eq!(error.code(), Some(wanted), "{error}");
+            assert_eq!(error.code(), Some(expected), "{error}");
         };
         check("invalid peer certificate: UnknownIssuer", ErrorCode::ServerCertificate);
         check("dns error: failed to lookup address information", ErrorCode::ServerNameUnknown);

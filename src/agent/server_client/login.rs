@@ -106,7 +106,7 @@ impl ServerClient {
         wrapping: &ClientToken,
         namespace: Option<&str>,
     ) -> Result<String, CallError> {
-        let document = self.wrapping("lookup", wrapping, namespace).await?;
+        let document = self.send_wrapping_call("lookup", wrapping, namespace).await?;
         let path = document.pointer("/data/creation_path").and_then(Value::as_str);
         path.map(str::to_owned)
             .ok_or_else(|| CallError::InvalidResponse { what: "data.creation_path is missing".to_owned() })
@@ -122,20 +122,20 @@ impl ServerClient {
         field: &str,
         namespace: Option<&str>,
     ) -> Result<SecretString, CallError> {
-        let mut document = self.wrapping("unwrap", wrapping, namespace).await?;
+        let mut document = self.send_wrapping_call("unwrap", wrapping, namespace).await?;
         match document.get_mut("data").and_then(|data| data.get_mut(field)).map(Value::take) {
             Some(Value::String(text)) if !text.is_empty() => Ok(SecretString::from(text)),
-            _ => Err(CallError::InvalidResponse { what: format!("there is no {field} in what was wrapped") }),
+            _ => Err(CallError::InvalidResponse { what: format!("the wrapped response has no field {field}") }),
         }
     }
 
-    async fn wrapping(
+    async fn send_wrapping_call(
         &self,
-        what: &str,
+        operation: &str,
         wrapping: &ClientToken,
         namespace: Option<&str>,
     ) -> Result<SecretJson, CallError> {
-        let request = self.request(Method::POST, &format!("v1/sys/wrapping/{what}"), namespace);
+        let request = self.request(Method::POST, &format!("v1/sys/wrapping/{operation}"), namespace);
         let request = request.json(&WrappingBody { token: wrapping.secret().expose_secret() });
         let response = self.client.send(request).await?;
         parse_response::parse_json(&response, wrapping.secret())

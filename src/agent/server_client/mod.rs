@@ -13,7 +13,7 @@ pub mod fuzz;
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
@@ -65,22 +65,28 @@ pub struct ServerClient {
     login_timeout: Duration,
 }
 
-/// Request of a login by a signed token. Fields that are `None` are left out.
-#[derive(Debug, Clone, Copy)]
+/// JSON body of a login by a signed token. Fields that are `None` are left out.
+#[derive(Debug, Clone, Copy, Serialize)]
 pub struct LoginRequest<'a> {
     /// Role on the server.
     pub role: &'a str,
     /// Signed identity token.
+    #[serde(serialize_with = "expose_secret")]
     pub jwt: &'a SecretString,
     /// Azure subscription of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subscription_id: Option<&'a str>,
     /// Azure resource group of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_group_name: Option<&'a str>,
     /// Name of the virtual machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vm_name: Option<&'a str>,
     /// Name of the scale set.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vmss_name: Option<&'a str>,
     /// Resource id of another kind of Azure resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_id: Option<&'a str>,
 }
 
@@ -134,7 +140,7 @@ impl ServerClient {
 
     /// Counts the requests to the server, by its name in the configuration.
     #[must_use]
-    pub(crate) fn counting_in(mut self, metrics: &Metrics) -> Self {
+    pub(crate) fn with_metrics(mut self, metrics: &Metrics) -> Self {
         let recorder = UpstreamRecorder::new(metrics, &self.name, &PathClass::NAMES);
         self.client.record_in(recorder, |path| PathClass::from_path(path).index());
         self
@@ -176,7 +182,7 @@ impl ServerClient {
         wrap_ttl: Option<Duration>,
         body: &LoginRequest<'_>,
     ) -> Result<LoginResponse, CallError> {
-        self.send_login(mount, namespace, wrap_ttl, &LoginBody::new(body), body.jwt).await
+        self.send_login(mount, namespace, wrap_ttl, body, body.jwt).await
     }
 
     /// Looks up the token that authenticates the request (`GET auth/token/lookup-self`, for Consul `GET acl/token/self`).
@@ -230,33 +236,6 @@ impl ServerClient {
 
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-vault-token");
 
-/// JSON body of a login.
-#[derive(Serialize)]
-struct LoginBody<'a> {
-    role: &'a str,
-    jwt: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subscription_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_group_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    vm_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    vmss_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_id: Option<&'a str>,
-}
-
-impl<'a> LoginBody<'a> {
-    fn new(body: &LoginRequest<'a>) -> Self {
-        Self {
-            role: body.role,
-            jwt: body.jwt.expose_secret(),
-            subscription_id: body.subscription_id,
-            resource_group_name: body.resource_group_name,
-            vm_name: body.vm_name,
-            vmss_name: body.vmss_name,
-            resource_id: body.resource_id,
-        }
-    }
+fn expose_secret<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose_secret())
 }

@@ -81,8 +81,8 @@ pub(super) fn check_status(response: &ClientResponse, sent: &SecretString) -> Re
 fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
     let Ok(Value::Object(body)) = serde_json::from_slice(body) else { return Vec::new() };
     let errors = body.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let texts = errors.iter().filter_map(Value::as_str).take(MAX_ERRORS);
-    texts.map(|text| sanitize(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
+    let messages = errors.iter().filter_map(Value::as_str).take(MAX_ERRORS);
+    messages.map(|text| sanitize(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
 }
 
 /// Parses the response to a login, and the limit of uses of its token, if there is one.
@@ -137,7 +137,7 @@ fn lease(section: &Section, name: &str, key: &str) -> Result<Lease, CallError> {
     let renewable = match section.get("renewable") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(renewable)) => *renewable,
-        Some(_) => return Err(invalid(&format!("{name}.renewable"), " is neither true nor false")),
+        Some(_) => return Err(invalid(&format!("{name}.renewable"), " is not a boolean")),
     };
     Ok(Lease { ttl: seconds(section, name, key)?, renewable })
 }
@@ -156,7 +156,7 @@ fn parse_use_limit(section: &Section, name: &str) -> Result<Option<u64>, CallErr
         Some(uses) => match uses.as_u64() {
             Some(0) => Ok(None),
             Some(uses) => Ok(Some(uses)),
-            None => Err(invalid(&format!("{name}.num_uses"), " is not a count")),
+            None => Err(invalid(&format!("{name}.num_uses"), " is not a non-negative integer")),
         },
     }
 }
@@ -170,7 +170,7 @@ fn secret(response: &mut Value, name: &str, key: &str) -> Result<ClientToken, Ca
     }
 }
 
-/// Returns a text that is no secret, such as an accessor; `None` if it is empty or too long.
+/// Returns a string that is not a secret, such as an accessor; `None` if it is empty or too long.
 fn text(section: &Section, key: &str) -> Option<String> {
     let text = section.get(key)?.as_str()?;
     ((1..=256).contains(&text.len()) && !text.chars().any(char::is_control)).then(|| text.to_owned())
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn a_login_response_is_accepted_only_if_every_field_is_valid() {
-        let check = |auth: Value, wanted: Result<(u64, bool), &str>| {
+        let check = |auth: Value, expected: Result<(u64, bool), &str>| {
             let found = login(&mut json!({ "auth": auth }), false);
             let found = found.map(|(found, _)| (found.lease.ttl.as_secs(), found.lease.renewable));
-            assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned));
+            assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
         };
         let nonsense = |what: &str| format!("invalid response from the server: {what}");
         let good = json!({ "client_token": "t", "lease_duration": 60, "renewable": true });
@@ -234,10 +234,10 @@ mod tests {
             check(with("client_token", bad), Err(&nonsense("auth.client_token is missing")));
         }
         for bad in [json!("yes"), json!(1)] {
-            check(with("renewable", bad), Err(&nonsense("auth.renewable is neither true nor false")));
+            check(with("renewable", bad), Err(&nonsense("auth.renewable is not a boolean")));
         }
         for bad in [json!(-1), json!("1"), json!(0.5)] {
-            check(with("num_uses", bad), Err(&nonsense("auth.num_uses is not a count")));
+            check(with("num_uses", bad), Err(&nonsense("auth.num_uses is not a non-negative integer")));
         }
         for bad in [Value::Null, json!([]), json!("auth"), json!(1)] {
             check(bad, Err(&nonsense("auth is missing")));
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_wrapped_login_is_accepted_only_with_a_token_and_a_ttl() {
-        let check = |mut response: Value, wanted: bool| assert_eq!(login(&mut response, true).is_ok(), wanted);
+        let check = |mut response: Value, expected: bool| assert_eq!(login(&mut response, true).is_ok(), expected);
         check(json!({ "wrap_info": { "token": "t", "ttl": 60 } }), true);
         check(json!({ "wrap_info": { "token": "t", "ttl": 0 } }), false);
         check(json!({ "wrap_info": { "token": "t", "ttl": -1 } }), false);

@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn paths_have_their_class() {
-        let check = |path: &str, wanted: &str| {
-            assert_eq!(PathClass::NAMES[PathClass::from_path(path).index()], wanted, "{path}");
+        let check = |path: &str, expected: &str| {
+            assert_eq!(PathClass::NAMES[PathClass::from_path(path).index()], expected, "{path}");
         };
         check("auth/azure/login", "login");
         check("auth/team/azure/login", "login");

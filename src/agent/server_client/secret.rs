@@ -218,17 +218,18 @@ impl ServerClient {
 
 /// Describes a response without `data`.
 fn describe_missing_data(response: &Value) -> &'static str {
-    let holds = |name: &str| response.get(name).is_some_and(Value::is_object);
-    if holds("auth") {
+    let has_object = |name: &str| response.get(name).is_some_and(Value::is_object);
+    if has_object("auth") {
         "the response holds a token; use [sink.NAME.derived_token] for tokens"
-    } else if holds("wrap_info") {
+    } else if has_object("wrap_info") {
         "the response holds a wrapping token; use a sink for it"
     } else {
         "the response has no data"
     }
 }
 
-/// Describes a 404 without a text. A common cause is a path without `data/`, which some clients of key-value version 2 add.
+/// Describes a 404 without a message. A common cause is a path without `data/`, which some clients of key-value version 2
+/// add.
 fn describe_not_found(path: &str) -> String {
     match path.split_once('/') {
         Some((mount, below)) if !below.starts_with("data/") && !below.starts_with("metadata/") => {
@@ -242,7 +243,7 @@ fn secret(response: &mut Value) -> Result<SecretResponse, CallError> {
     let id = match response.get("lease_id") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(id)) if id.len() <= 1024 && id.bytes().all(|byte| byte.is_ascii_graphic()) => id.clone(),
-        Some(_) => return Err(invalid("lease_id is no visible text of at most 1024 characters")),
+        Some(_) => return Err(invalid("lease_id is not a string of at most 1024 visible characters")),
     };
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: parse_lease(response)? }) };
     let seconds =
@@ -275,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {
-        let check = |response: Value, field: &str, wanted: Option<&str>, lease: Option<(&str, u64, bool)>| {
+        let check = |response: Value, field: &str, expected: Option<&str>, lease: Option<(&str, u64, bool)>| {
             let found = secret(&mut { response }).unwrap();
-            assert_eq!(found.data.text(field).map(|text| text.expose_secret().to_owned()).as_deref(), wanted);
+            assert_eq!(found.data.text(field).map(|text| text.expose_secret().to_owned()).as_deref(), expected);
             let found = found.lease.map(|found| (found.id, found.lease.ttl.as_secs(), found.lease.renewable));
             assert_eq!(found, lease.map(|(id, ttl, renewable)| (id.to_owned(), ttl, renewable)));
         };
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_response_without_a_secret_is_reported_without_its_content() {
-        for (response, wanted) in [
+        for (response, expected) in [
             (json!({ "data": null }), "the response has no data"),
             (json!({}), "the response has no data"),
             (json!({ "data": "canary" }), "the response has no data"),
@@ -312,7 +313,7 @@ mod tests {
             assert_eq!(error.verdict(), TokenVerdict::Refused, "asking again does not help");
             let error = error.to_string();
             assert!(
-                error.starts_with(&format!("the path holds no secret: {wanted}")) && !error.contains("ary"),
+                error.starts_with(&format!("the path holds no secret: {expected}")) && !error.contains("ary"),
                 "{error}"
             );
         }

@@ -106,7 +106,7 @@ fn encrypt(
     let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
     sealed.append(&mut plain);
     // Refuses keys of small order, with which every shared secret would be zero (RFC 7748, section 6.1).
-    let nonce = agree_ephemeral(private, UnparsedPublicKey::new(&X25519, reader), Unspecified, |agreed| {
+    let nonce = agree_ephemeral(private, UnparsedPublicKey::new(&X25519, reader), Unspecified, |shared_secret| {
         let mut key = Zeroizing::new([0; 32]);
         if options.derive_key {
             let (first, second) = if public_key.as_ref() < reader.as_slice() {
@@ -114,9 +114,9 @@ fn encrypt(
             } else {
                 (reader.as_slice(), public_key.as_ref())
             };
-            Salt::new(HKDF_SHA256, first).extract(agreed).expand(&[second], HKDF_SHA256)?.fill(&mut *key)?;
+            Salt::new(HKDF_SHA256, first).extract(shared_secret).expand(&[second], HKDF_SHA256)?.fill(&mut *key)?;
         } else {
-            key.copy_from_slice(agreed.get(..32).ok_or(Unspecified)?);
+            key.copy_from_slice(shared_secret.get(..32).ok_or(Unspecified)?);
         }
         let key = RandomizedNonceKey::new(&AES_256_GCM, &*key)?;
         key.seal_in_place_append_tag(Aad::from(options.aad.as_bytes()), &mut *sealed)
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_key_file_holds_a_key_of_32_bytes() {
-        let check = |text: &str, wanted: bool| assert_eq!(parse_public_key(text).is_some(), wanted, "{text}");
+        let check = |text: &str, expected: bool| assert_eq!(parse_public_key(text).is_some(), expected, "{text}");
         let key = STANDARD.encode(reader());
         check(&format!(r#"{{"curve25519_public_key":"{key}"}}"#), true);
         check(&format!("{{\n  \"curve25519_public_key\": \"{key}\",\n  \"made_by\": \"web\"\n}}\n"), true);

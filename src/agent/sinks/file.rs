@@ -57,7 +57,7 @@ impl FileSink {
         let envelope = options.encrypt.clone().map(Envelope::new);
         let (outputs, watched, restore_backoff) = (OutputWatch::disabled(), None, RestoreBackoff::default());
         let (lock, had_token, has_written) = (None, false, false);
-        health.describe(options.path.display().to_string());
+        health.set_target(options.path.display().to_string());
         let sink = Self {
             options,
             watch,
@@ -80,7 +80,7 @@ impl FileSink {
 
     /// Watches for changes of the file by others.
     #[must_use]
-    pub(crate) fn watching(mut self, outputs: OutputWatch) -> Self {
+    pub(crate) fn with_output_watch(mut self, outputs: OutputWatch) -> Self {
         self.outputs = outputs;
         self
     }
@@ -118,10 +118,10 @@ impl FileSink {
                     }
                     () = self.clock.sleep_until_some(retry_at) => break false,
                     () = wait_for_change(self.watched.as_ref()), if check_at.is_none() => {
-                        let soon = self.restore_backoff.check_at(&self.clock);
+                        let check_time = self.restore_backoff.check_at(&self.clock);
                         // A write that fails may change the folder itself: it must not repeat itself at once.
                         let earliest = retry_at.map(|_| self.clock.now() + RETRY_BASE);
-                        check_at = Some(earliest.map_or(soon, |earliest| soon.later(earliest)));
+                        check_at = Some(earliest.map_or(check_time, |earliest| check_time.later(earliest)));
                     }
                     // A change while a write is to be repeated may be the remedy: it is tried again, not only checked.
                     () = self.clock.sleep_until_some(check_at) => break retry_at.is_none(),
@@ -178,7 +178,7 @@ impl FileSink {
     }
 
     async fn follow(&mut self, state: &Availability<Token>) -> Result<Outcome, SinkError> {
-        let mut outcome = Outcome::Same;
+        let mut outcome = Outcome::Unchanged;
         match state {
             Availability::Available(token) => {
                 self.had_token = true;
@@ -218,14 +218,14 @@ impl FileSink {
         let attributes = Attributes { mode, owner, group };
         let is_refused_if_shared = !self.options.shared_folder && matches!(action, FileAction::Write(_));
         let lock = self.lock.take();
-        let event = action.event();
+        let (event, message) = (action.event(), action.message());
         let work = move || {
             if is_refused_if_shared {
                 refuse_shared_folder(&path)?;
             }
             let lock = match lock {
                 Some(lock) if lock.is_held(&path) => lock,
-                // The directory was removed or replaced.
+                // The folder was removed or replaced.
                 _ => FileLock::acquire(&path)?,
             };
             let outcome = action.run(&path, &attributes);
@@ -234,7 +234,7 @@ impl FileSink {
         let (lock, outcome) = tokio::task::spawn_blocking(work).await.map_err(|_| SinkError::Broken)??;
         self.lock = Some(lock);
         let outcome = outcome?;
-        if let Some(lasted_seconds) = self.outage.end(self.clock.now()) {
+        if let Some(lasted_seconds) = self.outage.record_success(self.clock.now()) {
             let sink = &self.options.name;
             tracing::info!(event = "sink.recovered", sink, lasted_seconds, "the sink can be written again");
             self.logged_error = None;
@@ -244,7 +244,7 @@ impl FileSink {
                 event,
                 sink = self.options.name,
                 path = self.options.path.display().to_string(),
-                "the sink was written, emptied or removed"
+                "{message}"
             );
             self.record_write();
         }
@@ -253,19 +253,19 @@ impl FileSink {
 
     async fn sweep(&self) {
         let path = self.options.path.clone();
-        // Errors are ignored: a missing directory has nothing to sweep, and the first write reports any other.
+        // Errors are ignored: a missing folder has nothing to sweep, and the first write reports any other.
         if let Ok(Ok(swept @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
             tracing::info!(
                 event = "sink.swept",
                 sink = self.options.name,
                 files = swept,
-                "temporary files of interrupted writes were removed"
+                "removed temporary files of interrupted writes"
             );
         }
     }
 
     fn record_failure(&mut self, error: &SinkError, retry_in: Duration) {
-        self.outage.begin(self.clock.now());
+        self.outage.record_failure(self.clock.now());
         let (code, error) = (error.code(), format_chain(error));
         // A retry that fails in the same way, such as with a folder in the sink's place, says nothing new.
         if self.logged_error.as_ref() != Some(&error) {
@@ -330,6 +330,15 @@ impl FileAction {
             Self::Write(_) => "sink.written",
             Self::Truncate => "sink.emptied",
             Self::Remove => "sink.removed",
+        }
+    }
+
+    /// Returns the message of the log event.
+    const fn message(&self) -> &'static str {
+        match self {
+            Self::Write(_) => "wrote the sink",
+            Self::Truncate => "emptied the sink",
+            Self::Remove => "removed the sink",
         }
     }
 

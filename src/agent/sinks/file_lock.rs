@@ -58,9 +58,11 @@ impl FileLock {
     }
 
     fn is_current_in(&self, folder: &Dir) -> bool {
-        let there = folder.stat(Path::new(&self.name)).ok().flatten();
+        let current_file = folder.stat(Path::new(&self.name)).ok().flatten();
         let lock_stat = rustix::fs::fstat(&self.lock).ok();
-        there.zip(lock_stat).is_some_and(|(there, lock)| (there.st_dev, there.st_ino) == (lock.st_dev, lock.st_ino))
+        current_file
+            .zip(lock_stat)
+            .is_some_and(|(current, lock)| (current.st_dev, current.st_ino) == (lock.st_dev, lock.st_ino))
     }
 }
 
@@ -76,7 +78,7 @@ impl Drop for FileLock {
 const ATTEMPTS: u32 = 8;
 
 /// Opens or creates the lock file. In two steps: with `O_CREAT` the kernel refuses to open another user's file in a sticky
-/// directory (`fs.protected_regular`).
+/// folder (`fs.protected_regular`).
 fn open(folder: &Dir, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for _ in 0..ATTEMPTS {
@@ -95,7 +97,7 @@ fn open(folder: &Dir, name: &OsStr) -> Result<OwnedFd, Errno> {
 /// Reason why a sink cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileLockError {
-    /// Its directory cannot be used.
+    /// Its folder cannot be used.
     #[error(transparent)]
     Folder(#[from] DirError),
     /// Another agent holds the lock.

@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn each_format_has_its_documented_bytes() {
-        let check = |token: &Token, format, wanted: &str| {
-            assert_eq!(String::from_utf8_lossy(&render(token, format)), wanted);
+        let check = |token: &Token, format, expected: &str| {
+            assert_eq!(String::from_utf8_lossy(&render(token, format)), expected);
         };
         check(&token(TokenKind::Service, Some(60)), SinkFormat::Raw, "hvs.abc");
         check(&token(TokenKind::Service, Some(60)), SinkFormat::Env("VAULT_TOKEN"), "VAULT_TOKEN=hvs.abc\n");

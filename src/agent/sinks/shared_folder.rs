@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// A folder that users other than root and the agent's own may write.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "others than root and the agent's user can write the folder {} (owner {owner}, mode {mode:04o}); \
-     name a file in another folder, or set shared_folder = true",
+    "users other than root and the agent's can write the folder {} (owner {owner}, mode {mode:04o}); \
+     use another folder, or set shared_folder = true",
     .folder.display()
 )]
 pub(super) struct SharedFolder {

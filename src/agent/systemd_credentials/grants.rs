@@ -16,7 +16,7 @@ pub enum UnitPattern {
     },
 }
 
-/// A text that names no unit which can load credentials.
+/// A pattern that does not name a unit which can load credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnitPatternError {
     /// It is no valid name.
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn a_unit_gets_the_credentials_that_name_it_and_an_exact_name_comes_first() {
         let rules = rules();
-        let check = |unit: &str, credential: &str, wanted: Result<usize, CredentialRefusal>| {
+        let check = |unit: &str, credential: &str, expected: Result<usize, CredentialRefusal>| {
             let name = format!("5a/unit/{unit}/{credential}");
             let found = decide(ROOT, name.as_bytes(), rules.iter());
-            assert_eq!(found.map(|found| found.0).map_err(|refused| refused.0), wanted, "{name}");
+            assert_eq!(found.map(|found| found.0).map_err(|refused| refused.0), expected, "{name}");
         };
         check("app.service", "db", Ok(1));
         check("web.service", "db", Ok(1));
@@ -200,9 +200,9 @@ mod tests {
 
     #[test]
     fn a_unit_is_named_in_full_or_as_all_instances_of_a_template() {
-        let check = |text: &str, wanted: Result<(), UnitPatternError>| {
+        let check = |text: &str, expected: Result<(), UnitPatternError>| {
             let found = UnitPattern::parse(text);
-            assert_eq!(found.as_ref().map(ToString::to_string), wanted.as_ref().map(|()| text.to_owned()), "{text}");
+            assert_eq!(found.as_ref().map(ToString::to_string), expected.as_ref().map(|()| text.to_owned()), "{text}");
         };
         check("app.service", Ok(()));
         check("worker@one.service", Ok(()));

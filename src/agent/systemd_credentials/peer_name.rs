@@ -18,7 +18,7 @@ pub(crate) enum PeerNameError {
     /// The name is longer than systemd's can be.
     #[error("its socket's name is longer than {MAX_NAME} bytes")]
     TooLong,
-    /// The random part is missing, or no letters and digits.
+    /// The random part is missing, or has characters other than letters and digits.
     #[error("its socket's name does not begin with letters and digits")]
     Random,
     /// The fixed part is missing.
@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn a_name_of_systemds_form_gives_unit_and_credential() {
-        let check = |name: &[u8], wanted: Result<(&str, &str), PeerNameError>| {
+        let check = |name: &[u8], expected: Result<(&str, &str), PeerNameError>| {
             let found = PeerName::parse(name).map(|found| (found.unit, found.credential));
-            assert_eq!(found, wanted, "{}", name.escape_ascii());
+            assert_eq!(found, expected, "{}", name.escape_ascii());
         };
         check(b"adf9d86b6eda275e/unit/foobar.service/credx", Ok(("foobar.service", "credx")));
         check(b"0/unit/a.service/b", Ok(("a.service", "b")));

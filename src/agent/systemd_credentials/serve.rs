@@ -70,7 +70,7 @@ impl CredentialServer {
             CredentialSource::Token(_) | CredentialSource::Secret { .. } => {
                 let component = format!("credential/{}/{name}", self.options.name);
                 let health = self.deps.health.register(component, self.options.required, "not read yet");
-                health.describe(describe(&rule));
+                health.set_target(describe(&rule));
                 Some(health)
             }
         };
@@ -148,7 +148,7 @@ impl OpenServer {
         let Peer::Unix { uid, gid, pid, .. } = peer else { return };
         let address = getpeername(&stream).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());
         let name = address.as_ref().and_then(SocketAddrUnix::abstract_name).unwrap_or_default();
-        let rules = self.credentials.iter().map(|its| &its.rule);
+        let rules = self.credentials.iter().map(|credential| &credential.rule);
         let (credential, name) = match decide(PeerIds { uid, gid }, name, rules) {
             Ok((index, name)) => (self.credentials.get(index), name),
             Err((refusal, name)) => {
@@ -199,7 +199,7 @@ impl OpenServer {
             return Ok(value);
         }
         let Ok(_slot) = self.waiting.try_acquire() else {
-            return Err(("busy", format!("{MAX_WAITING_UNITS} other units are waiting")));
+            return Err(("busy", format!("too many units are waiting ({MAX_WAITING_UNITS})")));
         };
         let _waiting = credential.demand.wait();
         match tokio::time::timeout(self.options.wait, watch.wait(clock)).await {
@@ -223,7 +223,7 @@ impl OpenServer {
         self.count(reason);
         let Some(suppressed) = self.log_throttle.allow(reason) else { return };
         let error = match refusal {
-            CredentialRefusal::Peer => "the peer is not root: systemd alone may ask".to_owned(),
+            CredentialRefusal::Peer => "the peer is not root: only systemd may connect".to_owned(),
             CredentialRefusal::Name(error) => format!("the peer is not systemd loading a credential: {error}"),
             CredentialRefusal::NotGranted => "no credential of the listener names this unit and id".to_owned(),
         };

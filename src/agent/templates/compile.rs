@@ -19,7 +19,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Compiles a text.
+    /// Compiles a template.
     ///
     /// # Errors
     /// All errors that show without rendering; a syntax error hides those after it.
@@ -81,9 +81,7 @@ fn unbalanced_error(text: &str, body: &mut ListNode, defines: &mut [DefineNode])
             let (line, column) = line_and_column(text, pos.offset);
             TemplateError { line, column, message: "this has no {{ end }}".to_owned() }
         }
-        None => {
-            TemplateError { line: 0, column: 0, message: "there is an {{ end }} or {{ else }} too many".to_owned() }
-        }
+        None => TemplateError { line: 0, column: 0, message: "unexpected {{ end }} or {{ else }}".to_owned() },
     }
 }
 
@@ -147,7 +145,7 @@ impl Checker<'_> {
             }
             Node::Template(used) => {
                 if !self.names.iter().any(|name| *name == used.name.as_str()) {
-                    self.report(used.pos, format!("there is no template {:?}", used.name.as_str()));
+                    self.report(used.pos, format!("unknown template {:?}", used.name.as_str()));
                 }
                 if let Some(pipe) = &mut used.pipe {
                     self.check_pipe(pipe);
@@ -166,7 +164,7 @@ impl Checker<'_> {
         for expr in pipe.commands.iter_mut().flat_map(|command| &mut command.args) {
             self.check_expr(expr);
         }
-        // Arguments that are printed into a text are checked like printed values.
+        // Arguments that are printed into a string are checked like printed values.
         let mut commands = Vec::with_capacity(pipe.commands.len());
         for mut command in std::mem::take(&mut pipe.commands) {
             if matches!(command.args.first(), Some(Expr::Identifier(_, name)) if PRINTING.contains(&name.as_str())) {
@@ -188,9 +186,9 @@ impl Checker<'_> {
                     self.report(*pos, format!("{name} is not available: {reason}"));
                 }
                 Some(UnavailableFunction::Unknown) => {
-                    let near =
-                        did_you_mean(name, &functions::names()).map_or(String::new(), |near| format!("; {near}"));
-                    self.report(*pos, format!("there is no function {name}{near}"));
+                    let suggestion =
+                        did_you_mean(name, &functions::names()).map_or(String::new(), |name| format!("; {name}"));
+                    self.report(*pos, format!("unknown function {name}{suggestion}"));
                 }
             },
             Expr::Pipe(_, pipe) => self.check_pipe(pipe),
@@ -200,7 +198,7 @@ impl Checker<'_> {
     }
 }
 
-/// Functions that print their arguments into a text.
+/// Functions that print their arguments into a string.
 const PRINTING: [&str; 6] = ["html", "js", "print", "printf", "println", "urlquery"];
 
 /// Wraps an argument in a call of [`CHECK_PRINTED`].

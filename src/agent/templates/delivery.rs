@@ -10,13 +10,13 @@ use crate::command::CommandError;
 use crate::error_code::ErrorCode;
 use crate::secure_dir::write_error_code;
 
-/// Writes the file, and creates its directory first if configured.
+/// Writes the file, and creates its folder first if configured.
 pub(super) fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
     if file.create_folders
         && let Some(folder) = file.destination.parent()
     {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(|source| DeliveryError::Folder { folder: folder.to_owned(), source })?;
+        let created = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        created.map_err(|source| DeliveryError::Folder { folder: folder.to_owned(), source })?;
     }
     let attributes = Attributes { mode: file.mode, owner: file.owner, group: file.group };
     let replace = if file.backup { atomic_file::replace_with_backup } else { atomic_file::replace };

@@ -15,7 +15,7 @@ use crate::secret;
 #[derive(Debug)]
 pub(super) struct Dependencies {
     registry: SecretRegistry,
-    /// Directories below which files may be read.
+    /// Folders below which files may be read.
     folders: Vec<PathBuf>,
     secrets: BTreeMap<Dependency, SubscribedSecret>,
     files: BTreeMap<Dependency, Resolved>,
@@ -93,14 +93,14 @@ impl Dependencies {
     pub(super) fn update_error(&self) -> Option<(String, UpdateError)> {
         self.secrets.iter().find_map(|(dependency, used)| {
             let Dependency::Secret(request) = dependency else { return None };
-            used.subscription.watch.with(|state| Some((request.path.clone(), state.update_error.clone()?)))
+            used.subscription.watch.read(|state| Some((request.path.clone(), state.update_error.clone()?)))
         })
     }
 
     /// Returns true if a secret differs from the one that the last rendering used.
     pub(super) fn has_changed(&self) -> bool {
         self.secrets.values().any(|used| match (&used.subscription.watch.peek().availability, &used.rendered) {
-            (Availability::Available(now), Some(seen)) => !Arc::ptr_eq(now, seen),
+            (Availability::Available(current), Some(rendered)) => !Arc::ptr_eq(current, rendered),
             (Availability::Available(_), None) => true,
             (Availability::Unavailable { .. }, _) => false,
         })

@@ -20,9 +20,9 @@ fn format_position(line: usize, column: usize) -> String {
 
 /// Converts a byte offset to line and column, both from 1.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset.min(text.len())).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let preceding = text.get(..offset.min(text.len())).unwrap_or(text);
+    let line = preceding.matches('\n').count() + 1;
+    let column = preceding.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     (line, column)
 }
 
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn positions_count_lines_and_characters_from_one() {
-        let check = |offset, wanted| assert_eq!(line_and_column("ab\nü{{", offset), wanted);
+        let check = |offset, expected| assert_eq!(line_and_column("ab\nü{{", offset), expected);
         check(0, (1, 1));
         check(2, (1, 3));
         check(3, (2, 1));
@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn values_are_removed_from_the_engines_messages() {
-        let check = |error: EngineError, wanted: &str| {
+        let check = |error: EngineError, expected: &str| {
             let wrong = TemplateError::from_rendering("x", 0, &error).to_string();
-            assert_eq!(wrong, format!("line 1, column 1: {wanted}"));
+            assert_eq!(wrong, format!("line 1, column 1: {expected}"));
         };
         let exec = |message: &str| EngineError::Exec(message.to_owned());
         check(exec("can't use 4711 to iterate over"), "range over a number sets one variable, not two");

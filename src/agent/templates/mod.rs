@@ -1,6 +1,6 @@
 //! Files and variables rendered from templates in Go's template language, with the functions of consul-template.
 //!
-//! `compile` and `render` are pure functions of texts and secrets; `task` acts.
+//! `compile` and `render` are pure functions of template texts and secrets; `task` acts.
 
 // 0: values, the state of a rendering, errors
 mod metrics;
@@ -51,7 +51,7 @@ pub struct TemplateSource {
     pub right: String,
     /// Environment variables that `env` may read.
     pub variables: EnvVars,
-    /// Directories below which `file` may read.
+    /// Folders below which `file` may read.
     pub folders: Vec<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ pub struct TemplateFile {
     pub owner: Option<u32>,
     /// Numeric group; `None` for the agent's group.
     pub group: Option<u32>,
-    /// Create the directory if it is missing.
+    /// Create the folder if it is missing.
     pub create_folders: bool,
     /// Keep the replaced file with `.bak` appended to its name.
     pub backup: bool,

@@ -63,7 +63,7 @@ pub struct TemplateTask {
     /// The last published value of a variable.
     value: Option<SecretString>,
     /// The file has changed, and its command has not succeeded since.
-    owes_command: bool,
+    command_pending: bool,
     /// Watches the output file for changes by others.
     watched: Option<WatchedOutput>,
     /// Time of the next check of the file, after an event on it.
@@ -78,10 +78,10 @@ impl TemplateTask {
     /// Creates a task. Renders nothing yet.
     pub fn new(options: TemplateOptions, template: Template, deps: TemplateDeps) -> Self {
         let dependencies = Dependencies::new(deps.registry.clone(), options.text.folders.clone());
-        let (retry_at, is_delivered, value, owes_command) = (None, false, None, false);
+        let (retry_at, is_delivered, value, command_pending) = (None, false, None, false);
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
         let (check_at, is_restoring, restore_backoff) = (None, false, RestoreBackoff::default());
-        deps.health.describe(options.target());
+        deps.health.set_target(options.target());
         Self {
             options,
             template,
@@ -91,7 +91,7 @@ impl TemplateTask {
             retry_at,
             is_delivered,
             value,
-            owes_command,
+            command_pending,
             watched,
             check_at,
             is_restoring,
@@ -210,13 +210,13 @@ impl TemplateTask {
         match self.deliver(text, is_restoring).await {
             Ok(()) => {
                 self.backoff.reset();
-                if let Some(lasted_seconds) = self.outage.end(self.deps.clock.now()) {
+                if let Some(lasted_seconds) = self.outage.record_success(self.deps.clock.now()) {
                     let template = &self.options.text.name;
                     tracing::info!(
                         event = "template.recovered",
                         template,
                         lasted_seconds,
-                        "the template is rendered again"
+                        "the template renders again"
                     );
                 }
                 self.set_state(RENDERED);
@@ -237,7 +237,7 @@ impl TemplateTask {
             if text.contains('\0') {
                 return Err(DeliveryError::Nul);
             }
-            if !self.value.as_ref().is_some_and(|before| ct_eq(before, text.as_bytes())) {
+            if !self.value.as_ref().is_some_and(|value| ct_eq(value, text.as_bytes())) {
                 let value = SecretString::from(text.as_str());
                 self.value = Some(value.clone());
                 self.publish(ProvidedEnv::Variable(self.options.text.name.clone(), value));
@@ -246,7 +246,7 @@ impl TemplateTask {
         };
         let command = file.command.clone();
         if is_restoring && file.on_missing == OnMissing::Leave {
-            self.record_left();
+            self.record_left_changed();
             return Ok(());
         }
         let destination = file.destination.clone();
@@ -255,13 +255,13 @@ impl TemplateTask {
         let watched = self.watched.get_or_insert_with(|| self.deps.outputs.file(&destination));
         watched.renew().await;
         if written {
-            self.owes_command = true;
+            self.command_pending = true;
             self.record_write();
             if is_restoring {
                 self.record_restore();
             }
         }
-        if let Some(command) = command.filter(|_| self.owes_command) {
+        if let Some(command) = command.filter(|_| self.command_pending) {
             let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
             let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
             self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());
@@ -272,7 +272,7 @@ impl TemplateTask {
                 "the template's command succeeded"
             );
         }
-        self.owes_command = false;
+        self.command_pending = false;
         if !self.is_delivered {
             self.publish(ProvidedEnv::File);
         }
@@ -308,7 +308,7 @@ impl TemplateTask {
     }
 
     /// Records that such a file is left as it is.
-    fn record_left(&mut self) {
+    fn record_left_changed(&mut self) {
         let (template, path) = (&self.options.text.name, self.path());
         tracing::warn!(
             event = "template.left_changed",
@@ -331,7 +331,7 @@ impl TemplateTask {
     }
 
     fn record_failure(&mut self, code: ErrorCode, error: &str, retry_in: Option<Duration>) {
-        self.outage.begin(self.deps.clock.now());
+        self.outage.record_failure(self.deps.clock.now());
         let retry_in_seconds = retry_in.map(seconds);
         tracing::warn!(
             event = "template.failed",
@@ -356,12 +356,7 @@ impl TemplateTask {
         let Some(path) = self.options.file.as_ref().map(|file| file.destination.clone()) else { return };
         if let Ok(Ok(files @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
             let template = &self.options.text.name;
-            tracing::info!(
-                event = "template.swept",
-                template,
-                files,
-                "temporary files of interrupted writes were removed"
-            );
+            tracing::info!(event = "template.swept", template, files, "removed temporary files of interrupted writes");
         }
     }
 

@@ -22,7 +22,7 @@ fn text(contents: &str) -> TemplateSource {
         text: contents.to_owned(),
         left: "{{".to_owned(),
         right: "}}".to_owned(),
-        variables: EnvVars::allowed(&of, &[]),
+        variables: EnvVars::select(&of, &[]),
         folders: vec![PathBuf::from("/etc/app")],
     }
 }
@@ -67,16 +67,16 @@ fn render(contents: &str) -> Rendered {
     template.render(known(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))
 }
 
-fn check(contents: &str, wanted: &str) {
+fn check(contents: &str, expected: &str) {
     match render(contents) {
-        Rendered::Complete { text, .. } => assert_eq!(*text, wanted, "{contents}"),
+        Rendered::Complete { text, .. } => assert_eq!(*text, expected, "{contents}"),
         other => panic!("{contents}: {other:?}"),
     }
 }
 
 /// Checks a template in which `.` is the application's secret.
-fn check_app(inside: &str, wanted: &str) {
-    check(&format!("{{{{ with secret \"secret/data/app\" }}}}{inside}{{{{ end }}}}"), wanted);
+fn check_app(inside: &str, expected: &str) {
+    check(&format!("{{{{ with secret \"secret/data/app\" }}}}{inside}{{{{ end }}}}"), expected);
 }
 
 #[test]
@@ -187,13 +187,13 @@ fn errors_of_compilation_have_a_position() {
         assert_eq!((wrong[0].line, wrong[0].column), (line, column), "{wrong:?}");
         assert!(wrong[0].message.contains(message), "{wrong:?}");
     };
-    check("a\nb {{ secrt \"x\" }}", 2, 6, "there is no function secrt; did you mean secret?");
+    check("a\nb {{ secrt \"x\" }}", 2, 6, "unknown function secrt; did you mean secret?");
     check("{{ if true }}", 1, 4, "this has no {{ end }}");
     check("{{ if true }}{{ range loop 3 }}{{ end }}", 1, 4, "this has no {{ end }}");
     check("{{ if true }}{{ else }}\n{{ with 3 }} x", 2, 4, "this has no {{ end }}");
     check("{{ define \"a\" }}x", 1, 4, "this has no {{ end }}");
-    check("{{ if true }}{{ end }}{{ end }} x", 0, 0, "too many");
-    check("{{ else }}", 0, 0, "too many");
+    check("{{ if true }}{{ end }}{{ end }} x", 0, 0, "unexpected {{ end }}");
+    check("{{ else }}", 0, 0, "or {{ else }}");
     check("x\n{{ nope", 2, 8, "unclosed action");
     check("{{ if true }}{{ key \"a\" }}{{ end }}", 1, 17, "key is not available: it reads Consul");
     check(
@@ -202,8 +202,8 @@ fn errors_of_compilation_have_a_position() {
         10,
         "writeToFile is not available: a template writes only its own",
     );
-    check("{{ template \"row\" }}", 1, 4, "there is no template \"row\"");
-    check("{{ (printf \"%s\" (foo 1)) }}", 1, 18, "there is no function foo");
+    check("{{ template \"row\" }}", 1, 4, "unknown template \"row\"");
+    check("{{ (printf \"%s\" (foo 1)) }}", 1, 18, "unknown function foo");
     check("{{ define \"a\" }}1{{ end }}{{ define \"a\" }}2{{ end }}", 1, 30, "defined twice");
     let both = Template::compile(text("{{ foo }}{{ bar }}")).unwrap_err();
     assert_eq!(both.len(), 2, "all at once");
@@ -212,8 +212,8 @@ fn errors_of_compilation_have_a_position() {
 #[test]
 fn a_json_null_is_printed_as_in_go_and_a_missing_key_is_an_error() {
     let app = "{{ with secret \"secret/data/app\" }}";
-    let check = |contents: &str, wanted: &str| match render(&format!("{app}{contents}{{{{ end }}}}")) {
-        Rendered::Complete { text, .. } => assert_eq!(*text, wanted, "{contents}"),
+    let check = |contents: &str, expected: &str| match render(&format!("{app}{contents}{{{{ end }}}}")) {
+        Rendered::Complete { text, .. } => assert_eq!(*text, expected, "{contents}"),
         other => panic!("{contents}: {other:?}"),
     };
     check("{{ .Data.data.nothing }}", "<no value>");
@@ -255,8 +255,8 @@ fn errors_of_rendering_have_a_position_and_no_value() {
     check("{{ file \"/etc/app/../shadow\" }}", 1, 4, "read_folders");
     check("{{ secret \"secret/../sys/raw\" }}", 1, 4, "not the path of a secret");
     check("{{ secret \"a%20b\" }}", 1, 4, "not the path of a secret");
-    check("{{ toUpper 3 }}", 1, 4, "toUpper wants a text as argument 1, and got a number");
-    check("{{ split \",\" }}", 1, 4, "split takes 2 arguments, and got 1");
+    check("{{ toUpper 3 }}", 1, 4, "toUpper expects a string as argument 1, got a number");
+    check("{{ split \",\" }}", 1, 4, "split expects 2 arguments, got 1");
     check("{{ divide 0 1 }}", 1, 4, "divide: the result does not fit");
     for inside in [
         "{{ .Data.data.password | parseJSON }}",
@@ -313,7 +313,8 @@ proptest::proptest! {
     #[test]
     fn any_text_compiles_and_renders_without_a_panic(deps in proptest::collection::vec(0..PARTS.len(), 0..24)) {
         let contents: String = deps.into_iter().map(|part| PARTS[part]).collect();
-        let rendered = Template::compile(text(&contents)).map(|its| its.render(known(), SystemTime::UNIX_EPOCH));
+        let template = Template::compile(text(&contents));
+        let rendered = template.map(|template| template.render(known(), SystemTime::UNIX_EPOCH));
         if let Ok(Rendered::Complete { text, .. }) = rendered {
             proptest::prop_assert!(!text.contains('\u{1}'), "{contents}: {text:?}");
         }

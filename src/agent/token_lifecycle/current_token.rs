@@ -45,7 +45,7 @@ pub(super) enum Suspicion {
     /// The token before was refused too, so that no login would help.
     Refused,
     /// Nothing is new: a login is to replace the token already, or the refusal is known.
-    Known,
+    AlreadyHandled,
 }
 
 /// Results of earlier look-ups of a token, which decide the meaning of a denied one.
@@ -140,10 +140,10 @@ impl CurrentToken {
             return false;
         }
         let ends = now + ttl;
-        let same = self.lifetime.ends.is_some_and(|expiry| {
+        let is_unchanged = self.lifetime.ends.is_some_and(|expiry| {
             expiry.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && ends.until(expiry) <= LOOKUP_SLACK
         });
-        if same {
+        if is_unchanged {
             return false;
         }
         let longer = self.lifetime.ends.is_some_and(|expiry| !expiry.until(ends).is_zero());
@@ -163,16 +163,16 @@ impl CurrentToken {
     /// Records that the server refused the token without a reason: it is dead, or used from an address that it is not bound to.
     pub(super) fn record_refusal(&mut self, limiter: &mut ReplacementLimiter, now: ClockReading) -> Suspicion {
         let (health, suspicion) = match self.health {
-            TokenHealth::Suspect => return Suspicion::Known,
+            TokenHealth::Suspect => return Suspicion::AlreadyHandled,
             _ if limiter.allow(now) => (TokenHealth::Suspect, Suspicion::Replace),
             TokenHealth::Good => (TokenHealth::Refused, Suspicion::Refused),
-            TokenHealth::Refused => (TokenHealth::Refused, Suspicion::Known),
+            TokenHealth::Refused => (TokenHealth::Refused, Suspicion::AlreadyHandled),
         };
         self.health = health;
         suspicion
     }
 
-    /// Returns the reason for which the token is unusable after so many failed logins; `None` if it is usable.
+    /// Returns the reason why the token is unusable after so many failed logins; `None` if it is usable.
     pub(super) const fn problem(&self, failed_logins: u32) -> Option<&'static str> {
         match self.health {
             TokenHealth::Good => None,
@@ -249,11 +249,11 @@ mod tests {
             |current: &mut CurrentToken, now| (current.record_refusal(&mut limiter, at(now)), current.health);
         let mut first = token(at(0));
         assert_eq!(refuse(&mut first, 100), (Suspicion::Replace, TokenHealth::Suspect));
-        assert_eq!(refuse(&mut first, 101), (Suspicion::Known, TokenHealth::Suspect));
+        assert_eq!(refuse(&mut first, 101), (Suspicion::AlreadyHandled, TokenHealth::Suspect));
         assert_eq!((first.problem(0), first.problem(1).is_some()), (None, true), "the login takes a moment");
         let mut second = token(at(102));
         assert_eq!(refuse(&mut second, 103), (Suspicion::Refused, TokenHealth::Refused));
-        assert_eq!(refuse(&mut second, 104), (Suspicion::Known, TokenHealth::Refused));
+        assert_eq!(refuse(&mut second, 104), (Suspicion::AlreadyHandled, TokenHealth::Refused));
         assert_eq!(second.problem(0), Some("the server refuses the token"));
         assert_eq!(
             refuse(&mut second, 160),

@@ -30,9 +30,9 @@ impl ProofCache {
         let usable = |(proof, obtained): &(Arc<IdentityProof>, ClockReading)| {
             let IdentityProof::Signed(signed) = &**proof else { return false };
             let ends = signed.claims.as_ref().and_then(|claims| claims.exp);
-            let lives =
+            let is_valid =
                 ends.is_some_and(|ends| ends.duration_since(now.wall).is_ok_and(|remaining| remaining > MIN_VALIDITY));
-            lives && now.since(*obtained) < MAX_AGE
+            is_valid && now.since(*obtained) < MAX_AGE
         };
         self.0 = self.0.take().filter(usable);
         self.0.as_ref().map(|(proof, _)| Arc::clone(proof))

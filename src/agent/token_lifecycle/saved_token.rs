@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn a_token_is_restored_with_the_rest_of_its_lease() {
         let loaded = serialize_token(&token(at(5000, 100_000))).unwrap();
-        let check = |now: ClockReading, wanted: Option<(u64, u64)>| {
+        let check = |now: ClockReading, expected: Option<(u64, u64)>| {
             let found = deserialize_token(&loaded, now).unwrap().map(|current| current.lifetime);
             let found = found.map(|lifetime| (lifetime.obtained.boot.as_secs(), lifetime.ends.unwrap().boot.as_secs()));
-            assert_eq!(found, wanted, "{now:?}");
+            assert_eq!(found, expected, "{now:?}");
         };
         check(at(5600, 100_600), Some((5000, 8600)));
         check(at(30, 100_600), Some((30, 3030)));

@@ -135,10 +135,10 @@ mod tests {
         TokenLifetime { obtained: at(obtained), ends, ttl: Duration::from_secs(ttl), renewable }
     }
 
-    fn check(current: Option<TokenLifetime>, last: LastOutcome, earliest: u64, now: u64, unit: f64, wanted: NextStep) {
+    fn check(token: Option<TokenLifetime>, last: LastOutcome, earliest: u64, now: u64, unit: f64, expected: NextStep) {
         let earliest = NotBefore { renewal: at(earliest), login: at(earliest) };
-        let found = next_step(current.as_ref(), last, earliest, at(now), unit);
-        assert_eq!(found, wanted, "{current:?} {last:?} {earliest:?} now {now} unit {unit}");
+        let found = next_step(token.as_ref(), last, earliest, at(now), unit);
+        assert_eq!(found, expected, "{token:?} {last:?} {earliest:?} now {now} unit {unit}");
     }
 
     #[test]
@@ -224,8 +224,9 @@ mod tests {
 
     #[test]
     fn a_shorter_lease_after_a_renewal_means_the_maximum_ttl_is_near() {
-        let check = |granted, ttl, wanted| {
-            assert_eq!(still_grows(Duration::from_secs(granted), Duration::from_secs(ttl)), wanted, "{granted} {ttl}");
+        let check = |granted, ttl, expected| {
+            let grows = still_grows(Duration::from_secs(granted), Duration::from_secs(ttl));
+            assert_eq!(grows, expected, "{granted} {ttl}");
         };
         check(3600, 3600, true);
         check(3600, 3599, true);

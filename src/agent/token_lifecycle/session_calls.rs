@@ -133,7 +133,7 @@ impl SessionCalls {
     }
 
     /// Returns true while a call is in flight whose response will show whether the server knows the token.
-    pub(super) const fn asks_about_token(&self) -> bool {
+    pub(super) const fn has_token_call(&self) -> bool {
         self.renewal.is_some() || self.lookup.is_some()
     }
 
@@ -188,7 +188,7 @@ impl SessionCalls {
 
     /// Looks a token up, unless a call in flight will show the same, or the token supports no look-up.
     pub(super) fn start_lookup(&mut self, current: &CurrentToken) {
-        if self.asks_about_token() || !current.supports_lookup() {
+        if self.has_token_call() || !current.supports_lookup() {
             return;
         }
         let (login, token) = (self.login.clone(), Arc::clone(&current.token));
@@ -239,8 +239,8 @@ async fn wait_for_call<T>(slot: &mut Option<(CallInFlight, Call<T>)>) -> T {
 
 async fn with_timeout<T>(login: &Login, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
     let server = login.server().address();
-    let late = |_| Err(CallError::TimedOut { server: server.to_owned(), after: CALL_LIMIT });
-    tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or_else(late)
+    let timed_out = |_| Err(CallError::TimedOut { server: server.to_owned(), after: CALL_LIMIT });
+    tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or_else(timed_out)
 }
 
 // Above the limits of identity sources (90 s), logins (90 s) and calls (15 s) themselves.

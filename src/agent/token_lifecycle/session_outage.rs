@@ -19,14 +19,14 @@ impl SessionOutage {
 
     /// Records a failed call.
     pub(super) fn record_failure(&mut self, attempt: Attempt, now: ClockReading) {
-        self.outage.begin(now);
+        self.outage.record_failure(now);
         self.failing = self.failing.max(Some(attempt));
     }
 
     /// Records a successful call, which ends a failure of its kind: a look-up does not show whether a login would succeed.
     pub(super) fn record_success(&mut self, attempt: Attempt, now: ClockReading) {
         let Some(failed) = self.failing.take_if(|failing| *failing <= attempt) else { return };
-        let Some(lasted_seconds) = self.outage.end(now) else { return };
+        let Some(lasted_seconds) = self.outage.record_success(now) else { return };
         let was = match failed {
             Attempt::Login => "login",
             Attempt::Renewal => "renewal",

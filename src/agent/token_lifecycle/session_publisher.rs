@@ -1,4 +1,4 @@
-//! Publishes a session's token to its readers, or the reason for which there is none.
+//! Publishes a session's token to its readers, or the reason why there is none.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error_code::ErrorCode;
 pub(super) struct SessionPublisher {
     publisher: TokenPublisher,
     last_checked: Option<ClockReading>,
-    /// Reason for which there is no token.
+    /// Reason why there is no token.
     unavailability: Cow<'static, str>,
     last_error: Option<(String, Option<ErrorCode>)>,
 }
@@ -56,19 +56,19 @@ impl SessionPublisher {
         };
     }
 
-    /// Publishes the time of the last check alone.
+    /// Publishes only the time of the last check.
     pub(super) fn publish_checked(&self) {
         if let Some(at) = self.last_checked {
             self.publisher.record_check(at);
         }
     }
 
-    /// Records the reason for which there is no token any more.
+    /// Records the reason why there is no token any more.
     pub(super) fn set_unavailability(&mut self, reason: impl Into<Cow<'static, str>>) {
         self.unavailability = reason.into();
     }
 
-    /// Returns the reason for which there is no token, with the last error.
+    /// Returns the reason why there is no token, with the last error.
     pub(super) fn unavailable_reason(&self) -> String {
         match &self.last_error {
             Some((error, _)) => format!("{}; {error}", self.unavailability),

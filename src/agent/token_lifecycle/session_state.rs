@@ -102,7 +102,7 @@ impl SessionStateFile {
             return refuse(FileRejected::OtherBinding);
         }
         // Older releases wrote no fingerprint: nothing is known to have changed.
-        let changed = on_disk.fingerprint.is_some_and(|its| its != self.fingerprint);
+        let changed = on_disk.fingerprint.is_some_and(|fingerprint| fingerprint != self.fingerprint);
         let loaded = LoadedState {
             retry_budget: Some(on_disk.retry_budget),
             last_error: on_disk.last_error,
@@ -187,7 +187,7 @@ const VERSION: u8 = 1;
 
 /// A state file that cannot be used. The session logs in instead.
 #[derive(Debug, thiserror::Error)]
-#[error("ignoring the state in {}", file.display())]
+#[error("cannot use the state file {}", file.display())]
 pub(crate) struct StateFileError {
     file: PathBuf,
     #[source]

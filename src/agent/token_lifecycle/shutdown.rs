@@ -37,8 +37,8 @@ impl SessionShutdown {
             self.publisher.publish(Availability::Unavailable { reason, retry_after: LIMIT }, None);
         }
         let end = tokio::time::Instant::now() + LIMIT;
-        let own = self.current.as_ref().map(|current| &current.token);
-        for token in own.into_iter().chain(self.replaced.iter()).filter(|token| token.kind == TokenKind::Service) {
+        let current = self.current.as_ref().map(|current| &current.token);
+        for token in current.into_iter().chain(self.replaced.iter()).filter(|token| token.kind == TokenKind::Service) {
             self.revoke_one(token, end).await;
         }
     }

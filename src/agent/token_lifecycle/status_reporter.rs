@@ -37,7 +37,7 @@ pub(super) struct SessionSnapshot<'a> {
     pub(super) failures: u32,
     pub(super) last_error: Option<&'a str>,
     pub(super) last_error_code: Option<ErrorCode>,
-    /// Reason for which there is no usable token, as a caller sees it; empty if there is one.
+    /// Reason why there is no usable token, as a caller sees it; empty if there is one.
     pub(super) reason: &'a str,
 }
 
@@ -165,5 +165,8 @@ impl StatusReporter {
 const NO_EXPIRY: i64 = 253_402_300_799;
 
 fn unix(wall: SystemTime) -> i64 {
-    wall.duration_since(SystemTime::UNIX_EPOCH).ok().and_then(|it| i64::try_from(it.as_secs()).ok()).unwrap_or_default()
+    wall.duration_since(SystemTime::UNIX_EPOCH)
+        .ok()
+        .and_then(|since| i64::try_from(since.as_secs()).ok())
+        .unwrap_or_default()
 }

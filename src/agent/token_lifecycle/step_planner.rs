@@ -102,18 +102,18 @@ impl StepPlanner {
         }
     }
 
-    /// Moves the planned login forward for waiting callers; returns true if it is sooner now.
+    /// Moves the planned login forward for waiting callers; returns true if it is earlier now.
     pub(super) fn advance_login(&mut self, now: ClockReading) -> bool {
         if self.for_callers {
             return false;
         }
-        let sooner = self.budget.next_for_caller(now, random_unit());
-        let (NextStep::LoginAt(at), Some(sooner)) = (self.next, sooner) else { return false };
-        let is_sooner = sooner.boot < at.boot;
-        if is_sooner {
-            (self.next, self.for_callers) = (NextStep::LoginAt(sooner), true);
+        let earliest = self.budget.next_for_caller(now, random_unit());
+        let (NextStep::LoginAt(at), Some(earliest)) = (self.next, earliest) else { return false };
+        let is_earlier = earliest.boot < at.boot;
+        if is_earlier {
+            (self.next, self.for_callers) = (NextStep::LoginAt(earliest), true);
         }
-        is_sooner
+        is_earlier
     }
 
     /// Plans a login now on an operator's request.
@@ -140,11 +140,11 @@ impl StepPlanner {
     }
 
     /// Suspends renewals: the server refuses to renew even fresh tokens.
-    pub(super) fn hold_renewals(&mut self, now: ClockReading) {
-        self.no_renewal_until = Some(now + RENEWAL_HOLD);
+    pub(super) fn suspend_renewals(&mut self, now: ClockReading) {
+        self.no_renewal_until = Some(now + RENEWAL_SUSPENSION);
     }
 
-    /// Returns false while renewals are held off.
+    /// Returns false while renewals are suspended.
     pub(super) fn may_renew(&self, now: ClockReading) -> bool {
         self.no_renewal_until.is_none_or(|until| now.until(until).is_zero())
     }
@@ -173,14 +173,14 @@ impl StepPlanner {
         matches!(self.next, NextStep::LoginAt(at) if now.until(at) <= SOON)
     }
 
-    /// Describes the reason for which the previous process delays the first login.
+    /// Describes why the previous process delays the first login.
     pub(super) fn describe_delay(&self, last_error: Option<&str>) -> String {
         let failures = self.budget.failures();
         let logins = format_count(failures, "login");
         match (failures, last_error) {
-            (_, Some(error)) => format!("{logins} failed before this start, the last one: {error}"),
-            (0, None) => "all logins of the request budget are used up by processes before this one".to_owned(),
-            (_, None) => format!("{logins} failed before this start"),
+            (_, Some(error)) => format!("{logins} failed in the previous process, the last with: {error}"),
+            (0, None) => "previous processes used up the login budget".to_owned(),
+            (_, None) => format!("{logins} failed in the previous process"),
         }
     }
 
@@ -191,5 +191,5 @@ impl StepPlanner {
     }
 }
 
-const RENEWAL_HOLD: Duration = Duration::from_hours(1);
+const RENEWAL_SUSPENSION: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_secs(5);

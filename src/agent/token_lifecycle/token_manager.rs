@@ -122,8 +122,8 @@ impl TokenManager {
     }
 
     /// Takes over the token of the previous session, which then revokes nothing. Call it before [`TokenManager::run`].
-    pub fn adopt(&mut self, before: SessionShutdown) {
-        let SessionShutdown { current, replaced, .. } = before;
+    pub fn adopt(&mut self, previous: SessionShutdown) {
+        let SessionShutdown { current, replaced, .. } = previous;
         self.replaced = replaced;
         let Some(mut current) = current else { return };
         current.outdated = true;
@@ -171,11 +171,11 @@ impl TokenManager {
             Event::Expired => self.on_expired(),
             Event::Completed(CompletedCall::Login(result)) => {
                 self.on_login(result);
-                self.requests.answer_retries(RetryOutcome::Tried);
+                self.requests.answer_retries(RetryOutcome::Attempted);
             }
             Event::Completed(CompletedCall::Renewal(result)) => {
                 self.on_renewal(result);
-                self.requests.answer_retries(RetryOutcome::Tried);
+                self.requests.answer_retries(RetryOutcome::Attempted);
             }
             Event::Completed(CompletedCall::Lookup(generation, result)) => self.on_lookup(generation, result),
             Event::ClockChange => self.on_clock_change(),
@@ -196,7 +196,7 @@ impl TokenManager {
                 self.start_lookup();
             }
             Event::StepDue => self.run_next_step(),
-            // The status alone shows it.
+            // Only the status shows it.
             Event::LoginPhase => {}
             Event::Options => self.apply_options(),
         }
@@ -250,7 +250,7 @@ impl TokenManager {
             Ok(()) => {
                 tracing::info!(event = "session.retry", session = self.options.name, "logging in on request");
             }
-            Err(after) => self.requests.answer_retries(RetryOutcome::Later { after }),
+            Err(after) => self.requests.answer_retries(RetryOutcome::TooEarly { after }),
         }
     }
 
@@ -264,7 +264,7 @@ impl TokenManager {
     /// Completes a requested look-up, unless a call about the token is in flight. Without a token, or for a wrapping token, it
     /// completes at once and records no check.
     fn complete_lookup_request(&mut self) {
-        if self.requests.await_lookup() && !self.calls.asks_about_token() && !self.awaits_replacement() {
+        if self.requests.await_lookup() && !self.calls.has_token_call() && !self.awaits_replacement() {
             self.publisher.publish_checked();
             self.requests.complete_lookup();
         }
@@ -275,7 +275,7 @@ impl TokenManager {
         self.current = Some(current);
     }
 
-    /// Publishes the token, or the reason for which there is none.
+    /// Publishes the token, or the reason why there is none.
     fn publish(&self) {
         self.publisher.publish(self.current.as_ref(), self.planner.retry_after(self.clock.now()));
     }

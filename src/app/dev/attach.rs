@@ -53,7 +53,7 @@ impl DevEndpoints {
         let variables = [
             (DIR_VARIABLE, self.dir.display().to_string()),
             ("KEYWARD_CONFIG", self.config.display().to_string()),
-            ("KEYWARD_ACL_ADDR", self.access.clone()),
+            ("KEYWARD_ACL_ADDR", self.acl.clone()),
             ("KEYWARD_ACL_TOKEN_FILE", self.acl_token.display().to_string()),
             ("VAULT_ADDR", vault.clone()),
             ("BAO_ADDR", vault),
@@ -153,8 +153,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("dev");
         let dir = secure_dir::create_private(&dir, 0o077).unwrap();
-        let (its, other) = (dir.join("keyward.toml"), folder.path().join("other.toml"));
-        for file in [&its, &other] {
+        let (config_file, other) = (dir.join("keyward.toml"), folder.path().join("other.toml"));
+        for file in [&config_file, &other] {
             std::fs::write(file, "").unwrap();
         }
         let attach = |value: Option<&Path>, files: &[&PathBuf]| {
@@ -164,25 +164,25 @@ mod tests {
             let endpoints = find_running(&files, &environment);
             endpoints.map(|endpoints| endpoints.map(|endpoints| endpoints.dir)).map_err(|error| format!("{error:#}"))
         };
-        let nothing_runs = attach(Some(&dir), &[&its]).unwrap_err();
+        let nothing_runs = attach(Some(&dir), &[&config_file]).unwrap_err();
         assert!(nothing_runs.starts_with("no `keyward dev` runs in "), "{nothing_runs}");
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let health = listener.local_addr().unwrap();
         publish(&dir, health);
-        assert_eq!(attach(Some(&dir), &[&its]), Ok(Some(dir.clone())));
+        assert_eq!(attach(Some(&dir), &[&config_file]), Ok(Some(dir.clone())));
         // Falls back to the real Azure: without the variable, for another configuration, or for several files.
-        assert_eq!(attach(None, &[&its]), Ok(None));
-        assert_eq!(attach(Some(Path::new("")), &[&its]), Ok(None));
+        assert_eq!(attach(None, &[&config_file]), Ok(None));
+        assert_eq!(attach(Some(Path::new("")), &[&config_file]), Ok(None));
         assert_eq!(attach(Some(&dir), &[&other]), Ok(None));
-        assert_eq!(attach(Some(&dir), &[&its, &other]), Ok(None));
-        assert_eq!(attach(Some(&folder.path().join("missing")), &[&its]), Ok(None));
+        assert_eq!(attach(Some(&dir), &[&config_file, &other]), Ok(None));
+        assert_eq!(attach(Some(&folder.path().join("missing")), &[&config_file]), Ok(None));
 
         // The state file outlives a killed process, and others could write into an open folder.
         drop(listener);
-        assert!(attach(Some(&dir), &[&its]).unwrap_err().starts_with("no `keyward dev` runs in "));
+        assert!(attach(Some(&dir), &[&config_file]).unwrap_err().starts_with("no `keyward dev` runs in "));
         std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let open = attach(Some(&dir), &[&its]).unwrap_err();
+        let open = attach(Some(&dir), &[&config_file]).unwrap_err();
         assert!(open.contains("is accessible to other users"), "{open}");
     }
 }

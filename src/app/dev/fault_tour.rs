@@ -19,7 +19,7 @@ struct FaultTour<'a> {
     session: Session,
     agent: Client,
     /// Vault's API on the agent's socket.
-    proxied: Client,
+    proxy: Client,
     gateway: Client,
     local_token: String,
 }
@@ -34,14 +34,14 @@ pub(super) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>>
         switch: FaultSwitch::new(endpoints)?,
         session: sessions.into_iter().find(|session| session.name == "workload").context("no session workload")?,
         agent: loopback_client(ServerAddress::Unix(endpoints.socket.clone()))?,
-        proxied: loopback_client(ServerAddress::Unix(endpoints.vault.clone()))?,
+        proxy: loopback_client(ServerAddress::Unix(endpoints.vault.clone()))?,
         gateway: loopback_client(ServerAddress::Url(format!("http://{}", endpoints.gateway).parse()?))?,
         local_token: std::fs::read_to_string(&endpoints.gateway_token)
             .with_context(|| format!("cannot read {}", endpoints.gateway_token.display()))?,
     };
     let mut lines = Vec::new();
     for fault in Fault::ALL {
-        tour.switch.break_it(fault).await?;
+        tour.switch.start(fault).await?;
         lines.push(format!("broken: {}", fault.guide().broken));
         lines.push(format!("  {}", tour.observe_fault(fault).await?));
         tour.switch.heal(fault).await?;
@@ -59,15 +59,15 @@ impl FaultTour<'_> {
                 read_json(&self.agent, "agent/v1/token", &[("session", "workload")], None)
                     .await
                     .context("the token in an outage")?;
-                let error = read_json(&self.proxied, "v1/secret/data/example", &[], None).await.err();
-                format!("the token is served all the same; a call fails: {:#}", error.context("a call succeeded")?)
+                let error = read_json(&self.proxy, "v1/secret/data/example", &[], None).await.err();
+                format!("the token is still served; a call fails: {:#}", error.context("a call succeeded")?)
             }
             Fault::Cloud | Fault::Clock | Fault::Audience => {
                 let error = one_shot::login(&self.session).await.err().context("a login succeeded")?;
                 format!("a login fails: {}", error_codes::format(&error.into()))
             }
             Fault::Token => {
-                read_json(&self.proxied, "v1/secret/data/example", &[], None)
+                read_json(&self.proxy, "v1/secret/data/example", &[], None)
                     .await
                     .context("a call with a dead token")?;
                 "a call succeeds: keyward logged in and repeated it".to_owned()

@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    const fn breaking(self) -> &'static [Call] {
+    const fn start_calls(self) -> &'static [Call] {
         match self {
             Self::Server => &[(Emulator::Secrets, "away", &[("on", "true")])],
             Self::Cloud => &[(Emulator::Cloud, "refuse", &[("on", "true")])],
@@ -69,7 +69,7 @@ impl Fault {
         }
     }
 
-    const fn healing(self) -> &'static [Call] {
+    const fn stop_calls(self) -> &'static [Call] {
         match self {
             Self::Server => &[(Emulator::Secrets, "away", &[("on", "false")])],
             Self::Cloud => &[(Emulator::Cloud, "refuse", &[("on", "false")])],
@@ -83,7 +83,7 @@ impl Fault {
     }
 
     /// Describes the fault, with commands and what they show, and its end.
-    #[expect(clippy::too_many_lines, reason = "a table of texts")]
+    #[expect(clippy::too_many_lines, reason = "a table of messages")]
     pub(crate) const fn guide(self) -> FaultGuide {
         match self {
             Self::Server => FaultGuide {
@@ -91,12 +91,12 @@ impl Fault {
                 look: &[
                     (
                         "keyward token --session workload",
-                        "served until the token ends, within a minute; then a clear 503",
+                        "served until the token expires, within a minute; then a 503 that names the reason",
                     ),
                     ("keyward check --online", "the step `tcp` fails, with a code for `keyward explain`"),
                     (
                         "keyward status",
-                        "within 40 s session workload is AT RISK, after its token's end DOWN with its sink; the template stays AT RISK",
+                        "within 40 s session workload is AT RISK; once its token expires, it is DOWN with its sink, and the template stays AT RISK",
                     ),
                 ],
                 end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry workload`",
@@ -106,7 +106,7 @@ impl Fault {
                 broken: "the emulated Azure accepts no connections",
                 look: &[
                     ("keyward login --session instance", "no identity token: the metadata service cannot be reached"),
-                    ("keyward token --session instance", "served until the token ends, within two minutes"),
+                    ("keyward token --session instance", "served until the token expires, within two minutes"),
                     (
                         "keyward status",
                         "each session fails at its next login: instance within two minutes, workload within five",
@@ -140,16 +140,16 @@ impl Fault {
                 healed: BOTH_HEALED,
             },
             Self::Token => FaultGuide {
-                broken: "the emulated Vault has revoked every token, so that of session workload is dead",
+                broken: "the emulated Vault has revoked every token, so that of session workload is no longer valid",
                 look: &[
                     (
                         "keyward exec -- printenv GREETING",
-                        "the secret all the same: the call was refused, and keyward logged in and repeated it",
+                        "still the secret: the server refused the call, and keyward logged in and repeated it",
                     ),
                     ("keyward status", "session workload has logged in again"),
                 ],
                 end: "by itself: keyward logs in again at the next use of the token, or at its next check within 30 s",
-                healed: "nothing was to be done: keyward logs in again by itself, and `keyward status` shows it",
+                healed: "no action needed: keyward logs in again by itself, and `keyward status` shows it",
             },
             Self::Platform => FaultGuide {
                 broken: "the emulated HCP Terraform has revoked the platform token",
@@ -157,17 +157,17 @@ impl Fault {
                     ("keyward check --online", "the step `platform token` fails"),
                     (
                         "keyward gateway tokens --organization example",
-                        "waits a minute for another platform token; heal it meanwhile, and the call succeeds",
+                        "waits a minute for another platform token; if you heal it meanwhile, the call succeeds",
                     ),
                 ],
-                end: "keyward dev heal platform, which writes a new token into the file; a call that waits goes on then",
+                end: "keyward dev heal platform, which writes a new token into the file; a waiting call then continues",
                 healed: "the gateway reads the new platform token by itself; `keyward check --online` tries it",
             },
         }
     }
 }
 
-/// Texts about a fault.
+/// Messages about a fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FaultGuide {
     /// The broken thing.
@@ -180,7 +180,7 @@ pub(crate) struct FaultGuide {
     pub healed: &'static str,
 }
 
-/// Text after the end of a fault that both sessions had.
+/// Message after the end of a fault that affected both sessions.
 pub(crate) const BOTH_HEALED: &str = "keyward logs in by itself; `keyward retry instance` and `keyward retry workload` do it now, and \
                                       `keyward status` shows it";
 
@@ -204,8 +204,8 @@ impl<'a> FaultSwitch<'a> {
     ///
     /// # Errors
     /// An emulated server does not answer.
-    pub(crate) async fn break_it(&self, fault: Fault) -> anyhow::Result<()> {
-        for call in fault.breaking() {
+    pub(crate) async fn start(&self, fault: Fault) -> anyhow::Result<()> {
+        for call in fault.start_calls() {
             self.call(*call).await?;
         }
         Ok(())
@@ -216,7 +216,7 @@ impl<'a> FaultSwitch<'a> {
     /// # Errors
     /// An emulated server does not answer, or the file cannot be written.
     pub(crate) async fn heal(&self, fault: Fault) -> anyhow::Result<()> {
-        for call in fault.healing() {
+        for call in fault.stop_calls() {
             let response = self.call(*call).await?;
             if fault == Fault::Platform {
                 super::write_private(&self.endpoints.platform_token, &response)?;
@@ -231,7 +231,7 @@ impl<'a> FaultSwitch<'a> {
             Emulator::Secrets => &self.endpoints.secrets_faults,
             Emulator::Platform => &self.endpoints.platform_faults,
         };
-        let mut url = Url::parse(base).with_context(|| format!("{base} is no address"))?;
+        let mut url = Url::parse(base).with_context(|| format!("{base} is not an address"))?;
         let folder = url.path().trim_matches('/').to_owned();
         url.set_path("/");
         let client = loopback_client(ServerAddress::Url(url))?;
@@ -255,9 +255,9 @@ mod tests {
     fn every_fault_has_a_guide_whose_end_heals_it() {
         for fault in Fault::ALL {
             let guide = fault.guide();
-            assert!(!fault.breaking().is_empty() && !guide.look.is_empty(), "{fault:?}");
+            assert!(!fault.start_calls().is_empty() && !guide.look.is_empty(), "{fault:?}");
             let heals = format!("keyward dev heal {}", fault.name());
-            assert_eq!(guide.end.contains(&heals), !fault.healing().is_empty(), "{fault:?}");
+            assert_eq!(guide.end.contains(&heals), !fault.stop_calls().is_empty(), "{fault:?}");
             for text in [guide.end, guide.healed] {
                 assert!(!text.contains("retry`"), "the sessions are two: {text}");
             }

@@ -1,4 +1,4 @@
-//! The texts of `keyward dev`: the agent's configuration, and commands to try.
+//! Files and output of `keyward dev`: the agent's configuration, and commands to try.
 
 use super::{DevEndpoints, INSTANCE_RESOURCE, WORKLOAD_RESOURCE, discovery};
 use crate::emulators::cloud::{Cloud, CloudIdentities};
@@ -23,16 +23,16 @@ output "greeting" {
 }
 "#;
 
-#[expect(clippy::too_many_lines, reason = "one text, and the values that stand in it")]
+#[expect(clippy::too_many_lines, reason = "one template and its values")]
 pub(super) fn config_file(endpoints: &DevEndpoints, cloud: &Cloud) -> String {
     let DevEndpoints { dir, socket, local_key, pages, .. } = endpoints;
     let dir = dir.display();
     format!(
-        r#"# Written at each start of `keyward dev`: everything here is emulated, or a trial on this machine alone.
+        r#"# Written at each start of `keyward dev`: everything here is emulated, or only a trial on this machine.
 
 # The ACL server. It trusts the signatures of the emulated Azure.
 [acl]
-listen = "{access}"
+listen = "{acl}"
 data_dir = "{dir}/access"
 
 [acl.method.cloud]
@@ -50,7 +50,7 @@ ttl = "2m"
 
 [server.access]
 kind = "keyward"
-address = "{access_url}"
+address = "{acl_url}"
 
 # The emulated Vault.
 [server.secrets]
@@ -150,8 +150,8 @@ state_dir = "{dir}/state"
 # The emulators in this process need more rights than the agent.
 sandbox = "off"
 "#,
-        access = endpoints.access.replace("http://", "tcp://"),
-        access_url = endpoints.access,
+        acl = endpoints.acl.replace("http://", "tcp://"),
+        acl_url = endpoints.acl,
         issuer = cloud.issuer(),
         discovery = discovery(cloud),
         ca = cloud.ca_file().display(),
@@ -174,7 +174,7 @@ sandbox = "off"
 
 /// One screen: what runs where, and what to try.
 pub(super) fn format_overview(endpoints: &DevEndpoints) -> String {
-    let DevEndpoints { dir, metadata, access, secrets, platform, gateway, pages, .. } = endpoints;
+    let DevEndpoints { dir, metadata, acl, secrets, platform, gateway, pages, .. } = endpoints;
     let (dir, socket) = (dir.display(), endpoints.socket.display());
     format!(
         r"keyward dev: everything on this machine, on loopback; its files are in {dir}
@@ -182,7 +182,7 @@ pub(super) fn format_overview(endpoints: &DevEndpoints) -> String {
   Azure, emulated          {metadata}
   Vault, emulated          {secrets}
   HCP Terraform, emulated  {platform}
-  ACL server               {access}
+  ACL server               {acl}
   gateway                  http://{gateway}
   agent                    {socket}
   pages for a browser      http://{pages}/  (key: {dir}/pages.key)
@@ -205,7 +205,7 @@ In another terminal:
 /// All that can be tried, in lines that can be pasted into a shell.
 pub(super) fn format_guide(endpoints: &DevEndpoints) -> String {
     let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
-    let DevEndpoints { dir, config, metadata, authority, access, secrets, local_api, health, .. } = endpoints;
+    let DevEndpoints { dir, config, metadata, authority, acl, secrets, local_api, health, .. } = endpoints;
     let (dir, config, socket) = (dir.display(), config.display(), endpoints.socket.display());
     let (faults_key, local_key) = (endpoints.faults_key.display(), endpoints.local_key.display());
     let (cloud_faults, secrets_faults) = (&endpoints.cloud_faults, &endpoints.secrets_faults);
@@ -217,7 +217,7 @@ pub(super) fn format_guide(endpoints: &DevEndpoints) -> String {
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 
   emulated Azure           {metadata}  {authority}
-  ACL server               {access}
+  ACL server               {acl}
   emulated Vault           {secrets}
   emulated HCP Terraform   {platform}
   gateway                  http://{gateway}
@@ -231,7 +231,7 @@ Try, in another shell:
   cat {dir}/instance.token; echo
 
   # Use it: read the token's own record on the ACL server; read a secret with the other session's token
-  curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {access}/v1/acl/token/self
+  curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {acl}/v1/acl/token/self
   curl -s -H "X-Vault-Token: $({program} token --config {config} --session workload)" {secrets}/v1/secret/data/example
 
   # The same without a token: Vault clients work on this socket, and the agent adds the token

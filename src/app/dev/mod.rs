@@ -1,5 +1,5 @@
 //! `keyward dev`: emulators of Azure, Vault and HCP Terraform with the ACL server, the gateway and an agent, in one process
-//! and on loopback alone. They talk to each other over HTTP, as separate processes do.
+//! and only on loopback. They talk to each other over HTTP, as separate processes do.
 
 mod attach;
 pub(crate) mod faults;
@@ -50,9 +50,9 @@ impl DevDir {
     ///
     /// # Errors
     /// Others can access it, or another `keyward dev` runs in it.
-    pub(crate) fn claim(dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn lock(dir: &Path) -> anyhow::Result<Self> {
         let dir = secure_dir::create_private(dir, 0o077)?;
-        let lock = claim(&dir)?;
+        let lock = lock_dir(&dir)?;
         Ok(Self { dir, lock })
     }
 
@@ -86,7 +86,7 @@ pub(crate) struct DevEndpoints {
     /// The emulated token endpoint.
     pub authority: String,
     /// The ACL server.
-    pub access: String,
+    pub acl: String,
     /// The emulated Vault.
     pub secrets: String,
     /// The local API on a unix socket.
@@ -146,7 +146,7 @@ impl Dev {
     pub(crate) async fn build(DevDir { dir, lock }: DevDir, first_port: Option<u16>) -> anyhow::Result<Self> {
         let ports = Ports::choose(first_port)?;
         secure_dir::create_private(&dir.join("state"), 0o077)?;
-        disown(&dir.join("state/gateway.token.owner"))?;
+        remove_owner_record(&dir.join("state/gateway.token.owner"))?;
         let mut emulated = TaskGroup::new(CancellationToken::new());
         let mut cloud = cloud::CloudOptions::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.faults) = (ports.get(0), ports.get(1), Some(ports.get(2)));
@@ -170,7 +170,7 @@ impl Dev {
             config: dir.join("keyward.toml"),
             metadata: cloud.metadata_url().to_string(),
             authority: cloud.authority_url().to_string(),
-            access: format!("http://{}", ports.get(5)),
+            acl: format!("http://{}", ports.get(5)),
             secrets: secrets.url().to_owned(),
             socket: dir.join("agent.sock"),
             vault: dir.join("vault.sock"),
@@ -217,7 +217,7 @@ impl DevEndpoints {
         if self.acl_token.exists() {
             return Ok(());
         }
-        let http = loopback_options(ServerAddress::Url(self.access.parse()?));
+        let http = loopback_options(ServerAddress::Url(self.acl.parse()?));
         let client = AclClient::new(&AclClientOptions { http, token: None, namespace: None })?;
         let token = client.bootstrap(None).await.context("the ACL server gives no first token")?;
         let secret = token.secret_id.context("the ACL server does not tell the first token's secret")?;
@@ -278,7 +278,7 @@ fn discovery(cloud: &Cloud) -> url::Url {
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
 
 /// Locks the folder against a second `keyward dev`, which would overwrite keys and files.
-fn claim(dir: &Path) -> anyhow::Result<File> {
+fn lock_dir(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join(".lock");
     let mut options = OpenOptions::new();
     let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -294,7 +294,7 @@ fn claim(dir: &Path) -> anyhow::Result<File> {
 
 /// Removes the owner record of the local token: the emulated platform has another port at each start. The lock protects
 /// against other gateways.
-fn disown(owner: &Path) -> anyhow::Result<()> {
+fn remove_owner_record(owner: &Path) -> anyhow::Result<()> {
     match std::fs::remove_file(owner) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(anyhow::Error::new(error).context(format!("cannot remove {}", owner.display())))

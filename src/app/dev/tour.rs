@@ -32,8 +32,8 @@ pub(crate) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>>
         tokens.push(response["token"].as_str().context("the answer holds no token")?.to_owned());
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
-    let access = loopback_client(ServerAddress::Url(Url::parse(&endpoints.access)?))?;
-    let this = read_json(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the ACL server")?;
+    let acl = loopback_client(ServerAddress::Url(Url::parse(&endpoints.acl)?))?;
+    let this = read_json(&acl, "v1/acl/token/self", &[], Some(instance)).await.context("the ACL server")?;
     lines.push(format!(
         "the ACL server knows the first as {} of auth method {}",
         this["AccessorID"].as_str().unwrap_or("?"),
@@ -43,8 +43,8 @@ pub(crate) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>>
     let secret =
         read_json(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the emulated Vault")?;
     lines.push(format!("the emulated Vault reads with the second: {}", secret["data"]["data"]));
-    let proxied = loopback_client(ServerAddress::Unix(endpoints.vault.clone()))?;
-    read_json(&proxied, "v1/secret/data/example", &[], None).await.context("Vault's API on the agent's socket")?;
+    let proxy = loopback_client(ServerAddress::Unix(endpoints.vault.clone()))?;
+    read_json(&proxy, "v1/secret/data/example", &[], None).await.context("Vault's API on the agent's socket")?;
     lines.push("the agent's socket serves the same secret to a caller without a token".to_owned());
     let sink = endpoints.dir.join("instance.token");
     // Callers get a token before the disk has it.
@@ -63,11 +63,11 @@ pub(crate) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>>
     Ok(lines)
 }
 
-/// Returns the content of a file once `wanted` accepts it; waits for up to ten seconds.
-async fn read_once(file: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<String> {
+/// Returns the content of a file once `accepts` returns true; waits for up to ten seconds.
+async fn read_once(file: &Path, accepts: impl Fn(&str) -> bool) -> anyhow::Result<String> {
     for _ in 0..100 {
         match std::fs::read_to_string(file) {
-            Ok(text) if wanted(&text) => return Ok(text),
+            Ok(text) if accepts(&text) => return Ok(text),
             _ => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }

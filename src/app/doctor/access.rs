@@ -10,7 +10,7 @@ use crate::os;
 /// Looks a user up by name or id.
 ///
 /// # Errors
-/// The user database cannot be read, or has no such user; the text is for people.
+/// The user database cannot be read, or has no such user; the message is for people.
 pub(crate) fn identity(name: &str) -> Result<UserIdentity, String> {
     let entry = os::user_entry(name).map_err(|error| format!("user {name}: {error}"))?;
     let (name, uid, gid) = entry.ok_or_else(|| format!("this machine has no user {name}"))?;
@@ -40,8 +40,8 @@ pub(crate) fn current_identity() -> UserIdentity {
 /// This process may not search a folder on the way.
 pub(crate) fn nodes(path: &Path) -> io::Result<(Vec<PathNode>, bool)> {
     let mut is_missing = false;
-    let real = existing_part(path, &mut is_missing)?;
-    let mut ancestors: Vec<&Path> = real.ancestors().collect();
+    let existing = existing_part(path, &mut is_missing)?;
+    let mut ancestors: Vec<&Path> = existing.ancestors().collect();
     ancestors.reverse();
     let nodes = ancestors.into_iter().map(node).collect::<io::Result<Vec<_>>>()?;
     Ok((nodes, is_missing))
@@ -51,7 +51,7 @@ pub(crate) fn nodes(path: &Path) -> io::Result<(Vec<PathNode>, bool)> {
 fn existing_part(path: &Path, is_missing: &mut bool) -> io::Result<PathBuf> {
     for ancestor in path.ancestors() {
         match ancestor.canonicalize() {
-            Ok(real) => return Ok(real),
+            Ok(existing) => return Ok(existing),
             Err(error) if error.kind() == io::ErrorKind::NotFound => *is_missing = true,
             Err(error) => return Err(error),
         }

@@ -122,7 +122,8 @@ fn redactor(diagnosis: &Diagnosis, environment: &Environment) -> Redactor {
 fn config_files(paths: &[PathBuf]) -> Vec<PathBuf> {
     let in_folder = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|it| it == "toml")).collect();
+        let mut files: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
         files.sort();
         files
     };

@@ -59,21 +59,21 @@ fn check_grant(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) ->
         Endpoint::Unix(socket) => Some(socket.path.display().to_string()),
         Endpoint::Tcp(_) | Endpoint::Activated(_) => None,
     };
-    let wanted = path.as_deref().unwrap_or("/run/keyward/credentials.sock");
-    let fix = format!("systemctl edit {name}, and add under [Service]: LoadCredential={id}:{wanted}");
+    let socket_path = path.as_deref().unwrap_or("/run/keyward/credentials.sock");
+    let fix = format!("systemctl edit {name}, and add under [Service]: LoadCredential={id}:{socket_path}");
     let unit = Unit::parse(section(name), files.texts());
     let values = unit.values("LoadCredential");
     let mut loaded = values
         .iter()
         .filter_map(|value| value.split_once(':'))
         .map(|(id, path)| (files.expand(id), files.expand(path)));
-    match loaded.rfind(|(its, _)| its == id) {
+    match loaded.rfind(|(loaded_id, _)| loaded_id == id) {
         None => {
             let message = format!("{name} has no LoadCredential= of {id}, which it may load");
             Err(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix))
         }
         Some((_, from)) if path.as_ref().is_some_and(|path| *path != from) => {
-            let message = format!("{name} loads {id} from {from}, not from {wanted}");
+            let message = format!("{name} loads {id} from {from}, not from {socket_path}");
             Err(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix))
         }
         Some((_, from)) => Ok(format!("{name} loads {id} from {from}")),
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn a_unit_passes_a_credential_that_it_loads_sets_or_imports() {
-        let check = |settings: &str, wanted: bool| {
+        let check = |settings: &str, expected: bool| {
             let files = unit(&format!("[Service]\n{settings}\n"));
-            assert_eq!(passes(&Unit::parse("Service", files.texts()), &files, "seal.key"), wanted, "{settings}");
+            assert_eq!(passes(&Unit::parse("Service", files.texts()), &files, "seal.key"), expected, "{settings}");
         };
         check("LoadCredential=seal.key:/etc/seal.key", true);
         check("LoadCredential=seal.key", true);
@@ -149,7 +149,7 @@ mod tests {
         };
         let loads = unit("[Service]\nLoadCredential=db:%t/keyward/c.sock\n");
         assert_eq!(status(&loads, &unix), CheckStatus::Ok);
-        assert_eq!(status(&loads, &passed), CheckStatus::Ok, "its path is in the socket unit alone");
+        assert_eq!(status(&loads, &passed), CheckStatus::Ok, "its path is only in the socket unit");
         assert_eq!(status(&unit("[Service]\nLoadCredential=db:/etc/db\n"), &unix), CheckStatus::Warning);
         assert_eq!(status(&unit("[Service]\nLoadCredential=key:/run/keyward/c.sock\n"), &unix), CheckStatus::Warning);
         assert_eq!(status(&UnitFiles::default(), &unix), CheckStatus::Skipped);

@@ -72,7 +72,7 @@ const REMOTE_TIME: Duration = Duration::from_secs(6);
 /// Runs all checks, within ten seconds.
 ///
 /// # Errors
-/// The user whose rights are to be checked does not exist, or the configuration cannot be looked for.
+/// The user to check does not exist, or the configuration cannot be found.
 pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
@@ -80,10 +80,10 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
     let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
     let outcome = (options.load)(&environment, Purpose::Run)?;
     // A missing file is an error on this machine, but must not stop the other checks.
-    let loose = (options.load)(&environment, Purpose::Check)?;
-    let config = loose.config.as_ref();
+    let check_outcome = (options.load)(&environment, Purpose::Check)?;
+    let config = check_outcome.config.as_ref();
     let mut results = check_configuration(options, &outcome, service.as_ref(), &unit_files);
-    let contact = (options.contact)(&loose);
+    let contact = (options.contact)(&check_outcome);
     let limits = Limits::all_within(REMOTE_TIME);
     let (agent, network, remote) = tokio::join!(
         async {
@@ -93,7 +93,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
             }
         },
         check_network(service.as_ref(), config),
-        check_peers(config, &loose, limits, &options.progress),
+        check_peers(config, &check_outcome, limits, &options.progress),
     );
     let machine = HostFacts { options, identity: &identity, unit_files: &unit_files, service: service.as_ref() };
     results.extend(machine.check_files(&outcome, config));
@@ -108,7 +108,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
     results.extend(steps.into_results());
     results.extend(remote);
     let agent = agent.and_then(Result::ok).flatten();
-    Ok(Diagnosis { results, user: identity.name.clone(), unit: unit_files, outcome: loose, agent })
+    Ok(Diagnosis { results, user: identity.name.clone(), unit: unit_files, outcome: check_outcome, agent })
 }
 
 impl Diagnosis {
@@ -197,8 +197,8 @@ fn check_configuration(
         let position =
             diagnostic.position.map(|position| format!(":{}:{}", position.line, position.column)).unwrap_or_default();
         let key = if diagnostic.key.is_empty() { String::new() } else { format!(" {}:", diagnostic.key) };
-        let text = format!("{}{position}:{key} {}", diagnostic.file.display(), diagnostic.message);
-        let problem = Problem::new(diagnostic.code, text);
+        let message = format!("{}{position}:{key} {}", diagnostic.file.display(), diagnostic.message);
+        let problem = Problem::new(diagnostic.code, message);
         if diagnostic.advice.is_empty() { problem } else { problem.with_remedy(diagnostic.advice.clone()) }
     };
     let errors =
@@ -370,8 +370,8 @@ async fn check_peers(
     let Some(config) = config else { return Vec::new() };
     let mut checks: Vec<Pin<Box<dyn Future<Output = Vec<CheckResult>> + '_>>> = Vec::new();
     for session in &config.sessions {
-        let own = [format!("session.{}.", session.name), format!("server.{}.", session.upstream.name)];
-        let missing = outcome.placeholders.iter().find(|key| own.iter().any(|start| key.starts_with(start)));
+        let key_prefixes = [format!("session.{}.", session.name), format!("server.{}.", session.upstream.name)];
+        let missing = outcome.placeholders.iter().find(|key| key_prefixes.iter().any(|prefix| key.starts_with(prefix)));
         match missing {
             None => checks.push(Box::pin(check_session(config, session, limits, progress))),
             Some(key) => {

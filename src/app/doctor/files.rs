@@ -30,8 +30,8 @@ impl FileChecker<'_> {
         let (path, operation) = match named_path.usage {
             PathUse::Read | PathUse::ReadSecret => (named_path.path.clone(), FileOperation::Read),
             PathUse::ReadFolder => (named_path.path.clone(), FileOperation::List),
-            PathUse::Replace => (folder_of(&named_path.path), FileOperation::WriteIn),
-            PathUse::WriteFolder | PathUse::CreateFolder => (named_path.path.clone(), FileOperation::WriteIn),
+            PathUse::Replace => (folder_of(&named_path.path), FileOperation::WriteDirectory),
+            PathUse::WriteFolder | PathUse::CreateFolder => (named_path.path.clone(), FileOperation::WriteDirectory),
         };
         let key = &named_path.key;
         let mut problems: Vec<Problem> = self.sandbox_problem(key, &path, operation).into_iter().collect();
@@ -41,20 +41,20 @@ impl FileChecker<'_> {
         if named_path.usage == PathUse::Replace {
             problems.extend(kind_problem(key, &named_path.path));
         }
-        if operation == FileOperation::WriteIn {
+        if operation == FileOperation::WriteDirectory {
             problems.extend(space_problem(key, &path));
         }
         problems
     }
 
     fn sandbox_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let rule = self.rules?.rule(&real)?;
+        let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let rule = self.rules?.rule(&canonical)?;
         let (path_text, setting, unit) = (path.display(), &rule.setting, self.unit);
         match (rule.access, operation) {
             (PathAccess::Open, _)
             | (PathAccess::ReadOnly, FileOperation::Read | FileOperation::List | FileOperation::Execute) => None,
-            (PathAccess::ReadOnly, FileOperation::WriteIn) => {
+            (PathAccess::ReadOnly, FileOperation::WriteDirectory) => {
                 let message = format!("{key}: {setting} of {unit} makes {path_text} read-only");
                 let fix = if is_system_folder(path) {
                     name_own_folder(key)
@@ -63,7 +63,7 @@ impl FileChecker<'_> {
                 };
                 Some(Problem::new(ErrorCode::SandboxReadOnly, message).with_remedy(fix))
             }
-            (PathAccess::Private, FileOperation::WriteIn) => {
+            (PathAccess::Private, FileOperation::WriteDirectory) => {
                 let message =
                     format!("{key}: {setting} of {unit} gives the agent a {path_text} that no other process sees");
                 Some(Problem::new(ErrorCode::SandboxHidden, message).with_remedy(name_own_folder(key)))
@@ -77,7 +77,7 @@ impl FileChecker<'_> {
 
     /// The settings that show a hidden path to the agent.
     fn show(&self, key: &str, path: &Path, operation: FileOperation, rule: &PathRule) -> String {
-        let is_written = operation == FileOperation::WriteIn;
+        let is_written = operation == FileOperation::WriteDirectory;
         if is_written && is_system_folder(path) {
             return name_own_folder(key);
         }
@@ -90,7 +90,7 @@ impl FileChecker<'_> {
             (PathAccess::Inaccessible, _) => {
                 let hidden = rule.path.display();
                 format!(
-                    "take {hidden} out of InaccessiblePaths= in the unit's file: systemctl edit --full {}",
+                    "remove {hidden} from InaccessiblePaths= in the unit's file: systemctl edit --full {}",
                     self.unit
                 )
             }
@@ -112,10 +112,10 @@ impl FileChecker<'_> {
                 return Some(Problem::skipped(message));
             }
         };
-        if is_missing && operation != FileOperation::WriteIn {
+        if is_missing && operation != FileOperation::WriteDirectory {
             return None;
         }
-        match self.identity.may(&nodes, operation) {
+        match self.identity.check(&nodes, operation) {
             AccessVerdict::Allowed => None,
             AccessVerdict::Denied(node, _) => {
                 let is_last = nodes.last() == Some(node);
@@ -135,7 +135,7 @@ impl FileChecker<'_> {
         let verb = match operation {
             FileOperation::Read => "read",
             FileOperation::List => "list",
-            FileOperation::WriteIn => "write in",
+            FileOperation::WriteDirectory => "write in",
             FileOperation::Execute => "execute",
         };
         let owner = os::user_entry(&node.uid.to_string()).ok().flatten().map_or(node.uid.to_string(), |user| user.0);
@@ -190,8 +190,8 @@ fn space_problem(key: &str, path: &Path) -> Option<Problem> {
     let is_full = disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE_SPACE;
     let no_files = disk.f_files > 0 && disk.f_favail == 0;
     (is_full || no_files).then(|| {
-        let what = if is_full { "space" } else { "files" };
-        let message = format!("{key}: the file system of {path_text} has no {what} left");
+        let resource = if is_full { "space" } else { "files" };
+        let message = format!("{key}: the file system of {path_text} has no {resource} left");
         Problem::new(ErrorCode::OutputFailed, message).with_remedy(format!("df -h {path_text}; df -i {path_text}"))
     })
 }

@@ -50,7 +50,7 @@ impl ListenerChecker<'_> {
         match error {
             Errno::ADDRINUSE => self.check_holders(address, &sockets::holders(&listening(), address)),
             Errno::ADDRNOTAVAIL => {
-                let message = format!("{address} is no address of this machine");
+                let message = format!("{address} is not an address of this machine");
                 Err(Problem::new(ErrorCode::AddressUnavailable, message).with_remedy("ip address"))
             }
             Errno::ACCESS if self.identity.uid == rustix::process::geteuid().as_raw() => {
@@ -91,7 +91,7 @@ impl ListenerChecker<'_> {
         match path.symlink_metadata() {
             Err(_) => return Ok(format!("{path_text} is free")),
             Ok(metadata) if !metadata.file_type().is_socket() => {
-                let message = format!("{path_text} is there and is no socket");
+                let message = format!("{path_text} exists and is not a socket");
                 return Err(Problem::new(ErrorCode::SocketPath, message).with_remedy(format!("rm {path_text}")));
             }
             Ok(_) => {}
@@ -129,7 +129,9 @@ impl ListenerChecker<'_> {
             None => Err(Problem::skipped(format!(
                 "the service manager passes the socket {name}; there is no unit to check"
             ))),
-            Some(names) if names.iter().any(|its| its == name) => Ok(format!("a socket unit passes {name}")),
+            Some(names) if names.iter().any(|passed_name| passed_name == name) => {
+                Ok(format!("a socket unit passes {name}"))
+            }
             Some(_) => {
                 let message = format!("no socket unit of the service has FileDescriptorName={name}");
                 let fix = "install and enable one, as packaging/systemd/keyward.socket is: systemctl enable --now keyward.socket";
@@ -157,7 +159,7 @@ fn check_processes(address: &str, user: &str, holders: &[Process], fix: String) 
 fn bind(address: SocketAddr) -> Result<(), Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // As the listener does: connections that linger are no conflict.
+    // As the listener does: connections that linger do not conflict.
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &address)
 }
@@ -175,11 +177,11 @@ mod tests {
     #[test]
     fn an_address_of_an_agent_that_cannot_be_asked_is_checked_by_the_program_that_holds_it() {
         let process = |program: &str| Process { id: 7, program: program.to_owned(), is_keyward: program == "keyward" };
-        let check = |holders: &[Process], wanted: (CheckStatus, &str)| {
+        let check = |holders: &[Process], expected: (CheckStatus, &str)| {
             let mut steps = Steps::new("listener", None, &Progress::default());
             steps.record("address", check_processes("127.0.0.1:8500", " of user root", holders, "ss".to_owned()));
             let results = steps.into_results();
-            assert_eq!((results[0].status, results[0].message.as_str()), wanted);
+            assert_eq!((results[0].status, results[0].message.as_str()), expected);
         };
         check(
             &[process("systemd"), process("keyward")],

@@ -1,9 +1,9 @@
 //! `keyward doctor`: checks of the machine, the service's unit, and all that the configuration connects to, beside a running
 //! agent or without one.
 //!
-//! Units, rules and rights are checked by pure functions of texts and numbers; `diagnosis` reads the machine.
+//! Units, rules and rights are checked by pure functions of strings and numbers; `diagnosis` reads the machine.
 
-// 0: texts and numbers -> what they allow
+// 0: strings and numbers -> what they allow
 pub(crate) mod unit;
 mod path_rules;
 mod sandbox;

@@ -45,17 +45,17 @@ pub(crate) fn programs(config: &Config) -> Vec<NeededProgram> {
         Some(NeededProgram { by: format!("template {}", template.options.text.name), command: command.command.clone() })
     });
     let process = config.process.iter();
-    let process = process.map(|its| NeededProgram { by: "process".to_owned(), command: its.command.clone() });
+    let process = process.map(|process| NeededProgram { by: "process".to_owned(), command: process.command.clone() });
     templates.chain(process).collect()
 }
 
 /// Lists the outputs and sockets that get another owner or group.
 pub(crate) fn owners(config: &Config) -> Vec<NeededOwner> {
     let sinks =
-        config.sinks.iter().map(|its| (format!("sink {}", its.options.name), its.options.owner, its.options.group));
-    let templates = config.templates.iter().filter_map(|its| {
-        let file = its.options.file.as_ref()?;
-        Some((format!("template {}", its.options.text.name), file.owner, file.group))
+        config.sinks.iter().map(|sink| (format!("sink {}", sink.options.name), sink.options.owner, sink.options.group));
+    let templates = config.templates.iter().filter_map(|template| {
+        let file = template.options.file.as_ref()?;
+        Some((format!("template {}", template.options.text.name), file.owner, file.group))
     });
     let sockets = endpoints(config).into_iter().filter_map(|(by, endpoint)| match endpoint {
         Endpoint::Unix(socket) => Some((by, socket.owner, socket.group)),
@@ -75,7 +75,7 @@ pub(crate) fn owners(config: &Config) -> Vec<NeededOwner> {
 #[cfg_attr(not(any(feature = "acl", feature = "gateway")), allow(unused_mut, reason = "other parts add theirs"))]
 pub(crate) fn endpoints(config: &Config) -> Vec<(String, &Endpoint)> {
     let mut endpoints: Vec<_> =
-        config.listeners.iter().map(|its| (format!("listener {}", its.name), &its.endpoint)).collect();
+        config.listeners.iter().map(|listener| (format!("listener {}", listener.name), &listener.endpoint)).collect();
     #[cfg(feature = "acl")]
     if let Some(acl) = &config.acl {
         endpoints.extend(acl.endpoints.iter().map(|endpoint| ("acl".to_owned(), endpoint)));

@@ -204,7 +204,9 @@ mod tests {
         check("/proc/self", PathAccess::Open, "ProtectSystem=strict");
         assert!(rules.is_created(Path::new("/var/lib/keyward/state")) && !rules.is_created(Path::new("/run/other")));
         let required: Vec<&str> = rules.required().iter().map(|(setting, _)| setting.as_str()).collect();
-        assert!(required.contains(&"ReadWritePaths=/etc/app") && !required.iter().any(|its| its.ends_with("/srv")));
+        assert!(
+            required.contains(&"ReadWritePaths=/etc/app") && !required.iter().any(|setting| setting.ends_with("/srv"))
+        );
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub(crate) fn with_sockets(inodes: &[u64]) -> Vec<Process> {
 
 /// Returns true if a process has a socket open; `None` if its descriptors may not be read.
 pub(crate) fn has_socket(id: u32, inode: u64) -> Option<bool> {
-    let wanted = format!("socket:[{inode}]");
+    let link_target = format!("socket:[{inode}]");
     let entries = std::fs::read_dir(format!("/proc/{id}/fd")).ok()?;
     let links = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    Some(links.into_iter().any(|link| link.to_str() == Some(&wanted)))
+    Some(links.into_iter().any(|link| link.to_str() == Some(&link_target)))
 }

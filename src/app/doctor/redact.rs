@@ -1,4 +1,4 @@
-//! Removes secrets from texts of a bundle: values that are known, texts that look like tokens, and settings that may hold one.
+//! Removes secrets from the files of a bundle: known values, strings that look like tokens, and settings that may hold one.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ const REDACTED: &str = "[redacted]";
 /// Minimum length of a redacted value: shorter ones would match ordinary words.
 const MIN_REDACTED_LENGTH: usize = 8;
 
-/// Replaces secrets in texts.
+/// Replaces secrets in strings.
 #[derive(Debug, Default)]
 pub(crate) struct Redactor {
     secrets: Vec<SecretString>,
@@ -30,7 +30,7 @@ impl Redactor {
         }
     }
 
-    /// Replaces the known values, and texts with the form of a token.
+    /// Replaces the known values, and strings with the form of a token.
     pub(crate) fn apply(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
@@ -58,7 +58,7 @@ pub(crate) fn redact_toml(text: &str) -> String {
             toml::to_string_pretty(&table).unwrap_or_default()
         }
         // The error quotes the line, which may hold anything.
-        Err(_) => "# not shown: it is no valid TOML\n".to_owned(),
+        Err(_) => "# not shown: it is not valid TOML\n".to_owned(),
     }
 }
 
@@ -224,12 +224,12 @@ mod tests {
                     command = [\"/bin/x\", \"canary-argument\"]\ndestination = \"/etc/a\"\n[listener.l]\nport = 8200\n";
         let shown = redact_toml(text);
         assert!(!shown.contains("canary"), "{shown}");
-        for wanted in
+        for expected in
             ["kind = \"vault\"", "\"https://vault.example/x\"", "mount = \"azure\"", "\"/etc/a\"", "port = 8200"]
         {
-            assert!(shown.contains(wanted), "{wanted}: {shown}");
+            assert!(shown.contains(expected), "{expected}: {shown}");
         }
-        assert_eq!(redact_toml("a = \"canary"), "# not shown: it is no valid TOML\n");
+        assert_eq!(redact_toml("a = \"canary"), "# not shown: it is not valid TOML\n");
     }
 
     #[test]
@@ -238,10 +238,10 @@ mod tests {
                     ExecStart=/usr/bin/keyward run --config /etc/k.toml\nExecStartPre=/bin/sh -c 'canary'\nUser=keyward\n";
         let shown = redact_unit(text);
         assert!(!shown.contains("canary"), "{shown}");
-        for wanted in
+        for expected in
             ["Environment=A=[redacted] B=[redacted]", "SetCredential=key:[redacted]", "/etc/k.toml", "User=keyward"]
         {
-            assert!(shown.contains(wanted), "{wanted}: {shown}");
+            assert!(shown.contains(expected), "{expected}: {shown}");
         }
     }
 
@@ -253,8 +253,8 @@ mod tests {
         let text = "x canary\"quoted-value y {\"a\":\"canary\\\"quoted-value\"} hvs.CAESIJ1234567890 eyJhbGciOi.eyJzdWIi.c2ln \
                     abcdefgh.atlasv1.0123456789 short s.short 01234567-89ab";
         let shown = redactor.apply(text);
-        let wanted =
+        let expected =
             "x [redacted] y {\"a\":\"[redacted]\"} [redacted] [redacted] [redacted] short s.short 01234567-89ab";
-        assert_eq!(shown, wanted);
+        assert_eq!(shown, expected);
     }
 }

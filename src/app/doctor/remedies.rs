@@ -33,12 +33,12 @@ impl DeniedPath<'_> {
         match self.operation {
             FileOperation::Read => format!("setfacl -m u:{user}:r {node_path}"),
             FileOperation::List | FileOperation::Execute => format!("setfacl -m u:{user}:rx {node_path}"),
-            FileOperation::WriteIn if self.is_missing => format!("install -d -o {user} -m 0755 {path}"),
+            FileOperation::WriteDirectory if self.is_missing => format!("install -d -o {user} -m 0755 {path}"),
             // A token goes only to a folder that no other user owns or can write.
-            FileOperation::WriteIn if is_system_folder(&self.node.path) || self.key.starts_with("sink.") => {
+            FileOperation::WriteDirectory if is_system_folder(&self.node.path) || self.key.starts_with("sink.") => {
                 name_own_folder(self.key)
             }
-            FileOperation::WriteIn => {
+            FileOperation::WriteDirectory => {
                 format!("{}; or setfacl -m u:{user}:rwx {node_path}", name_own_folder(self.key))
             }
         }
@@ -73,7 +73,7 @@ mod tests {
             let path = Path::new("/srv/app/secrets");
             DeniedPath { key, path, operation, node: &node, is_last, is_missing }.remedy("keyward")
         };
-        for operation in [FileOperation::Read, FileOperation::List, FileOperation::WriteIn] {
+        for operation in [FileOperation::Read, FileOperation::List, FileOperation::WriteDirectory] {
             assert_eq!(remedy("sink.a.path", operation, "/home/ci", false, false), "setfacl -m u:keyward:x /home/ci");
         }
         assert_eq!(
@@ -82,25 +82,25 @@ mod tests {
         );
         assert_eq!(remedy("a", FileOperation::List, "/srv/b", true, false), "setfacl -m u:keyward:rx /srv/b");
         assert_eq!(
-            remedy("sink.a.path", FileOperation::WriteIn, "/srv", true, true),
+            remedy("sink.a.path", FileOperation::WriteDirectory, "/srv", true, true),
             "install -d -o keyward -m 0755 /srv/app/secrets"
         );
         assert_eq!(
-            remedy("template.a.destination", FileOperation::WriteIn, "/srv/app", true, false),
+            remedy("template.a.destination", FileOperation::WriteDirectory, "/srv/app", true, false),
             "name a path below /run/keyward; or setfacl -m u:keyward:rwx /srv/app"
         );
         assert_eq!(
-            remedy("sink.a.path", FileOperation::WriteIn, "/srv/app", true, false),
+            remedy("sink.a.path", FileOperation::WriteDirectory, "/srv/app", true, false),
             "name a path below /run/keyward"
         );
         for folder in ["/", "/etc", "/home/ci", "/usr/lib", "/var/lib"] {
             assert_eq!(
-                remedy("sink.a.path", FileOperation::WriteIn, folder, true, false),
+                remedy("sink.a.path", FileOperation::WriteDirectory, folder, true, false),
                 "name a path below /run/keyward"
             );
         }
         assert_eq!(
-            remedy("acl.data_dir", FileOperation::WriteIn, "/var", true, false),
+            remedy("acl.data_dir", FileOperation::WriteDirectory, "/var", true, false),
             "name a path below /var/lib/keyward"
         );
     }

@@ -43,7 +43,7 @@ pub(crate) enum FileOperation {
     /// Lists the folder and reads in it.
     List,
     /// Creates and replaces files in the folder.
-    WriteIn,
+    WriteDirectory,
     /// Executes the file.
     Execute,
 }
@@ -60,13 +60,13 @@ pub(crate) enum AccessVerdict<'a> {
 }
 
 impl UserIdentity {
-    /// Decides whether the user may do something with the last of the nodes, which begin at the root folder.
-    pub(crate) fn may<'a>(&self, nodes: &'a [PathNode], operation: FileOperation) -> AccessVerdict<'a> {
+    /// Checks an operation of the user on the last of the nodes, which begin at the root folder.
+    pub(crate) fn check<'a>(&self, nodes: &'a [PathNode], operation: FileOperation) -> AccessVerdict<'a> {
         let Some((last, way)) = nodes.split_last() else { return AccessVerdict::Allowed };
         let needed = match operation {
             FileOperation::Read => 0o4,
             FileOperation::List => 0o5,
-            FileOperation::WriteIn => 0o3,
+            FileOperation::WriteDirectory => 0o3,
             FileOperation::Execute => 0o1,
         };
         let way = way.iter().map(|node| (node, 0o1));
@@ -119,7 +119,7 @@ mod tests {
             vec![node("/", (0, 0), 0o755), node("/etc/x", (0, 10), folder), node("/etc/x/a.key", (5, 10), file)]
         };
         let check = |identity: &UserIdentity, way: &[PathNode], operation, denied: Option<(&str, u32)>| {
-            let found = match identity.may(way, operation) {
+            let found = match identity.check(way, operation) {
                 AccessVerdict::Denied(node, bits) => Some((node.path.to_str().unwrap().to_owned(), bits)),
                 _ => None,
             };
@@ -131,8 +131,8 @@ mod tests {
         check(&user(7, &[]), &way(0o755, 0o640), FileOperation::Read, Some(("/etc/x/a.key", 4)));
         // The owner's bits count for the owner, whatever others may.
         check(&user(5, &[10]), &way(0o755, 0o044), FileOperation::Read, Some(("/etc/x/a.key", 4)));
-        check(&member, &way(0o750, 0)[..2], FileOperation::WriteIn, Some(("/etc/x", 2)));
-        check(&member, &way(0o770, 0)[..2], FileOperation::WriteIn, None);
+        check(&member, &way(0o750, 0)[..2], FileOperation::WriteDirectory, Some(("/etc/x", 2)));
+        check(&member, &way(0o770, 0)[..2], FileOperation::WriteDirectory, None);
         check(&member, &way(0o710, 0)[..2], FileOperation::List, Some(("/etc/x", 4)));
         check(&member, &way(0o750, 0o640), FileOperation::Execute, Some(("/etc/x/a.key", 1)));
     }
@@ -141,17 +141,17 @@ mod tests {
     fn root_passes_modes_unless_the_unit_takes_the_capability_away() {
         let way = [node("/", (0, 0), 0o755), node("/x", (5, 5), 0o700)];
         let mut root = user(0, &[]);
-        assert!(matches!(root.may(&way, FileOperation::WriteIn), AccessVerdict::Denied(..)));
+        assert!(matches!(root.check(&way, FileOperation::WriteDirectory), AccessVerdict::Denied(..)));
         root.passes_modes = true;
-        assert_eq!(root.may(&way, FileOperation::WriteIn), AccessVerdict::Allowed);
+        assert_eq!(root.check(&way, FileOperation::WriteDirectory), AccessVerdict::Allowed);
         let file = [node("/x.key", (0, 0), 0o600)];
-        assert!(matches!(root.may(&file, FileOperation::Execute), AccessVerdict::Denied(_, 1)));
+        assert!(matches!(root.check(&file, FileOperation::Execute), AccessVerdict::Denied(_, 1)));
     }
 
     #[test]
-    fn a_mode_that_an_access_control_list_adds_to_is_no_verdict() {
+    fn a_mode_that_an_access_control_list_adds_to_gives_no_verdict() {
         let mut way = [node("/", (0, 0), 0o755), node("/x", (0, 0), 0o700)];
         way[1].has_acl = true;
-        assert!(matches!(user(5, &[]).may(&way, FileOperation::WriteIn), AccessVerdict::Unknown(_)));
+        assert!(matches!(user(5, &[]).check(&way, FileOperation::WriteDirectory), AccessVerdict::Unknown(_)));
     }
 }

@@ -61,7 +61,7 @@ const RESPONSE_TIME: Duration = Duration::from_secs(3);
 /// Asks the agent for its status and metrics. `None` if no agent answers.
 ///
 /// # Errors
-/// Something answers there that refuses this caller, or is no agent.
+/// Something answers there that refuses this caller, or is not an agent.
 pub(crate) async fn query(contact: &AgentContact) -> Result<Option<RunningAgent>, Problem> {
     let options = ClientOptions {
         address: contact.address.clone(),
@@ -89,7 +89,7 @@ pub(crate) async fn query(contact: &AgentContact) -> Result<Option<RunningAgent>
     let parsed: Option<Value> =
         serde_json::from_slice(&body).ok().filter(|status: &Value| status["version"].is_string());
     let Some(parsed) = parsed.filter(|_| status.is_success()) else {
-        let message = format!("{} answers {status} and is no agent", client.server());
+        let message = format!("{} responds with {status}, which is not keyward's API", client.server());
         return Err(Problem::new(ErrorCode::AddressInUse, message));
     };
     let metrics = match get(&client, contact, "metrics").await {
@@ -133,7 +133,7 @@ pub(crate) fn record_agent(agent: Option<&Result<Option<RunningAgent>, Problem>>
             return;
         }
         None => {
-            let message = "the configuration has no local API to ask; the other checks do without";
+            let message = "the configuration has no local API to ask; checks that need it are skipped";
             steps.record("status", Err(Problem::skipped(message)));
             return;
         }
@@ -156,7 +156,7 @@ pub(crate) fn record_agent(agent: Option<&Result<Option<RunningAgent>, Problem>>
         steps.record("status", Err(problem));
     }
     if let Some(error) = agent.status["reload_error"].as_str() {
-        let message = format!("the last reload failed, the configuration before it is in force: {error}");
+        let message = format!("the last reload failed; the previous configuration stays in use: {error}");
         let fix = if agent.status["reload_needs_restart"] == true {
             "systemctl restart keyward"
         } else {

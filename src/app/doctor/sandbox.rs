@@ -115,19 +115,21 @@ impl Network {
     fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().ok()?;
-        let whole = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = prefix.map_or(Some(whole), |prefix| prefix.parse().ok())?;
-        (prefix <= whole).then_some(Self { address, prefix })
+        let max_prefix = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Some(max_prefix), |prefix| prefix.parse().ok())?;
+        (prefix <= max_prefix).then_some(Self { address, prefix })
     }
 
     fn contains(&self, address: IpAddr) -> bool {
-        let same = |left: u128, right: u128, bits: u32| {
+        let has_same_prefix = |left: u128, right: u128, bits: u32| {
             let shift = bits - self.prefix;
             left.checked_shr(shift).unwrap_or_default() == right.checked_shr(shift).unwrap_or_default()
         };
         match (self.address, address.to_canonical()) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => same(network.to_bits().into(), address.to_bits().into(), 32),
-            (IpAddr::V6(network), IpAddr::V6(address)) => same(network.to_bits(), address.to_bits(), 128),
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                has_same_prefix(network.to_bits().into(), address.to_bits().into(), 32)
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => has_same_prefix(network.to_bits(), address.to_bits(), 128),
             _ => false,
         }
     }

@@ -68,10 +68,10 @@ mod tests {
                   1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000   997        0 4712 1 x\n";
         let v6 = "header\n   0: 00000000000000000000000001000000:2260 00000000000000000000000000000000:0000 0A \
                   00000000:00000000 00:00000000 00000000     0        0 99 1 x\n";
-        let wanted = ListeningSocket { address: "127.0.0.1:8080".parse().unwrap(), uid: 997, inode: 4711 };
-        assert_eq!(parse(v4), [wanted]);
+        let expected = ListeningSocket { address: "127.0.0.1:8080".parse().unwrap(), uid: 997, inode: 4711 };
+        assert_eq!(parse(v4), [expected]);
         assert_eq!(parse(v6)[0].address, "[::1]:8800".parse().unwrap());
-        assert_eq!(holders(&parse(v4), "0.0.0.0:8080".parse().unwrap()), [wanted]);
+        assert_eq!(holders(&parse(v4), "0.0.0.0:8080".parse().unwrap()), [expected]);
         assert!(holders(&parse(v4), "127.0.0.2:8080".parse().unwrap()).is_empty());
         assert!(parse("").is_empty() && parse("header\n broken").is_empty());
     }

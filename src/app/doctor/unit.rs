@@ -9,7 +9,7 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Parses the unit's file and then its drop-ins. Lines that are no settings are ignored, as systemd does.
+    /// Parses the unit's file and then its drop-ins. Lines that are not settings are ignored, as systemd does.
     pub(crate) fn parse<'a>(section: &str, texts: impl IntoIterator<Item = &'a str>) -> Self {
         let header = format!("[{section}]");
         let mut settings = Vec::new();
@@ -29,7 +29,7 @@ impl Unit {
 
     /// Returns all values of a key, with empty ones.
     pub(crate) fn assignments(&self, key: &str) -> Vec<&str> {
-        self.settings.iter().filter(|(its, _)| its == key).map(|(_, value)| value.as_str()).collect()
+        self.settings.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
     }
 
     /// Returns the last value of a key; `None` if it is empty or absent.

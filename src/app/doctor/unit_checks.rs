@@ -43,8 +43,8 @@ impl ServiceUnit {
         let is_dynamic = self.unit.flag("DynamicUser");
         for (key, kind) in [("User", "user"), ("Group", "group"), ("SupplementaryGroups", "group")] {
             // Only groups add up.
-            let one = self.unit.last(key).map(str::to_owned).into_iter().collect();
-            let names = if key == "SupplementaryGroups" { self.unit.words(key) } else { one };
+            let single = self.unit.last(key).map(str::to_owned).into_iter().collect();
+            let names = if key == "SupplementaryGroups" { self.unit.words(key) } else { single };
             for name in names {
                 let id = if kind == "user" { os::user_id(&name) } else { os::group_id(&name) };
                 if !is_dynamic && matches!(id, Ok(None)) {
@@ -69,8 +69,9 @@ impl ServiceUnit {
 
     /// The unit may start the agent, or check a reload, with another configuration.
     fn config_problem(&self, configs: &[std::path::PathBuf]) -> Option<Problem> {
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let is_other = |path: &String| !configs.iter().any(|config| real(config) == real(Path::new(path)));
+        let canonicalize = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let is_other =
+            |path: &String| !configs.iter().any(|config| canonicalize(config) == canonicalize(Path::new(path)));
         let started = self.unit.values("ExecStart").last().map(|line| named_configs(line)).unwrap_or_default();
         if started.iter().any(is_other) {
             let message = format!("{} starts the agent with {}, which was not checked", self.name, started.join(", "));
@@ -104,19 +105,18 @@ impl ServiceUnit {
                 if checker.identity.uid == 0 {
                     continue;
                 }
-                let text =
+                let denial =
                     format!("{}: user {} may not {} {}", needed.by, checker.identity.name, control.verb, control.unit);
                 match rules {
                     Some(rules) if polkit::allows(rules, checker.identity, &control) => {}
                     Some(_) => {
                         let rule = polkit::rule(&checker.identity.name, &control);
                         let fix = format!("add to /etc/polkit-1/rules.d/50-keyward.rules: {rule}");
-                        let message = format!("{text}: no polkit rule allows it");
+                        let message = format!("{denial}: no polkit rule allows it");
                         problems.push(Problem::new(ErrorCode::UnitControlDenied, message).with_remedy(fix));
                     }
                     None => {
-                        let message =
-                            format!("{}: polkit's rules for {} may be read by root alone", needed.by, control.unit);
+                        let message = format!("{}: only root may read polkit's rules for {}", needed.by, control.unit);
                         problems.push(Problem::skipped(message));
                     }
                 }
@@ -134,13 +134,14 @@ impl ServiceUnit {
         }
         // The configuration reports a program that is not there.
         let path = find_program(program)?;
-        let real = path.canonicalize().unwrap_or(path);
-        if !self.rules.may_execute(&real) {
-            let message = format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, real.display());
-            let fix = self.edit(format!("ExecPaths={}", real.display()));
+        let program_path = path.canonicalize().unwrap_or(path);
+        if !self.rules.may_execute(&program_path) {
+            let message =
+                format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, program_path.display());
+            let fix = self.edit(format!("ExecPaths={}", program_path.display()));
             return Some(Problem::new(ErrorCode::SandboxProgram, message).with_remedy(fix));
         }
-        checker.rights_problem(by, &real, FileOperation::Execute)
+        checker.rights_problem(by, &program_path, FileOperation::Execute)
     }
 
     /// Returns why a file or socket cannot get its owner or group.
@@ -242,12 +243,12 @@ mod tests {
 
     #[test]
     fn a_missing_path_is_created_as_what_its_setting_is_about() {
-        for (setting, wanted) in [
+        for (setting, expected) in [
             ("ExecPaths=/usr/bin/keyward", "install the program /usr/bin/keyward"),
             ("ReadWritePaths=/usr/bin/keyward", "install -d /usr/bin/keyward"),
             ("BindReadOnlyPaths=/usr/bin/keyward", "create /usr/bin/keyward"),
         ] {
-            assert_eq!(create_advice(setting, Path::new("/usr/bin/keyward")), wanted);
+            assert_eq!(create_advice(setting, Path::new("/usr/bin/keyward")), expected);
         }
     }
 }

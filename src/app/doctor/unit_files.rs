@@ -83,23 +83,23 @@ impl UnitFiles {
         }
     }
 
-    /// Returns the texts of all files.
+    /// Returns the contents of all files.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|(_, text)| text.as_str())
     }
 
     /// Replaces the specifiers of `systemd.unit(5)` that paths have.
     pub(crate) fn expand(&self, text: &str) -> String {
-        let whole = self.name.rsplit_once('.').map_or(self.name.as_str(), |(name, _)| name);
-        let (prefix, instance) = whole.split_once('@').unwrap_or((whole, ""));
+        let unit_name = self.name.rsplit_once('.').map_or(self.name.as_str(), |(name, _)| name);
+        let (prefix, instance) = unit_name.split_once('@').unwrap_or((unit_name, ""));
         let mut expanded = String::with_capacity(text.len());
-        let mut letters = text.chars();
-        while let Some(letter) = letters.next() {
-            if letter != '%' {
-                expanded.push(letter);
+        let mut characters = text.chars();
+        while let Some(character) = characters.next() {
+            if character != '%' {
+                expanded.push(character);
                 continue;
             }
-            match letters.next() {
+            match characters.next() {
                 Some('t') => expanded.push_str("/run"),
                 Some('S') => expanded.push_str("/var/lib"),
                 Some('C') => expanded.push_str("/var/cache"),
@@ -107,7 +107,7 @@ impl UnitFiles {
                 Some('E') => expanded.push_str("/etc"),
                 Some('d') => expanded.extend(["/run/credentials/", &self.name]),
                 Some('n') => expanded.push_str(&self.name),
-                Some('N') => expanded.push_str(whole),
+                Some('N') => expanded.push_str(unit_name),
                 Some('p') => expanded.push_str(prefix),
                 Some('i' | 'I') => expanded.push_str(instance),
                 Some('%') | None => expanded.push('%'),
@@ -128,8 +128,8 @@ fn template_name(name: &str) -> Option<String> {
 /// Names of the sockets that socket units of the service pass to it (`FileDescriptorName=`).
 pub(crate) fn passed_sockets(service: &UnitFiles) -> Vec<String> {
     let mut names = Vec::new();
-    let beside = service.files.first().and_then(|(path, _)| path.parent().map(Path::to_owned));
-    for folder in FOLDERS.iter().map(PathBuf::from).chain(beside) {
+    let unit_folder = service.files.first().and_then(|(path, _)| path.parent().map(Path::to_owned));
+    for folder in FOLDERS.iter().map(PathBuf::from).chain(unit_folder) {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.extension().is_none_or(|extension| extension != "socket") {
@@ -137,9 +137,11 @@ pub(crate) fn passed_sockets(service: &UnitFiles) -> Vec<String> {
             }
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
             let unit = super::unit::Unit::parse("Socket", [text.as_str()]);
-            let own = path.with_extension("service");
-            let served =
-                unit.last("Service").map(str::to_owned).or_else(|| Some(own.file_name()?.to_str()?.to_owned()));
+            let default_service = path.with_extension("service");
+            let served = unit
+                .last("Service")
+                .map(str::to_owned)
+                .or_else(|| Some(default_service.file_name()?.to_str()?.to_owned()));
             if served.as_deref() == Some(service.name.as_str()) {
                 let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
                 names.push(unit.last("FileDescriptorName").unwrap_or(file).to_owned());
@@ -180,7 +182,7 @@ mod tests {
             std::fs::write(drop_ins.join(name), text).unwrap();
         }
         let path = folder.path().join("site.service");
-        assert!(UnitFiles::read(path.to_str().unwrap()).files.is_empty(), "drop-ins alone are no unit");
+        assert!(UnitFiles::read(path.to_str().unwrap()).files.is_empty(), "drop-ins without a unit are not a unit");
         std::fs::write(&path, "unit").unwrap();
         let unit = UnitFiles::read(path.to_str().unwrap());
         assert_eq!((unit.name.as_str(), unit.texts().collect::<Vec<_>>()), ("site.service", vec!["unit", "a", "b"]));

@@ -156,16 +156,16 @@ const FAILS_FROM: Duration = Duration::from_secs(30);
 const WARNS_FROM: Duration = Duration::from_secs(5);
 
 fn compare_clocks(own_time: SystemTime, server_time: SystemTime, server: &str) -> StepResult {
-    let (apart, word) = match own_time.duration_since(server_time) {
-        Ok(apart) => (apart, "ahead of"),
+    let (skew, direction) = match own_time.duration_since(server_time) {
+        Ok(skew) => (skew, "ahead of"),
         Err(error) => (error.duration(), "behind"),
     };
-    if apart < WARNS_FROM {
-        return Ok(format!("within {} s of {server}", apart.as_secs() + 1));
+    if skew < WARNS_FROM {
+        return Ok(format!("within {} s of {server}", skew.as_secs() + 1));
     }
-    let message = format!("this machine's clock is {} {word} that of {server}", format_seconds(apart));
+    let message = format!("this machine's clock is {} {direction} that of {server}", format_seconds(skew));
     let problem = Problem::new(ErrorCode::ClockSkew, message).with_remedy("timedatectl set-ntp true");
-    Err(if apart < FAILS_FROM { problem.warning() } else { problem })
+    Err(if skew < FAILS_FROM { problem.warning() } else { problem })
 }
 
 #[cfg(test)]
@@ -175,13 +175,13 @@ mod tests {
     #[test]
     fn clocks_that_differ_by_half_a_minute_are_a_failure_and_by_seconds_a_warning() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
-        let check = |apart: i64, wanted: Result<&str, (bool, &str)>| {
-            let span = Duration::from_secs(apart.unsigned_abs());
-            let theirs = if apart < 0 { now + span } else { now - span };
+        let check = |skew: i64, expected: Result<&str, (bool, &str)>| {
+            let span = Duration::from_secs(skew.unsigned_abs());
+            let theirs = if skew < 0 { now + span } else { now - span };
             let mut steps = Steps::new("session", None, &crate::app::check_result::Progress::default());
             let is_ok = steps.record("clock", compare_clocks(now, theirs, "vault"));
             let result = steps.into_results().remove(0);
-            match wanted {
+            match expected {
                 Ok(text) => assert_eq!((result.message.as_str(), result.code), (text, None)),
                 Err((ok, text)) => {
                     assert_eq!((is_ok, result.message.as_str(), result.code), (ok, text, Some(ErrorCode::ClockSkew)));

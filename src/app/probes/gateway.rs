@@ -151,14 +151,14 @@ async fn ask_with_secret(
     let response = response.map_err(|error| Problem::new(error.code(), format!("{path}: {}", format_chain(&error))))?;
     let token = response.data.text(&secret.field);
     let token = token.ok_or_else(|| {
-        Problem::new(ErrorCode::SecretUnusable, format!("{path} has no text in the field `{}`", secret.field))
+        Problem::new(ErrorCode::SecretUnusable, format!("{path} has no string in the field `{}`", secret.field))
     })?;
     let result = ask(&token).await.map(|message| format!("{message} ({path})"));
     let Some(lease) = &response.lease else { return result };
-    let (own, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
-    let given_back = logged_in.upstream().revoke_lease(own, lease, namespace).await;
+    let (token, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
+    let revocation = logged_in.upstream().revoke_lease(token, lease, namespace).await;
     let lease_problem = |error| Problem::new(None, format!("{path}: its lease stays: {}", format_chain(&error)));
-    given_back.map_err(lease_problem).and(result)
+    revocation.map_err(lease_problem).and(result)
 }
 
 fn read_token(file: &Path) -> Result<SecretString, Problem> {

@@ -36,17 +36,17 @@ pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRi
         let path = path.split_once('?').map_or(path, |(path, _)| path).trim_matches('/').to_owned();
         needed.insert(NeededRight { path, any_of, needed_by });
     };
-    let templates = config.templates.iter().map(|its| ("template", its));
-    let variables = config.env_templates.iter().map(|its| ("env_template", its));
-    for (part, template) in templates.chain(variables).filter(|(_, its)| its.session == session) {
+    let templates = config.templates.iter().map(|template| ("template", template));
+    let variables = config.env_templates.iter().map(|template| ("env_template", template));
+    for (part, template) in templates.chain(variables).filter(|(_, template)| template.session == session) {
         for (path, any_of) in first_requests(template) {
             add(&path, any_of, format!("{part} {}", template.options.text.name));
         }
     }
-    for credential in config.credentials.iter().filter(|its| its.session == session) {
+    for credential in config.credentials.iter().filter(|credential| credential.session == session) {
         add(&credential.path, READ, format!("credential {}", credential.name));
     }
-    for sink in config.sinks.iter().filter(|its| its.session == session) {
+    for sink in config.sinks.iter().filter(|sink| sink.session == session) {
         let by = format!("sink {}", sink.options.name);
         match &sink.derive {
             Some(DerivedTokenKind::Child(_)) => add("auth/token/create", WRITE, by),
@@ -54,7 +54,7 @@ pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRi
             None => {}
         }
     }
-    for listener in config.listeners.iter().filter(|its| its.sessions.iter().any(|name| name == session)) {
+    for listener in config.listeners.iter().filter(|listener| listener.sessions.iter().any(|name| name == session)) {
         if listener.derived_token.is_some() {
             add("auth/token/create", WRITE, format!("listener {}", listener.name));
         }
@@ -106,7 +106,7 @@ pub(super) async fn check_rights(
         return None;
     }
     if needed.is_empty() {
-        return Some(vec![Ok("nothing needs more than the token itself".to_owned())]);
+        return Some(vec![Ok("the configuration needs no further rights".to_owned())]);
     }
     let paths: BTreeSet<&str> = needed.iter().map(|right| right.path.as_str()).collect();
     let paths: Vec<&str> = paths.into_iter().collect();
@@ -125,11 +125,11 @@ pub(super) async fn check_rights(
 fn check_right(right: &NeededRight, has: &BTreeMap<String, Vec<String>>) -> StepResult {
     let NeededRight { path, any_of, needed_by } = right;
     let granted = has.get(path).map(Vec::as_slice).unwrap_or_default();
-    if granted.iter().any(|its| its == "root" || any_of.contains(&its.as_str())) {
+    if granted.iter().any(|capability| capability == "root" || any_of.contains(&capability.as_str())) {
         return Ok(format!("may {} {path}, for {needed_by}", any_of[0]));
     }
     let message = format!("the token may not {} {path}, which {needed_by} needs", any_of[0]);
-    let capabilities: Vec<String> = any_of.iter().map(|its| format!("\"{its}\"")).collect();
+    let capabilities: Vec<String> = any_of.iter().map(|capability| format!("\"{capability}\"")).collect();
     let fix =
         format!("add to a policy of the role: path \"{path}\" {{ capabilities = [{}] }}", capabilities.join(", "));
     Err(Problem::new(ErrorCode::AccessDenied, message).with_remedy(fix))

@@ -24,9 +24,9 @@ pub(crate) async fn check_session(
     let mut steps = Steps::new("session", Some(&session.name), progress);
     if check_way(&session.upstream.client, ErrorCode::ServerUnreachable, &limits, &mut steps).await {
         let answered = check_server(session, &limits, &mut steps).await;
-        let proven = check_identity(session, &limits, &mut steps).await;
-        if let (true, Some(proven)) = (answered, proven) {
-            check_login(config, session, proven, &limits, &mut steps).await;
+        let identity = check_identity(session, &limits, &mut steps).await;
+        if let (true, Some(identity)) = (answered, identity) {
+            check_login(config, session, identity, &limits, &mut steps).await;
         }
     } else if limits.is_bounded() {
         check_identity(session, &limits, &mut steps).await;
@@ -73,12 +73,12 @@ fn describe_health(server: &str, status: StatusCode) -> StepResult {
 }
 
 async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -> Option<ProvenIdentity> {
-    let proven = limits.bound(one_shot::prove(session, limits.is_bounded())).await;
-    let proven = proven.and_then(|proven| proven.map_err(|error| problem(&error)));
-    match proven {
-        Ok(proven) => {
-            steps.record("identity", Ok(describe_identity(&proven)));
-            Some(proven)
+    let identity = limits.bound(one_shot::prove(session, limits.is_bounded())).await;
+    let identity = identity.and_then(|identity| identity.map_err(|error| problem(&error)));
+    match identity {
+        Ok(identity) => {
+            steps.record("identity", Ok(describe_identity(&identity)));
+            Some(identity)
         }
         Err(problem) => {
             steps.record("identity", Err(problem));
@@ -88,9 +88,9 @@ async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -
 }
 
 /// Tells what the identity source says that this machine is.
-fn describe_identity(proven: &ProvenIdentity) -> String {
-    let IdentityProof::Signed(token) = &proven.proof else { return proven.source.clone() };
-    let mut facts = vec![proven.source.clone()];
+fn describe_identity(identity: &ProvenIdentity) -> String {
+    let IdentityProof::Signed(token) = &identity.proof else { return identity.source.clone() };
+    let mut facts = vec![identity.source.clone()];
     if let Some(claims) = &token.claims {
         let ids = [("object id", &claims.oid), ("client id", &claims.appid), ("tenant", &claims.tid)];
         facts.extend(ids.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
@@ -105,8 +105,8 @@ fn describe_identity(proven: &ProvenIdentity) -> String {
     crate::http::client::sanitize::sanitize(&facts.join("; "), "")
 }
 
-async fn check_login(config: &Config, session: &Session, proven: ProvenIdentity, limits: &Limits, steps: &mut Steps) {
-    let logged_in = limits.bound(proven.login(session)).await;
+async fn check_login(config: &Config, session: &Session, identity: ProvenIdentity, limits: &Limits, steps: &mut Steps) {
+    let logged_in = limits.bound(identity.login(session)).await;
     let logged_in = match logged_in.and_then(|login| login.map_err(|error| problem(&error))) {
         Ok(logged_in) => logged_in,
         Err(problem) => {

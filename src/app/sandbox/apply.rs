@@ -64,9 +64,10 @@ fn count_threads() -> usize {
 fn drop_capabilities(plan: &SandboxPlan) -> io::Result<CapabilitySet> {
     let current = rustix::thread::capabilities(None)?;
     let mut capabilities = current.permitted & plan.capabilities;
-    let sets = |effective, permitted| CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
+    let capability_sets =
+        |effective, permitted| CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
     // Tried without it, so that the kernel decides who may read what.
-    rustix::thread::set_capabilities(None, sets(capabilities, current.permitted))?;
+    rustix::thread::set_capabilities(None, capability_sets(capabilities, current.permitted))?;
     let is_denied = |path: &Path, access| {
         matches!(
             accessat(CWD, path, access, AtFlags::EACCESS),
@@ -79,13 +80,13 @@ fn drop_capabilities(plan: &SandboxPlan) -> io::Result<CapabilitySet> {
         capabilities |= current.permitted & CapabilitySet::DAC_OVERRIDE;
     }
     let _ = rustix::thread::clear_ambient_capability_set();
-    rustix::thread::set_capabilities(None, sets(capabilities, capabilities))?;
+    rustix::thread::set_capabilities(None, capability_sets(capabilities, capabilities))?;
     Ok(capabilities)
 }
 
 /// Follows the symlinks of a path, up to its nearest parent that exists.
 pub(super) fn resolve(path: &Path) -> PathBuf {
-    path.ancestors().find_map(|its| its.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
+    path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
 impl AllowedAccess {
@@ -108,7 +109,7 @@ fn allowed_files(plan: &SandboxPlan) -> AllowedFiles {
         let target = path.canonicalize().ok();
         // Of a symlink and of its target: other files take the places of both.
         for file in [Some(path), target.as_ref()].into_iter().flatten().filter(|_| is_file) {
-            let is_shared = SHARED_FOLDERS.iter().any(|its| file.starts_with(its));
+            let is_shared = SHARED_FOLDERS.iter().any(|folder| file.starts_with(folder));
             read.extend(rule_folder(file).filter(|_| !is_shared).map(resolve));
         }
         read.extend(target);
@@ -120,7 +121,7 @@ fn allowed_files(plan: &SandboxPlan) -> AllowedFiles {
 /// Lists the files of the configuration whose folder has no rule: another file under their name cannot be read.
 #[cfg(feature = "sandbox")]
 fn denied_replacements(plan: &SandboxPlan, files: &AllowedFiles) -> Vec<String> {
-    let is_of_system = |path: &Path| SYSTEM_FILES.iter().any(|its| path == Path::new(its));
+    let is_of_system = |path: &Path| SYSTEM_FILES.iter().any(|file| path == Path::new(file));
     let is_denied = |file: &Path| {
         let folder = file.parent().filter(|folder| folder.exists());
         folder.is_some_and(|folder| !files.may_read(&resolve(folder)))
@@ -216,7 +217,7 @@ mod landlock_rules {
         for path in &files.write {
             created = add_path(created, path, WRITE)?;
         }
-        // Written by libraries and by redirections of this program alone.
+        // Only libraries and redirections of this program write there.
         created = add_path(created, Path::new("/dev/null"), AccessFs::ReadFile | AccessFs::WriteFile)?;
         for port in &plan.bind {
             created = created.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;

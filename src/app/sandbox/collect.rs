@@ -162,7 +162,7 @@ impl SandboxPlan {
                 }
                 self.connect_to(443);
                 let of_azure =
-                    |name: &str| ["AZURE_", "IDENTITY_", "IMDS_", "MSI_"].iter().any(|its| name.starts_with(its));
+                    |name: &str| ["AZURE_", "IDENTITY_", "IMDS_", "MSI_"].iter().any(|prefix| name.starts_with(prefix));
                 for (_, value) in environment.variables.iter().filter(|(name, _)| of_azure(name)) {
                     let url = Url::parse(value).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
                     if let Some(url) = url {
@@ -239,8 +239,8 @@ impl SandboxPlan {
     fn connect_to_proxies(&mut self, environment: &Environment) {
         for (name, value) in &environment.variables {
             if ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"].contains(&name.to_ascii_uppercase().as_str()) {
-                let whole = if value.contains("://") { value.clone() } else { format!("http://{value}") };
-                if let Ok(url) = Url::parse(&whole) {
+                let address = if value.contains("://") { value.clone() } else { format!("http://{value}") };
+                if let Ok(url) = Url::parse(&address) {
                     self.connect_to_url(&url);
                 }
             }

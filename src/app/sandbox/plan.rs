@@ -92,7 +92,7 @@ impl AllowedFiles {
     }
 
     pub(super) fn may_read(&self, path: &Path) -> bool {
-        self.may_write(path) || self.read.iter().any(|its| path.starts_with(its))
+        self.may_write(path) || self.read.iter().any(|allowed| path.starts_with(allowed))
     }
 }
 
@@ -144,14 +144,14 @@ pub(super) fn capability_names(set: CapabilitySet) -> impl Iterator<Item = &'sta
 }
 
 /// Folder whose content a file's rule may include: files such as projected tokens are replaced under the same name, which a
-/// rule for the file alone would not follow. `None` for folders of the system, which hold much else.
+/// rule for only the file would not follow. `None` for folders of the system, which hold much else.
 pub(super) fn rule_folder(file: &Path) -> Option<&Path> {
     let folder = file.parent()?;
     let is_home = folder.parent() == Some(Path::new("/home"));
-    (!is_home && !BROAD_FOLDERS.iter().any(|broad| folder == Path::new(broad))).then_some(folder)
+    (!is_home && !COMMON_FOLDERS.iter().any(|common| folder == Path::new(common))).then_some(folder)
 }
 
-const BROAD_FOLDERS: [&str; 18] = [
+const COMMON_FOLDERS: [&str; 18] = [
     "/", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/srv", "/sys",
     "/tmp", "/usr", "/var", "/var/lib",
 ];
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_a_new_configuration_needs_beyond_the_sandbox_is_listed() {
         let plan = SandboxPlan::default;
-        let check = |plan: SandboxPlan, wanted: &str| assert_eq!(missing(&plan), wanted);
+        let check = |plan: SandboxPlan, expected: &str| assert_eq!(missing(&plan), expected);
         check(plan(), "");
         let read = |path: &str| SandboxPlan { read: paths(&[path]), ..plan() };
         check(read("/etc/keyward/keyward.toml"), "");
@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn a_file_shares_a_rule_with_its_folder_unless_that_holds_other_things() {
-        let check = |file: &str, wanted: Option<&str>| {
-            assert_eq!(rule_folder(Path::new(file)), wanted.map(Path::new), "{file}");
+        let check = |file: &str, expected: Option<&str>| {
+            assert_eq!(rule_folder(Path::new(file)), expected.map(Path::new), "{file}");
         };
         check("/var/run/secrets/azure/tokens/token", Some("/var/run/secrets/azure/tokens"));
         check("/etc/keyward/keyward.toml", Some("/etc/keyward"));

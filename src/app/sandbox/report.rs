@@ -76,7 +76,7 @@ impl SandboxReport {
         let parts: Vec<_> = self.parts.iter().map(|part| part.name()).collect();
         let (parts, landlock_abi, mode) = (parts.join(","), self.landlock_abi, self.mode);
         if self.missing.is_empty() {
-            tracing::info!(event = "sandbox.applied", mode, parts, landlock_abi, "the process has limited its rights");
+            tracing::info!(event = "sandbox.applied", mode, parts, landlock_abi, "applied the sandbox");
         } else {
             let missing = self.missing.join("; ");
             tracing::warn!(

@@ -14,13 +14,13 @@ pub(super) fn read(file: &File, length: u64, key: &AuditKey) -> io::Result<Resum
     let first = bytes(file, 0, length.min(MAX_LINE as u64))?;
     let start = length.saturating_sub(2 * MAX_LINE as u64);
     let end = bytes(file, start, length - start)?;
-    let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let torn_bytes = (end.len() - whole) as u64;
-    if whole == 0 && start == 0 {
+    let complete_length = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let torn_bytes = (end.len() - complete_length) as u64;
+    if complete_length == 0 && start == 0 {
         return Ok(ResumedChain { chain: None, previous: PreviousEnd::None, torn_bytes });
     }
     let first = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let chain = position(first, &end[..whole], key);
+    let chain = position(first, &end[..complete_length], key);
     let (previous, chain) = match chain {
         None => (PreviousEnd::Unverified, None),
         Some((name, position, true)) => (PreviousEnd::Stopped, Some((name, position))),
@@ -30,18 +30,18 @@ pub(super) fn read(file: &File, length: u64, key: &AuditKey) -> io::Result<Resum
 }
 
 /// Returns the name of the chain, the position after its last record, and whether that is a stop record; `None` if it does
-/// not fit the key.
+/// not verify with the key.
 fn position(first: &[u8], end: &[u8], key: &AuditKey) -> Option<(String, ChainPosition, bool)> {
     let first = ParsedLine::parse(first).ok()?;
     let (chain, prev) = first.header()?;
-    if !first.follows(&prev, key) {
+    if !first.verify_after(&prev, key) {
         return None;
     }
     let mut lines = end.strip_suffix(b"\n")?.rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let last = ParsedLine::parse(lines.next()?).ok()?;
     let is_right = match last.header() {
-        Some((own, prev)) => own == chain && last.follows(&prev, key),
-        None => last.follows(&ParsedLine::parse(lines.next()?).ok()?.mac, key),
+        Some((name, prev)) => name == chain && last.verify_after(&prev, key),
+        None => last.verify_after(&ParsedLine::parse(lines.next()?).ok()?.mac, key),
     };
     let position = ChainPosition { next: last.fields.seq.checked_add(1)?, mac: last.mac };
     is_right.then(|| (chain.to_owned(), position, last.fields.kind == "stop"))

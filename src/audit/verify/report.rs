@@ -33,9 +33,9 @@ pub struct AuditFinding {
 /// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditFindingKind {
-    /// A line is no record.
+    /// A line is not a record.
     Unreadable(LineError),
-    /// The MAC of a record does not fit: it was changed or inserted, or the record before it was.
+    /// The MAC of a record does not match: it was changed or inserted, or the record before it was.
     Altered {
         /// Number of the record.
         seq: u64,
@@ -65,7 +65,7 @@ impl fmt::Display for AuditFinding {
         match self.kind {
             AuditFindingKind::Unreadable(error) => write!(f, "{error}"),
             AuditFindingKind::Altered { seq } => {
-                write!(f, "record {seq} was changed or inserted: its MAC does not fit")
+                write!(f, "record {seq} was changed or inserted: its MAC does not match")
             }
             AuditFindingKind::Missing { from, to } if from == to => {
                 write!(f, "record {from} is missing before this line")
@@ -75,13 +75,13 @@ impl fmt::Display for AuditFinding {
                 write!(f, "record {seq} is out of place: later ones stand before it")
             }
             AuditFindingKind::MissingHeader { seq } => {
-                write!(f, "record {seq} is the first line, and none that begins a file: lines before it are missing")
+                write!(f, "the file starts with record {seq} instead of a header record: lines before it are missing")
             }
         }
     }
 }
 
-/// A remark that is no change.
+/// A note about the chain that is not a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VerifyNote {
     /// A process was killed before this line.

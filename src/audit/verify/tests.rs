@@ -69,12 +69,12 @@ fn a_cut_tail_is_found_against_a_checkpoint_alone() {
     assert_eq!(checkpoint.seq, 100);
     let text = serde_json::to_string(&checkpoint).unwrap();
     assert_eq!(Checkpoint::parse_all(&text).unwrap(), std::slice::from_ref(&checkpoint));
-    let whole = verify(&lines, vec![checkpoint.clone()]);
-    assert!(whole.is_intact() && whole.checkpoints == 1, "{whole:?}");
+    let report = verify(&lines, vec![checkpoint.clone()]);
+    assert!(report.is_intact() && report.checkpoints == 1, "{report:?}");
     assert!(verify(&lines[..90], Vec::new()).is_intact(), "nothing in the file shows it");
     let cut = verify(&lines[..90], vec![checkpoint.clone()]);
-    let told: Vec<_> = cut.missing_checkpoints.iter().map(VerifyReport::describe_missing).collect();
-    assert_eq!(told, ["records 90 to 100 are missing at the end: a checkpoint of now has seen record 100"]);
+    let described: Vec<_> = cut.missing_checkpoints.iter().map(VerifyReport::describe_missing).collect();
+    assert_eq!(described, ["records 90 to 100 are missing at the end: a checkpoint of now has seen record 100"]);
     let other = Checkpoint { chain: "other".into(), ..checkpoint.clone() };
     assert!(!verify(&lines, vec![other]).is_intact());
     let forged = Checkpoint { mac: "0".repeat(64), ..checkpoint };

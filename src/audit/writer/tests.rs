@@ -49,7 +49,7 @@ fn write(options: &AuditOptions, count: u64) -> usize {
         .map(|number| {
             let (sender, receiver) = oneshot::channel();
             let queued = QueuedRecord { at: SystemTime::now(), record: record(number), confirmation: Some(sender) };
-            queue.push(queued, QueueShare::Whole);
+            queue.push(queued, QueueShare::Full);
             receiver
         })
         .collect();
@@ -118,16 +118,16 @@ fn a_sync_that_succeeds_does_not_mend_a_device_that_cannot_write() {
     let path = folder.path().join("audit.jsonl");
     let (mut writer, health, _task, _queue) = writer(&options(&path, 1 << 20, 2));
     writer.write(Vec::new(), false);
-    assert!(health.ready() && writer.unsynced.is_some());
+    assert!(health.is_ready() && writer.unsynced.is_some());
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     writer.write(Vec::new(), false);
-    assert!(!health.ready() && writer.retries());
+    assert!(!health.is_ready() && writer.retries());
     writer.do_due_work(true);
-    assert!(!health.ready() && writer.retries(), "the file cannot be made");
+    assert!(!health.is_ready() && writer.retries(), "the file cannot be made");
     std::fs::remove_dir(&path).unwrap();
     writer.write(Vec::new(), false);
-    assert!(health.ready() && !writer.retries());
+    assert!(health.is_ready() && !writer.retries());
 }
 
 #[test]
@@ -137,14 +137,14 @@ fn a_file_that_could_not_be_moved_away_at_the_start_is_tried_again() {
     write(&options(&path, 1 << 20, 1), 3);
     let other =
         AuditOptions { key: SecretString::from("another key of thirty-two letters"), ..options(&path, 1 << 20, 1) };
-    // It does not fit the key, and a folder is where it would go.
+    // It does not verify with the key, and a folder is where it would go.
     let rotated = folder.path().join("audit.jsonl.1");
     std::fs::create_dir(&rotated).unwrap();
     let (mut writer, health, _task, _queue) = writer(&other);
     writer.write(Vec::new(), false);
-    assert!(!health.ready());
+    assert!(!health.is_ready());
     std::fs::remove_dir(&rotated).unwrap();
     writer.write(Vec::new(), false);
-    assert!(health.ready(), "{:?}", health.components());
+    assert!(health.is_ready(), "{:?}", health.components());
     assert!(rotated.is_file());
 }

@@ -94,7 +94,7 @@ impl Changes {
 
 fn object(input: &SecretInput) -> Result<Map<String, Value>, CommandFailure> {
     let text = input.text()?;
-    Ok(serde_json::from_str(&text).map_err(|error| anyhow::anyhow!("--config is no JSON object: {error}"))?)
+    Ok(serde_json::from_str(&text).map_err(|error| anyhow::anyhow!("--config is not a JSON object: {error}"))?)
 }
 
 impl Command {
@@ -109,8 +109,8 @@ impl Command {
                 print_auth_method(service, &client.read_auth_method(&target.name, &query).await?.value);
             }
             Self::Update(update) => {
-                let there = NewAuthMethod::from(&client.read_auth_method(&update.name, &query).await?.value);
-                print_auth_method(service, &client.update_auth_method(&update.changes.apply(there)?).await?);
+                let current = NewAuthMethod::from(&client.read_auth_method(&update.name, &query).await?.value);
+                print_auth_method(service, &client.update_auth_method(&update.changes.apply(current)?).await?);
             }
             Self::Delete(target) => {
                 print_deleted(client.delete_auth_method(&target.name).await?, "auth method", &target.name)?;
@@ -141,7 +141,7 @@ fn print_auth_method(service: &AclConnection, method: &AuthMethod) {
             .optional("Display name", Some(&method.display_name).filter(|name| !name.is_empty()))
             .add("Description", &method.description)
             .optional("Max token TTL", method.max_token_ttl.as_ref())
-            .optional("Token locality", Some(&method.token_locality).filter(|it| !it.is_empty()))
+            .optional("Token locality", Some(&method.token_locality).filter(|locality| !locality.is_empty()))
             .add("Config", "")
             .print();
         output::print_indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());

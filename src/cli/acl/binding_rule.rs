@@ -133,10 +133,10 @@ impl Command {
                 let read = client.list_binding_rules(list.method.as_deref(), &query).await?;
                 service.show(&read.value, || {
                     let rows = read.value.iter().map(|BindingRule { id, rule, namespace, .. }| {
-                        let gives = format!("{} {}", rule.bind_type, rule.bind_name);
+                        let target = format!("{} {}", rule.bind_type, rule.bind_name);
                         let namespace = namespace.clone().unwrap_or_default();
                         let NewBindingRule { auth_method, selector, description, .. } = rule.clone();
-                        [id.to_string(), auth_method, namespace, gives, selector, description]
+                        [id.to_string(), auth_method, namespace, target, selector, description]
                     });
                     output::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
                 });

@@ -63,10 +63,10 @@ impl From<anyhow::Error> for CommandFailure {
 ///
 /// # Errors
 /// It did not exist.
-pub(super) fn print_deleted(was_there: bool, what: &str, which: &str) -> Result<(), CommandFailure> {
-    if !was_there {
-        return Err(CommandFailure::new(Exit::Missing, format!("there is no {what} {which}: nothing was deleted")));
+pub(super) fn print_deleted(existed: bool, kind: &str, id: &str) -> Result<(), CommandFailure> {
+    if !existed {
+        return Err(CommandFailure::new(Exit::Missing, format!("no {kind} {id}: nothing was deleted")));
     }
-    print_line(&format!("{what} {which} is deleted"));
+    print_line(&format!("{kind} {id} is deleted"));
     Ok(())
 }

@@ -119,7 +119,7 @@ pub(super) fn merge_links<T: PartialEq>(there: Vec<T>, new_links: Vec<T>, merge:
 
 fn service(text: &str) -> Result<AclServiceIdentity, String> {
     let (name, datacenters) = text.split_once(':').unwrap_or((text, ""));
-    let datacenters: Vec<_> = datacenters.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    let datacenters: Vec<_> = datacenters.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if name.is_empty() || (text.contains(':') && datacenters.is_empty()) {
         return Err("write NAME, or NAME:DC,DC".to_owned());
     }
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn an_update_keeps_replaces_adds_or_drops_a_kind_of_links() {
-        let check = |given: &[u8], merge: bool, drop: bool, wanted: &[u8]| {
-            assert_eq!(merge_links(vec![1, 2], given.to_vec(), merge, drop), wanted, "{given:?} {merge} {drop}");
+        let check = |given: &[u8], merge: bool, drop: bool, expected: &[u8]| {
+            assert_eq!(merge_links(vec![1, 2], given.to_vec(), merge, drop), expected, "{given:?} {merge} {drop}");
         };
         check(&[], false, false, &[1, 2]);
         check(&[], true, false, &[1, 2]);
@@ -161,8 +161,8 @@ mod tests {
         assert_eq!(service("web"), of("web", &[]));
         assert_eq!(service("web:dc1,dc2"), of("web", &["dc1", "dc2"]));
         assert!(["", ":dc1", "web:", "web:,"].iter().all(|text| service(text).is_err()));
-        let wanted = AclNodeIdentity { node_name: "n1".to_owned(), datacenter: "dc1".to_owned() };
-        assert_eq!(node("n1:dc1"), Ok(wanted));
+        let expected = AclNodeIdentity { node_name: "n1".to_owned(), datacenter: "dc1".to_owned() };
+        assert_eq!(node("n1:dc1"), Ok(expected));
         assert!(["", "n1", "n1:", ":dc1"].iter().all(|text| node(text).is_err()));
     }
 }

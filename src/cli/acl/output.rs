@@ -88,11 +88,11 @@ pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
     // The server sends an empty name for a record that it cannot read.
     let own_name = |link: &AclLink| link.name.clone().filter(|name| !name.is_empty());
     let name = |link: &AclLink| own_name(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
-    let policies = links.policies.iter().map(|it| format!("policy {}", name(it)));
-    let roles = roles.iter().map(|it| format!("role {}", name(it)));
+    let policies = links.policies.iter().map(|link| format!("policy {}", name(link)));
+    let roles = roles.iter().map(|link| format!("role {}", name(link)));
     let templates = links.templated_policies.iter().map(format_templated_policy);
-    let services = links.service_identities.iter().map(|it| format!("service {}", it.service_name));
-    let nodes = links.node_identities.iter().map(|it| format!("node {}", it.node_name));
+    let services = links.service_identities.iter().map(|identity| format!("service {}", identity.service_name));
+    let nodes = links.node_identities.iter().map(|identity| format!("node {}", identity.node_name));
     policies.chain(roles).chain(templates).chain(services).chain(nodes).collect::<Vec<_>>().join(", ")
 }
 

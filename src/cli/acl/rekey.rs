@@ -17,26 +17,26 @@ pub(super) struct Rekey {
 impl Rekey {
     /// Calls until all tokens have moved: one call moves some thousands.
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let mut came = service.client.rekey(self.generate).await?;
-        let mut rewritten = came.rewritten;
-        while !came.done && came.unreadable.is_empty() {
-            print_note(&format!("re-encrypted {rewritten} tokens with the key {}; more remain", came.key_id));
-            came = service.client.rekey(false).await?;
-            rewritten += came.rewritten;
+        let mut response = service.client.rekey(self.generate).await?;
+        let mut rewritten = response.rewritten;
+        while !response.done && response.unreadable.is_empty() {
+            print_note(&format!("re-encrypted {rewritten} tokens with the key {}; more remain", response.key_id));
+            response = service.client.rekey(false).await?;
+            rewritten += response.rewritten;
         }
-        came.rewritten = rewritten;
-        service.show(&came, || {
-            print_line(&format!("{rewritten} tokens were moved to the key {}", came.key_id));
-            if came.done {
+        response.rewritten = rewritten;
+        service.show(&response, || {
+            print_line(&format!("{rewritten} tokens were moved to the key {}", response.key_id));
+            if response.done {
                 print_line("all tokens use this key: remove the other lines from the key file of every server");
             }
         });
-        if came.done {
+        if response.done {
             return Ok(());
         }
         let text = format!(
             "unreadable tokens still need the old key: {}; delete them and run this again",
-            came.unreadable.join(", ")
+            response.unreadable.join(", ")
         );
         Err(CommandFailure::new(Exit::Failed, text))
     }

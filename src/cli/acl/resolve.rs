@@ -13,7 +13,7 @@ pub(super) async fn token(service: &AclConnection, text: &str) -> Result<Id, Com
     }
     let start = id_prefix(text).ok_or_else(|| none("token", text, "accessor"))?;
     let all = service.client.list_tokens(&TokenListFilter::default(), &QueryOptions::default()).await?.value;
-    single_id("token", &start, all.iter().map(|token| token.accessor_id))
+    single_id("token", "tokens", &start, all.iter().map(|token| token.accessor_id))
 }
 
 /// Resolves a name, an id or a prefix of one to a role.
@@ -28,7 +28,7 @@ pub(super) async fn role(service: &AclConnection, text: &str) -> Result<Id, Comm
     }
     let start = id_prefix(text).ok_or_else(|| none("role", text, "name or id"))?;
     let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
-    single_id("role", &start, all.iter().map(|role| role.id))
+    single_id("role", "roles", &start, all.iter().map(|role| role.id))
 }
 
 /// Resolves a name, an id or a prefix of one to a policy.
@@ -44,7 +44,7 @@ pub(super) async fn policy(service: &AclConnection, text: &str) -> Result<Id, Co
         Err(error) => return Err(error.into()),
     }
     let start = id_prefix(text).ok_or_else(|| none("policy", text, "name or id"))?;
-    policy_by_beginning(service, &start).await
+    policy_by_id_prefix(service, &start).await
 }
 
 /// Resolves an id, or a prefix of one, to a binding rule.
@@ -54,7 +54,7 @@ pub(super) async fn binding_rule(service: &AclConnection, text: &str) -> Result<
     }
     let start = id_prefix(text).ok_or_else(|| none("binding rule", text, "id"))?;
     let all = service.client.list_binding_rules(None, &QueryOptions::default()).await?.value;
-    single_id("binding rule", &start, all.iter().map(|rule| rule.id))
+    single_id("binding rule", "binding rules", &start, all.iter().map(|rule| rule.id))
 }
 
 /// Makes links to policies from ids, prefixes of ids, and names; the server looks up names.
@@ -67,7 +67,7 @@ pub(super) async fn policy_links(
     for text in ids {
         let id = match (parse_id(text), id_prefix(text)) {
             (Some(id), _) => id,
-            (None, Some(start)) => policy_by_beginning(service, &start).await?,
+            (None, Some(start)) => policy_by_id_prefix(service, &start).await?,
             (None, None) => return Err(none("policy", text, "id")),
         };
         links.push(AclLink::by_id(id));
@@ -88,7 +88,7 @@ pub(super) async fn role_links(
             (Some(id), _) => id,
             (None, Some(start)) => {
                 let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
-                single_id("role", &start, all.iter().map(|role| role.id))?
+                single_id("role", "roles", &start, all.iter().map(|role| role.id))?
             }
             (None, None) => return Err(none("role", text, "id")),
         };
@@ -98,9 +98,9 @@ pub(super) async fn role_links(
     Ok(links)
 }
 
-async fn policy_by_beginning(service: &AclConnection, start: &str) -> Result<Id, CommandFailure> {
+async fn policy_by_id_prefix(service: &AclConnection, start: &str) -> Result<Id, CommandFailure> {
     let all = service.client.list_policies(&QueryOptions::default()).await?.value;
-    single_id("policy", start, all.iter().filter_map(|policy| parse_id(&policy.id)))
+    single_id("policy", "policies", start, all.iter().filter_map(|policy| parse_id(&policy.id)))
 }
 
 fn parse_id(text: &str) -> Option<Id> {
@@ -117,24 +117,24 @@ fn id_prefix(text: &str) -> Option<String> {
 /// Minimum length of an id prefix: shorter ones are likely typing errors.
 const MIN_PREFIX_LENGTH: usize = 4;
 
-fn single_id(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, CommandFailure> {
+fn single_id(kind: &str, plural: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, CommandFailure> {
     let matches: Vec<Id> = ids.filter(|id| id.to_string().starts_with(start)).collect();
     match matches.as_slice() {
-        [only] => Ok(*only),
-        [] => Err(none(what, start, "id")),
+        [id] => Ok(*id),
+        [] => Err(none(kind, start, "id")),
         many => {
             let (count, first) = (many.len(), many[0]);
             let text =
-                format!("{count} {what}s have ids that begin with {start:?}, such as {first}: write a longer prefix");
+                format!("{count} {plural} have ids that begin with {start:?}, such as {first}: write a longer prefix");
             Err(CommandFailure::new(Exit::Failed, text))
         }
     }
 }
 
-fn none(what: &str, text: &str, key: &str) -> CommandFailure {
+fn none(kind: &str, text: &str, key: &str) -> CommandFailure {
     CommandFailure::new(
         Exit::Missing,
-        format!("no {what} has the {key} {text:?}; {MIN_PREFIX_LENGTH} characters or more of an id are enough"),
+        format!("no {kind} has the {key} {text:?}; {MIN_PREFIX_LENGTH} characters or more of an id are enough"),
     )
 }
 
@@ -143,17 +143,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_found_by_a_beginning_that_is_its_alone() {
+    fn an_id_is_found_by_a_unique_prefix() {
         let ids = ["6a1253d2-1785-24fd-91c2-f8e78c745511", "6a125fff-1785-24fd-91c2-f8e78c745511"];
-        let check = |text: &str, wanted: Result<&str, &str>| {
+        let check = |text: &str, expected: Result<&str, &str>| {
             let ids = ids.iter().map(|id| id.parse::<Id>().unwrap());
             let found = id_prefix(text)
                 .ok_or_else(|| none("token", text, "accessor"))
-                .and_then(|it| single_id("token", &it, ids));
-            match (found, wanted) {
-                (Ok(found), Ok(wanted)) => assert_eq!(found.to_string(), wanted),
-                (Err(found), Err(wanted)) => assert!(found.text.contains(wanted), "{text}: {found:?}"),
-                (found, wanted) => panic!("{text}: {found:?} instead of {wanted:?}"),
+                .and_then(|start| single_id("token", "tokens", &start, ids));
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found.to_string(), expected),
+                (Err(found), Err(expected)) => assert!(found.text.contains(expected), "{text}: {found:?}"),
+                (found, expected) => panic!("{text}: {found:?} instead of {expected:?}"),
             }
         };
         check("6a1253", Ok(ids[0]));

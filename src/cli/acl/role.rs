@@ -87,12 +87,12 @@ impl Command {
             }
             Self::Update(update) => {
                 let id = resolve::role(service, &update.role).await?;
-                let there = client.read_role(&id, &query).await?.value;
+                let current = client.read_role(&id, &query).await?.value;
                 let new_links = update.links.resolve(service).await?;
                 let new = NewRole {
-                    name: update.name.unwrap_or(there.name),
-                    description: update.description.unwrap_or(there.description),
-                    links: update.merging.apply(there.links, new_links),
+                    name: update.name.unwrap_or(current.name),
+                    description: update.description.unwrap_or(current.description),
+                    links: update.merging.apply(current.links, new_links),
                 };
                 print_role(service, &client.update_role(&id, &new).await?);
             }

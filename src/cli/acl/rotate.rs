@@ -54,7 +54,7 @@ impl Rotate {
         let signals = stop_signals(stop.clone())?;
         tokio::select! {
             ended = self.rotate(service, &stop) => ended,
-            twice = signals => twice.map_err(|error| {
+            signalled = signals => signalled.map_err(|error| {
                 CommandFailure::from(error).and("see with `keyward acl token list` which tokens there are")
             }),
         }
@@ -63,8 +63,8 @@ impl Rotate {
     async fn rotate(self, service: &AclConnection, stop: &CancellationToken) -> Result<(), CommandFailure> {
         let client = &service.client;
         let old = self.read_old(service).await?;
-        let own = match client.read_self(&QueryOptions::default()).await {
-            Ok(own) => own.value.accessor_id == old.accessor_id,
+        let is_own = match client.read_self(&QueryOptions::default()).await {
+            Ok(caller) => caller.value.accessor_id == old.accessor_id,
             // A server with the default policy `allow` also answers callers without a token.
             Err(_) if !client.has_token() => false,
             Err(error) => return Err(error.into()),
@@ -88,7 +88,7 @@ impl Rotate {
             return Ok(());
         }
         pair.wait(self.grace.unwrap_or_default(), stop).await?;
-        pair.delete_old(own).await
+        pair.delete_old(is_own).await
     }
 
     /// The old token, if it is one that can be rotated.
@@ -150,7 +150,7 @@ impl RotationTokens<'_> {
         if let Err(error) = works.read_self(&QueryOptions::default()).await {
             let failure = CommandFailure::from(error).and("the new token could not be tried");
             return Err(match secret_output::delete(self.service, &self.new).await {
-                Ok(_) => failure.and("it is deleted again, and the old one works as before"),
+                Ok(_) => failure.and("the new token was deleted; the old one still works"),
                 Err(error) => {
                     let (old, new) = self.ids();
                     failure.and(&format!("both tokens exist, the old one {old} and the new one {new}: {error}"))
@@ -159,7 +159,7 @@ impl RotationTokens<'_> {
         }
         let undo = async || secret_output::delete(self.service, &self.new).await;
         let delivered = to.take(&self.new, undo).await;
-        delivered.map_err(|failure| failure.and("the old token works as before"))
+        delivered.map_err(|failure| failure.and("the old token still works"))
     }
 
     /// Waits for the grace period of the old token.
@@ -171,7 +171,8 @@ impl RotationTokens<'_> {
         print_note(&format!("the old token {old} is deleted in {}", format_duration(grace)));
         let stopped = || {
             let text = format!(
-                "interrupted before the old token {old} was deleted; the new token {new} was delivered and both work; delete the old one with: {}",
+                "interrupted: the new token {new} was delivered, and the old token {old} still works; delete it with: \
+                 {}",
                 self.deletion()
             );
             CommandFailure::new(Exit::Failed, text)
@@ -185,8 +186,8 @@ impl RotationTokens<'_> {
     }
 
     /// Deletes the old token; by the new one, if the old one would have to delete itself, which no server lets it.
-    async fn delete_old(&self, own: bool) -> Result<(), CommandFailure> {
-        let client = if own { &self.service.client.with_token(secret_of(&self.new)?) } else { &self.service.client };
+    async fn delete_old(&self, is_own: bool) -> Result<(), CommandFailure> {
+        let client = if is_own { &self.service.client.with_token(secret_of(&self.new)?) } else { &self.service.client };
         let (old, new) = self.ids();
         match client.delete_token(&old).await {
             Ok(true) => {
@@ -198,7 +199,7 @@ impl RotationTokens<'_> {
                 Ok(())
             }
             Err(error) => Err(CommandFailure::from(error).and(&format!(
-                "the new token {new} was delivered and works; the old token {old} could not be deleted; delete it with: {}",
+                "the new token {new} works, but the old token {old} could not be deleted; delete it with: {}",
                 self.deletion()
             ))),
         }

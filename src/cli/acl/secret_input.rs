@@ -69,7 +69,7 @@ const MAX_INPUT_SIZE: u64 = 8 * 1024 * 1024;
 /// A second reader of standard input would find it empty, and use the empty value.
 fn take_stdin() -> anyhow::Result<()> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    let taken = TAKEN.swap(true, Ordering::SeqCst);
-    anyhow::ensure!(!taken, "standard input can be read for one argument alone: put the other in a file");
+    let is_taken = TAKEN.swap(true, Ordering::SeqCst);
+    anyhow::ensure!(!is_taken, "standard input can be read for only one argument: put the other in a file");
     Ok(())
 }

@@ -38,7 +38,7 @@ impl NewFileFlags {
         }
     }
 
-    /// Hands the secret over as [`OutputFlags::take`] does, but replaces a file only with `--force`.
+    /// Delivers the secret like [`OutputFlags::take`], but replaces a file only with `--force`.
     pub(super) async fn take(
         &self,
         token: &Token,
@@ -69,7 +69,7 @@ impl OutputFlags {
         let Some(path) = &self.out else { return Ok(SecretDisplay::Plain(secret)) };
         let Err(failure) = write(path, &secret) else { return Ok(SecretDisplay::InFile(path.clone())) };
         Err(match undo().await {
-            Ok(_) => failure.and("the token that was made for it is deleted again"),
+            Ok(_) => failure.and("the new token was deleted"),
             Err(error) => {
                 let id = token.accessor_id;
                 failure.and(&format!(
@@ -115,9 +115,9 @@ impl SecretDisplay {
 
 /// The secret of a token that was just made.
 pub(super) fn secret_of(token: &Token) -> Result<SecretString, CommandFailure> {
-    let no_secret =
+    let missing_secret =
         || format!("the server returned no secret for the new token {}; delete the token", token.accessor_id);
-    token.secret_id.clone().ok_or_else(|| CommandFailure::new(Exit::Remote, no_secret()))
+    token.secret_id.clone().ok_or_else(|| CommandFailure::new(Exit::Remote, missing_secret()))
 }
 
 /// Puts a secret into a file as a whole.

@@ -72,12 +72,12 @@ impl Bootstrap {
                 Ok(())
             }
             Err(error) => {
-                let unsure = error.is_in_doubt();
+                let is_in_doubt = error.is_in_doubt();
                 let failure = CommandFailure::from(error);
-                if unsure {
+                if is_in_doubt {
                     let path_text = path.display();
                     return Err(failure.and(&format!(
-                        "the token may exist all the same: try `keyward acl whoami --token-file {path_text}`"
+                        "the token may exist anyway: try `keyward acl whoami --token-file {path_text}`"
                     )));
                 }
                 match atomic_file::remove(path) {

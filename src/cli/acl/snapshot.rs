@@ -20,7 +20,7 @@ pub(super) struct Backup {
     /// File to write with mode 0600, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: PathBuf,
-    /// Replace the file of --out even if it is no snapshot
+    /// Replace the file of --out even if it is not a snapshot
     #[arg(long)]
     force: bool,
 }
@@ -60,7 +60,7 @@ impl Backup {
     }
 }
 
-/// Refuses a file that exists and is no snapshot, such as one of a token. A later snapshot replaces an earlier one.
+/// Refuses a file that exists and is not a snapshot, such as one of a token. A later snapshot replaces an earlier one.
 fn refuse_other_file(path: &Path) -> Result<(), CommandFailure> {
     // Anything but a regular file is refused when it is written.
     if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
@@ -70,8 +70,8 @@ fn refuse_other_file(path: &Path) -> Result<(), CommandFailure> {
     let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
     let reason = match read {
         Ok(_) if is_snapshot(&start) => return Ok(()),
-        Ok(_) => "is no snapshot".to_owned(),
-        Err(error) => format!("cannot be read, and may be no snapshot ({error})"),
+        Ok(_) => "is not a snapshot".to_owned(),
+        Err(error) => format!("cannot be read, and may not be a snapshot ({error})"),
     };
     let text =
         format!("{} exists and {reason}; name another file with --out, or replace it with --force", path.display());
@@ -84,7 +84,7 @@ async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), C
     let path = path.to_owned();
     let writing = tokio::task::spawn_blocking(move || {
         let attributes = Attributes { mode: 0o600, owner: None, group: None };
-        atomic_file::replace_by(&path, &attributes, |file| {
+        atomic_file::replace_with(&path, &attributes, |file| {
             loop {
                 match take.blocking_recv() {
                     Some(Some(bytes)) => file.write_all(&bytes)?,

@@ -47,7 +47,8 @@ impl Command {
             Self::List => {
                 let all = client.list_templates(&query).await?.value;
                 service.show(&all, || {
-                    let rows = all.values().map(|it| [it.template_name.clone(), it.description.clone()]);
+                    let rows =
+                        all.values().map(|template| [template.template_name.clone(), template.description.clone()]);
                     output::table(["Name", "Description"], rows);
                 });
             }

@@ -36,8 +36,8 @@ impl FromArgMatches for TemplatedPolicies {
             .collect();
         let variables = matches.get_many::<(String, String)>(VAR).unwrap_or_default();
         for ((name, value), var_index) in variables.zip(matches.indices_of(VAR).unwrap_or_default()) {
-            let before = places.iter().rposition(|policy| *policy < var_index);
-            let policy = before.and_then(|index| list.get_mut(index)).ok_or_else(|| {
+            let policy_index = places.iter().rposition(|policy| *policy < var_index);
+            let policy = policy_index.and_then(|index| list.get_mut(index)).ok_or_else(|| {
                 Error::raw(ErrorKind::ValueValidation, "--var stands before the --templated-policy that it is for\n")
             })?;
             policy.template_variables.insert(name.clone(), Value::String(value.clone()));
@@ -83,7 +83,7 @@ mod tests {
         let found = parse(&[&service[..], &["--templated-policy", "builtin/dns"], &node[..]].concat()).unwrap().0;
         let shown: Vec<_> = found
             .iter()
-            .map(|it| format!("{} {}", it.template_name, Value::from(it.template_variables.clone())))
+            .map(|policy| format!("{} {}", policy.template_name, Value::from(policy.template_variables.clone())))
             .collect();
         assert_eq!(shown, [r#"builtin/service {"name":"web"}"#, "builtin/dns {}", r#"builtin/node {"name":"n:1"}"#]);
         assert!(parse(&[]).unwrap().0.is_empty());

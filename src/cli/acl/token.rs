@@ -182,12 +182,12 @@ impl Create {
 impl Read {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let (client, query) = (&service.client, QueryOptions::default());
-        let own = match &self.accessor {
+        let own_token = match &self.accessor {
             None => Some(client.read_self(&query).await?),
             Some(_) => None,
         };
-        let accessor = match (&own, &self.accessor) {
-            (Some(own), _) => own.value.accessor_id,
+        let accessor = match (&own_token, &self.accessor) {
+            (Some(read), _) => read.value.accessor_id,
             (None, text) => resolve::token(service, text.as_deref().unwrap_or_default()).await?,
         };
         if self.expanded {
@@ -195,8 +195,8 @@ impl Read {
             token_output::print_with_expansion(service, &read.value, &self.secret(&read.value.0), read.date);
             return Ok(());
         }
-        let read = match own {
-            Some(own) => own,
+        let read = match own_token {
+            Some(read) => read,
             None => client.read_token(&accessor, &query).await?,
         };
         token_output::token(service, &read.value, &self.secret(&read.value), read.date);
@@ -215,9 +215,9 @@ impl Read {
 impl Update {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let accessor = resolve::token(service, &self.accessor).await?;
-        let there = service.client.read_token(&accessor, &QueryOptions::default()).await?.value;
+        let current = service.client.read_token(&accessor, &QueryOptions::default()).await?.value;
         let (roles, links) = (self.roles.resolve(service).await?, self.links.resolve(service).await?);
-        let mut update = TokenUpdate::from(&there);
+        let mut update = TokenUpdate::from(&current);
         update.description = self.description.unwrap_or(update.description);
         update.roles = merge_links(update.roles, roles, self.merging.merge, self.no_roles);
         update.links = self.merging.apply(update.links, links);

@@ -110,12 +110,12 @@ impl Filter<'_> {
     fn show(&self, line: &[u8]) -> bool {
         let Some(record) = DisplayedRecord::parse(line) else {
             if !line.is_empty() {
-                print_line("(a line that is no record)");
+                print_line("(a line that is not a record)");
             }
             return false;
         };
         let Records { decision, session, route, format, .. } = self.records;
-        let fits = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        let fits = |filter: &Option<String>, value: &str| filter.as_ref().is_none_or(|filter| filter == value);
         if fits(decision, &record.decision)
             && fits(session, &record.session)
             && fits(route, &record.route)

@@ -70,7 +70,10 @@ fn print(report: &VerifyReport, key_file: &Path) {
         print_error(&VerifyReport::describe_missing(missing));
     }
     if report.verified == 0 {
-        print_error(&format!("no record fits the key in {}: is it the key of this audit?", key_file.display()));
+        print_error(&format!(
+            "no record verifies with the key in {}; check that it is this audit's key",
+            key_file.display()
+        ));
     }
     let end = match &report.last {
         Some((chain, seq)) => {

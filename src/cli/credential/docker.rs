@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_registry_is_known_by_its_host() {
-        let check = |server: &str, wanted: Option<&str>| assert_eq!(host(server), wanted, "{server}");
+        let check = |server: &str, expected: Option<&str>| assert_eq!(host(server), expected, "{server}");
         check("registry.example.com", Some("registry.example.com"));
         check("registry.example.com:5000/team", Some("registry.example.com:5000"));
         check("https://index.docker.io/v1/", Some("index.docker.io"));

@@ -17,12 +17,12 @@ pub(super) fn respond(request: &HelperRequest) -> Exit {
 
 fn get(request: &HelperRequest) -> Result<Exit, Exit> {
     let text = read_input()?;
-    let Some(wanted) = GitRequest::read(&text) else { return Ok(Exit::Ok) };
+    let Some(git_request) = GitRequest::read(&text) else { return Ok(Exit::Ok) };
     let config = request.load()?;
     // Without output, git asks the next helper.
-    let Some(credential) = config.find_for_host(wanted.host) else { return Ok(Exit::Ok) };
+    let Some(credential) = config.find_for_host(git_request.host) else { return Ok(Exit::Ok) };
     let login = config.read(credential)?;
-    if wanted.username.is_some_and(|name| name != login.username.expose_secret()) {
+    if git_request.username.is_some_and(|name| name != login.username.expose_secret()) {
         return Ok(Exit::Ok);
     }
     let Some(lines) = format_response(&login) else {
@@ -44,7 +44,7 @@ impl<'a> GitRequest<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let lines = text.lines().take_while(|line| !line.is_empty());
         let pairs: Vec<_> = lines.filter_map(|line| line.split_once('=')).collect();
-        let value = |name: &str| pairs.iter().rfind(|(its, _)| *its == name).map(|(_, value)| *value);
+        let value = |name: &str| pairs.iter().rfind(|(key, _)| *key == name).map(|(_, value)| *value);
         let (protocol, host) = (value("protocol")?, value("host").filter(|host| !host.is_empty())?);
         let secret = match protocol {
             "https" => true,
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn git_is_answered_where_the_password_goes_in_secret() {
-        let check = |text: &str, wanted: Option<(&str, Option<&str>)>| {
-            let wanted = wanted.map(|(host, username)| GitRequest { host, username });
-            assert_eq!(GitRequest::read(text), wanted, "{text}");
+        let check = |text: &str, expected: Option<(&str, Option<&str>)>| {
+            let expected = expected.map(|(host, username)| GitRequest { host, username });
+            assert_eq!(GitRequest::read(text), expected, "{text}");
         };
         check("protocol=https\nhost=git.example.com\n\n", Some(("git.example.com", None)));
         check(

@@ -114,26 +114,27 @@ impl LoadedConfig {
 
     /// The credential for a host, which is compared without case.
     fn find_for_host(&self, host: &str) -> Option<&Credential> {
-        self.credentials().find(|its| its.hosts.iter().any(|name| name.eq_ignore_ascii_case(host)))
+        self.credentials().find(|credential| credential.hosts.iter().any(|name| name.eq_ignore_ascii_case(host)))
     }
 
     /// Reads a credential through the running agent; prints the error if that fails.
-    fn read(&self, its: &Credential) -> Result<HostCredential, Exit> {
-        let Some(session) = self.config().flat_map(|config| &config.sessions).find(|one| one.name == its.session)
+    fn read(&self, credential: &Credential) -> Result<HostCredential, Exit> {
+        let Some(session) =
+            self.config().flat_map(|config| &config.sessions).find(|session| session.name == credential.session)
         else {
             return Err(Exit::Failed);
         };
-        require_values(&self.outcome, &[format!("credential.{}", its.name)])?;
+        require_values(&self.outcome, &[format!("credential.{}", credential.name)])?;
         let proxy = ProxyEndpoint::find(&self.outcome, &session.name)?;
-        let failed = |why: String| {
-            print_error(&format!("credential {}: {why}", its.name));
+        let failed = |reason: String| {
+            print_error(&format!("credential {}: {reason}", credential.name));
             Exit::Failed
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(error.to_string()))?;
         let read = runtime.block_on(async {
-            let reader = OneShotReader::through_proxy(session, proxy.address, proxy.key)?;
-            anyhow::Ok(reader.read(&its.path).await)
+            let reader = OneShotReader::via_api_proxy(session, proxy.address, proxy.key)?;
+            anyhow::Ok(reader.read(&credential.path).await)
         });
         let response = match read.map_err(|error| failed(format!("{error:#}")))? {
             Ok(response) => response,
@@ -143,21 +144,21 @@ impl LoadedConfig {
                     (_, TokenVerdict::Unavailable) => Exit::TryLater,
                     _ => Exit::Failed,
                 };
-                failed(format!("the secret {} cannot be read: {error}", its.path));
+                failed(format!("the secret {} cannot be read: {error}", credential.path));
                 return Err(exit);
             }
         };
         let field = |name: &str| {
-            let lacks = || failed(format!("the secret {} has no text in its field {name}", its.path));
-            response.data.text(name).ok_or_else(lacks)
+            let no_field = || failed(format!("the secret {} has no string in its field {name}", credential.path));
+            response.data.text(name).ok_or_else(no_field)
         };
-        let username = match &its.username {
+        let username = match &credential.username {
             Some(name) => SecretString::from(name.as_str()),
-            None => field(&its.username_field)?,
+            None => field(&credential.username_field)?,
         };
         let expires = response.lease.as_ref().map(|lease| lease.lease.ttl).filter(|ttl| !ttl.is_zero());
         let expires = expires.and_then(|ttl| SystemTime::now().checked_add(ttl));
-        Ok(HostCredential { username, password: field(&its.password_field)?, expires })
+        Ok(HostCredential { username, password: field(&credential.password_field)?, expires })
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Heal {
 impl Break {
     pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
         let endpoints = DevEndpoints::find(dir)?;
-        block_on(FaultSwitch::new(&endpoints)?.break_it(self.fault))?;
+        block_on(FaultSwitch::new(&endpoints)?.start(self.fault))?;
         let guide = self.fault.guide();
         print_line(&format!("broken: {}\n\nlook:", guide.broken));
         for (command, shows) in guide.look {

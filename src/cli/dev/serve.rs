@@ -35,7 +35,7 @@ impl Serve {
             // Before the folder is made.
             dev::check_first_port(first)?;
         }
-        let folder = dev::DevDir::claim(dir)?;
+        let folder = dev::DevDir::lock(dir)?;
         let _logging = if self.once {
             // The tour says what each fault does; warnings about it would only repeat that.
             start_log(log, &Log { level: tracing::Level::ERROR.into(), targets: [].into(), format: LogFormat::Text })?.0
@@ -77,7 +77,7 @@ impl Serve {
                 print_line(&guide);
                 tokio::select! {
                     ended = signals => ended.map(|()| Vec::new()),
-                    failure = emulated.failed() => Err(failure.into()),
+                    failure = emulated.wait_for_failure() => Err(failure.into()),
                     () = stop.cancelled() => Ok(Vec::new()),
                 }
             };

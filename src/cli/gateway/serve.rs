@@ -57,7 +57,7 @@ impl Serve {
         let folder = secure_dir::create_private(&self.folder(environment)?, 0o077)?;
         // One for each platform: two gateways of one user do not share a token.
         let name = self.upstream.split_once("://").map_or(self.upstream.as_str(), |(_, rest)| rest);
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' };
+        let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '-' };
         let name: String = name.trim_end_matches('/').chars().map(plain).take(100).collect();
         let mut settings = vec![
             ("upstream", vec![self.upstream.clone()]),

@@ -105,7 +105,7 @@ impl GatewayAddress {
 }
 
 impl GatewayTarget {
-    /// The local token.
+    /// Reads the local token from its file, or the error.
     fn token(&self) -> Result<SecretString, CredentialsError> {
         credentials::read_local_token(&self.file)
     }

@@ -67,10 +67,10 @@ impl Tokens {
 /// The team tokens of an organization (the platform's list of 2024-08-14), all pages of it; without any token's text.
 fn teams(variables: &GatewayTarget, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
     // The client escapes the segment.
-    let odd = |letter: char| matches!(letter, '/' | '\\') || letter.is_control();
+    let is_invalid = |c: char| matches!(c, '/' | '\\') || c.is_control();
     anyhow::ensure!(
-        !matches!(organization, "" | "." | "..") && !organization.contains(odd),
-        "--organization is no name"
+        !matches!(organization, "" | "." | "..") && !organization.contains(is_invalid),
+        "--organization is not a valid name"
     );
     let path = format!("/api/v2/organizations/{organization}/team-tokens");
     let (mut all, mut page) = (Vec::new(), 1_u64);

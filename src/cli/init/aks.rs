@@ -173,5 +173,5 @@ fn plain(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.bytes().all(is_plain) && text.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         return Ok(text.to_owned());
     }
-    Err("write letters, digits and - . _ / : @ alone".to_owned())
+    Err("write only letters, digits and - . _ / : @".to_owned())
 }

@@ -33,20 +33,20 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// A question that takes any text.
+    /// A question that takes any string.
     pub(super) const fn new(flag: &'static str, text: &'static str) -> Self {
         Self { flag, text, check: |_| Ok(()) }
     }
 }
 
 impl<'a> PlanInputs<'a> {
-    /// Takes flags alone.
-    pub(super) const fn of_flags() -> Self {
+    /// Takes values only from flags.
+    pub(super) const fn from_flags() -> Self {
         Self { terminal: None, missing: Vec::new(), invalid: Vec::new(), failure: None }
     }
 
-    /// Asks for what no flag gives.
-    pub(super) const fn on(terminal: Terminal<'a>) -> Self {
+    /// Asks for values that no flag sets.
+    pub(super) const fn interactive(terminal: Terminal<'a>) -> Self {
         Self { terminal: Some(terminal), missing: Vec::new(), invalid: Vec::new(), failure: None }
     }
 
@@ -102,7 +102,7 @@ impl Terminal<'_> {
             self.output.flush()?;
             let mut line = String::new();
             let read = self.input.read_line(&mut line).context("cannot read the answer")?;
-            anyhow::ensure!(read > 0, "the terminal was closed");
+            anyhow::ensure!(read > 0, "input ended");
             let answer = line.trim();
             if answer.is_empty() {
                 if !must {
@@ -113,7 +113,7 @@ impl Terminal<'_> {
             }
             match check(answer) {
                 Ok(()) => return Ok(Some(answer.to_owned())),
-                Err(why) => writeln!(self.output, "  {why}")?,
+                Err(reason) => writeln!(self.output, "  {reason}")?,
             }
         }
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_missing_values_are_named_and_defaults_hold() {
-        let mut answers = PlanInputs::of_flags();
+        let mut answers = PlanInputs::from_flags();
         assert_eq!(answers.ask_required(ROLE, Some(&"web".to_owned())), "web");
         assert_eq!(answers.ask_optional(ROLE, None), None);
         assert_eq!(answers.ask_with_default(ROLE, None, "batch"), "batch");
@@ -143,19 +143,19 @@ mod tests {
     #[test]
     fn on_a_terminal_a_question_is_asked_until_its_answer_is_good() {
         let (mut input, mut output) = ("\na b\nweb\n\n\n".as_bytes(), Vec::new());
-        let mut answers = PlanInputs::on(Terminal { input: &mut input, output: &mut output });
+        let mut answers = PlanInputs::interactive(Terminal { input: &mut input, output: &mut output });
         assert_eq!(answers.ask_required(ROLE, None), "web");
         assert_eq!(answers.ask_optional(ROLE, None), None);
         assert_eq!(answers.ask_with_default(ROLE, None, "batch"), "batch");
         assert_eq!(answers.ask_optional(ROLE, Some(&"flag".to_owned())), Some("flag".to_owned()));
         assert!(answers.failure.is_none());
         answers.ask_required(ROLE, None);
-        assert!(answers.failure.is_some(), "the terminal was closed");
-        let told = String::from_utf8(output).unwrap();
-        let wanted = "role to log in as (--role): \
+        assert!(answers.failure.is_some(), "input ended");
+        let printed = String::from_utf8(output).unwrap();
+        let expected = "role to log in as (--role): \
                         it is needed\nrole to log in as (--role): \
                         a role has no spaces\nrole to log in as (--role): role to log in as (--role) [none]: \
                       role to log in as (--role) [batch]: role to log in as (--role): ";
-        assert_eq!(told.replace("  ", ""), wanted);
+        assert_eq!(printed.replace("  ", ""), expected);
     }
 }

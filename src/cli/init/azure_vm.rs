@@ -137,7 +137,7 @@ impl AzureVm {
 
     fn write_template(&self, toml: &mut TomlText, group: Option<&String>) {
         let (Some(source), Some(destination)) = (&self.template, &self.destination) else { return };
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let stem = Path::new(destination).file_stem().unwrap_or_default().to_string_lossy();
         let name: String = stem.chars().map(plain).collect();
         toml.section("A file rendered with secrets.", &format!("template.{name}"))

@@ -87,7 +87,7 @@ mod tests {
         };
         let here = Some(root.path());
         let make = "sudo install -d -m 750 -o keyward -g app";
-        for (path, root, wanted) in [
+        for (path, root, expected) in [
             ("/etc/app", here, open("/etc/app")),
             ("/etc/app/new", here, format!("{make} /etc/app/new\n")),
             (
@@ -97,7 +97,7 @@ mod tests {
             ),
             ("/etc/app", None, format!("test -d /etc/app || {make} /etc/app\n{}", open("/etc/app"))),
         ] {
-            assert_eq!(folder_commands(Path::new(path), "app", root), wanted, "{path} {root:?}");
+            assert_eq!(folder_commands(Path::new(path), "app", root), expected, "{path} {root:?}");
         }
     }
 

@@ -72,7 +72,7 @@ struct OutputFlags {
     /// Write all files into this folder, by their names
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
-    /// Replace existing files; keys are kept all the same
+    /// Replace existing files, except keys
     #[arg(long, help_heading = "Output")]
     force: bool,
     /// Print the files and commands, and write nothing
@@ -97,18 +97,19 @@ impl Init {
     }
 }
 
-/// Makes a plan of the flags alone; if they lack something, asks for everything on a terminal, else names what lacks.
+/// Makes a plan from only the flags. If a flag is missing, asks for all values on a terminal, or else prints the
+/// missing flags.
 fn complete(plan: &dyn Fn(&mut PlanInputs<'_>) -> Plan) -> anyhow::Result<Result<Plan, Exit>> {
-    let mut answers = PlanInputs::of_flags();
-    let made = plan(&mut answers);
+    let mut answers = PlanInputs::from_flags();
+    let result = plan(&mut answers);
     if !answers.invalid.is_empty() {
-        for why in answers.invalid {
-            print_error(&why);
+        for reason in answers.invalid {
+            print_error(&reason);
         }
         return Ok(Err(Exit::Failed));
     }
     if answers.missing.is_empty() {
-        return Ok(Ok(made));
+        return Ok(Ok(result));
     }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         for (flag, text) in &answers.missing {
@@ -117,12 +118,12 @@ fn complete(plan: &dyn Fn(&mut PlanInputs<'_>) -> Plan) -> anyhow::Result<Result
         return Ok(Err(Exit::Failed));
     }
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stderr());
-    let mut answers = PlanInputs::on(Terminal { input: &mut input, output: &mut output });
-    let made = plan(&mut answers);
+    let mut answers = PlanInputs::interactive(Terminal { input: &mut input, output: &mut output });
+    let result = plan(&mut answers);
     if let Some(failure) = answers.failure {
-        return Err(failure.context("the questions were not answered; nothing is written"));
+        return Err(failure.context("the questions were not answered; nothing was written"));
     }
-    Ok(Ok(made))
+    Ok(Ok(result))
 }
 
 impl OutputFlags {

@@ -90,7 +90,7 @@ impl Plan {
             text.push_str(&folder_commands(folder, group, root));
         }
         for (key, group) in self.keys.iter().filter_map(|key| Some((key, key.access.reading_group()?))) {
-            // The package makes the folder for root and keyward alone.
+            // Only root and keyward may use the folder that the package makes.
             let folder = Path::new(key.path).parent().unwrap_or(Path::new("/")).display();
             let _ = writeln!(
                 text,

@@ -83,18 +83,19 @@ mod tests {
 
     #[test]
     fn a_shell_takes_quoted_words_as_they_were() {
-        for (word, wanted) in
+        for (word, expected) in
             [("a/b-c.d:8=x", "a/b-c.d:8=x"), ("", "''"), ("a b", "'a b'"), ("it's $HOME", r"'it'\''s $HOME'")]
         {
-            assert_eq!(quote(word), wanted);
+            assert_eq!(quote(word), expected);
         }
         assert_eq!(quote_or_placeholder(None, "TENANT"), "TENANT");
     }
 
     #[test]
     fn a_part_of_a_tables_name_is_quoted_if_toml_would_split_it() {
-        for (part, wanted) in [("web-1_a", "web-1_a"), ("web.prod", "\"web.prod\""), ("a b", "\"a b\""), ("", "\"\"")] {
-            assert_eq!(table_key(part), wanted);
+        for (part, expected) in [("web-1_a", "web-1_a"), ("web.prod", "\"web.prod\""), ("a b", "\"a b\""), ("", "\"\"")]
+        {
+            assert_eq!(table_key(part), expected);
         }
     }
 

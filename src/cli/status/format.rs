@@ -27,7 +27,7 @@ impl Line {
     /// Formats the line, with colours or without.
     pub(super) fn paint(&self, in_colour: bool) -> String {
         let Some(state) = self.state else { return self.text.clone() };
-        let word = format!("{:width$}", state.text(), width = STATE_WIDTH);
+        let word = format!("{:width$}", state.as_str(), width = STATE_WIDTH);
         if !in_colour {
             return format!("{word}{}", self.text);
         }
@@ -87,7 +87,7 @@ fn format_title(status: &StatusDocument, report: &StatusReport, now: Timestamp) 
     let ready = if status.ready { "ready" } else { "not ready" };
     let up = status.started_at.map(|started| format!("; up {}", format_span(started.until(now)))).unwrap_or_default();
     let pid = status.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-    format!("keyward {}: {}, {ready}{up}{pid}", status.version, report.state.text())
+    format!("keyward {}: {}, {ready}{up}{pid}", status.version, report.state.as_str())
 }
 
 /// Formats one session or component: its state first, then what happens, then what it is.
@@ -140,18 +140,18 @@ fn format_platform(platform: &PlatformEntry) -> String {
 
 /// Formats the requests of each caller, and those of processes that are none.
 fn format_callers(callers: &CallersEntry) -> Vec<String> {
-    let one = |its: &CallerEntry| {
-        let CallerEntry { name, connections, admitted, refused, token_scope, tokens } = its;
+    let format_caller = |caller: &CallerEntry| {
+        let CallerEntry { name, connections, admitted, refused, token_scope, tokens } = caller;
         let tokens = token_scope.as_deref().filter(|scope| *scope == "process").map(|_| format!(", {tokens} tokens"));
         let tokens = tokens.unwrap_or_default();
         let requests = format!("{admitted} requests admitted, {refused} refused");
         strip_control_chars(&format!("caller {name}: {connections} connections, {requests}{tokens}"))
     };
     let unmatched = (callers.unmatched > 0).then(|| format!("no caller: {} requests refused", callers.unmatched));
-    callers.callers.iter().map(one).chain(unmatched).collect()
+    callers.callers.iter().map(format_caller).chain(unmatched).collect()
 }
 
-/// Formats that no agent answers, for a watch that goes on.
+/// Formats the line for an agent that does not respond, in `--watch`.
 pub(super) fn format_absence(error: &str, gone_for: u64) -> Vec<Line> {
     let text = format!("{} (for {})", strip_control_chars(error), format_span(gone_for));
     vec![Line { state: Some(StatusState::Down), text }]

@@ -87,11 +87,11 @@ impl View {
     fn show(&mut self, response: Result<EvaluatedStatus, AgentError>) -> anyhow::Result<()> {
         let (lines, change, json) = match response {
             Ok(evaluated) => {
-                let came_back = self.gone_since.take().map(|since| format!("it answers again after {}", span(since)));
+                let recovery = self.gone_since.take().map(|since| format!("responding again after {}", span(since)));
                 self.state = Some(evaluated.report.state);
                 let change = evaluated.report.items.iter().map(describe_change).collect();
                 let mut lines = evaluated.lines();
-                lines.extend(came_back.map(Line::plain));
+                lines.extend(recovery.map(Line::plain));
                 (lines, change, evaluated.to_json()?)
             }
             Err(AgentError { exit, line }) => {

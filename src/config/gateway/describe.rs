@@ -16,12 +16,12 @@ use crate::time_format::format_duration;
 /// Describes the gateway, one clause per entry; `references` maps keys to the references that replace their values.
 pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
     let Gateway { endpoints, proxy, token, local_token, required, .. } = gateway;
-    let tell =
+    let describe_value =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
-    let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
+    let upstream = describe_value("upstream", proxy.upstream.as_str().trim_end_matches('/'));
     let mut does = Vec::new();
     for endpoint in endpoints {
-        let endpoint = tell("listen", &endpoint.to_string());
+        let endpoint = describe_value("listen", &endpoint.to_string());
         does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
     }
     match &proxy.proxy {
@@ -29,18 +29,18 @@ pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeM
         ProxyMode::Direct => does.push("connects directly, without a proxy".to_owned()),
         ProxyMode::Through(url) => {
             let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
-            does.push(format!("connects through the proxy {}", tell("proxy", &host)));
+            does.push(format!("connects through the proxy {}", describe_value("proxy", &host)));
         }
     }
     let from = match token {
-        TokenSource::File(file) => format!("of the file {}", tell("token_file", &file.display().to_string())),
+        TokenSource::File(file) => format!("of the file {}", describe_value("token_file", &file.display().to_string())),
         TokenSource::Secret(secret) => {
-            let path = tell("secret.path", &secret.path);
+            let path = describe_value("secret.path", &secret.path);
             format!("that session {} reads from {path}, field {}", secret.session, secret.field)
         }
         TokenSource::Mint(mint) => {
             let (owner, ttl) = (&mint.owner, format_duration(mint.ttl));
-            let parent = tell("mint.parent_token_file", &mint.parent_token_file.display().to_string());
+            let parent = describe_value("mint.parent_token_file", &mint.parent_token_file.display().to_string());
             format!("that it creates for {owner} with the token of {parent}, a new one every {ttl} at the latest,")
         }
     };
@@ -53,7 +53,7 @@ pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeM
         ),
         None => String::new(),
     };
-    let file = tell("local_token_file", &local_token.file.display().to_string());
+    let file = describe_value("local_token_file", &local_token.file.display().to_string());
     does.push(format!("accepts callers with the local token of {file}{rotation}"));
     describe_calls(proxy, &mut does);
     describe_clients(gateway, references, &mut does);
@@ -101,12 +101,12 @@ fn describe_calls(proxy: &GatewayOptions, does: &mut Vec<String>) {
 /// Describes how Terraform, OpenTofu and child processes find the gateway.
 fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, does: &mut Vec<String>) {
     let Gateway { proxy, host, terraform_config_file, process_token, process_files, .. } = gateway;
-    let tell =
+    let describe_value =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
     let has_variable = host.variable().is_some();
     let host = describe_host(host, &proxy.upstream, references);
     if let Some(terraform_file) = terraform_config_file {
-        let file = tell("terraform_config_file.path", &terraform_file.file.display().to_string());
+        let file = describe_value("terraform_config_file.path", &terraform_file.file.display().to_string());
         does.push(match terraform_file.token_kind {
             ClientTokenKind::LocalToken => {
                 format!("points Terraform and OpenTofu at the gateway for host {host}, by the file {file}")
@@ -117,12 +117,12 @@ fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, do
         });
         does.push(PROVIDER.to_owned());
     }
-    let whom = if process_files.is_some() { "the program of [process]" } else { "programs of keyward exec" };
+    let programs = if process_files.is_some() { "the program of [process]" } else { "programs of keyward exec" };
     does.extend(process_token.map(|token_kind| match token_kind {
         ClientTokenKind::LocalToken => {
-            format!("gives {whom} variables that point clients at the gateway, with the local token")
+            format!("gives {programs} variables that point clients at the gateway, with the local token")
         }
-        ClientTokenKind::PlatformToken => format!("gives {whom} variables with the platform's address and token"),
+        ClientTokenKind::PlatformToken => format!("gives {programs} variables with the platform's address and token"),
     }));
     if let Some(token_kind) = process_token.filter(|_| !has_variable) {
         let file = match token_kind {
@@ -134,12 +134,12 @@ fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, do
 }
 
 /// Warning about a file that is read in addition to the user's own.
-const PROVIDER: &str = "does not reach the tfe provider by that file, which reads the main file alone: run it by keyward exec, or \
+const PROVIDER: &str = "does not reach the tfe provider by that file, which reads only the main file: run it by keyward exec, or \
                         name the file in TF_CLI_CONFIG_FILE";
 
 /// Describes the host as it was written, or the upstream's address that it came from.
 fn describe_host(host: &ServiceHost, upstream: &Url, references: &BTreeMap<String, String>) -> String {
-    let is_upstream = ServiceHost::parse(upstream.authority()).is_ok_and(|its| its == *host);
+    let is_upstream = ServiceHost::parse(upstream.authority()).is_ok_and(|parsed| parsed == *host);
     let of_upstream = || references.get("gateway.upstream").filter(|_| is_upstream);
     references.get("gateway.host").or_else(of_upstream).map_or_else(|| host.to_string(), Clone::clone)
 }

@@ -2,9 +2,9 @@ use super::*;
 
 #[test]
 fn an_address_to_listen_on_has_three_forms() {
-    let check = |text: &str, wanted: Result<&str, &str>| {
+    let check = |text: &str, expected: Result<&str, &str>| {
         let found = endpoint(text).map(|endpoint| endpoint.to_string()).map_err(|error| error.message);
-        assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
+        assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
     };
     check("unix:///run/keyward/api.sock", Ok("unix:///run/keyward/api.sock"));
     check("tcp://127.0.0.1:8300", Ok("tcp://127.0.0.1:8300"));

@@ -47,11 +47,11 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
         }
     }
     if let Some(input) = top.take_if("wait", |value| matches!(value, Value::Text(_))) {
-        let least = input.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
-        defaults.debounce = debounce(&input, least);
+        let min_wait = input.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
+        defaults.debounce = debounce(&input, min_wait);
     } else if let Some(mut wait) = top.block("wait") {
-        if let Some(least) = wait.take("min") {
-            defaults.debounce = debounce(&least, least.span());
+        if let Some(min_wait) = wait.take("min") {
+            defaults.debounce = debounce(&min_wait, min_wait.span());
         }
         wait.drop_keys(&["max"], "changes are collected for at most four times debounce");
         wait.drop_keys(&["enabled"], "debounce is always in force");
@@ -61,13 +61,13 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
 }
 
 /// A wait before a rendering, as debounce has it; 5 min at most.
-pub(super) fn debounce(input: &InputValue<'_>, least: Option<Duration>) -> Option<String> {
-    let Some(least) = least else {
+pub(super) fn debounce(input: &InputValue<'_>, min_wait: Option<Duration>) -> Option<String> {
+    let Some(min_wait) = min_wait else {
         input.not_supported("not a duration");
         return None;
     };
-    let wait = least.min(Duration::from_mins(5));
-    if wait == least {
+    let wait = min_wait.min(Duration::from_mins(5));
+    if wait == min_wait {
         input.record_kept("debounce");
     } else {
         input.record_changed("debounce, which is 5m at most");
@@ -184,8 +184,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     }
     top.drop_keys(&["max_stale", "block_query_wait"], "for queries of Consul, which templates do not make");
     top.drop_keys(&["kill_signal", "reload_signal", "dump_signal"], "SIGTERM and SIGINT stop it, SIGHUP reloads it");
-    let alone = "a failed template is retried, and readiness reports it";
-    top.drop_keys(&["template_error_fatal", "err_on_failed_lookup"], alone);
+    let reason = "a failed template is retried, and readiness reports it";
+    top.drop_keys(&["template_error_fatal", "err_on_failed_lookup"], reason);
     if let Some(once) = top.take("once") {
         once.record_changed("use the flag: `keyward run --exit-after-auth`");
     }

@@ -78,7 +78,7 @@ fn custom_variables(env: &mut Block<'_>) -> Vec<(String, String)> {
     if variables.len() == texts.len() {
         input.record_changed("[env_template.NAME] for each");
     } else {
-        input.action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
+        input.action("only strings such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
     }
     variables
 }

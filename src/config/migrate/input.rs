@@ -48,9 +48,9 @@ impl<'a> Block<'a> {
     }
 
     /// Takes the last value of a key if it has the given form; leaves it otherwise.
-    pub(super) fn take_if(&mut self, key: &str, wanted: impl Fn(&Value) -> bool) -> Option<InputValue<'a>> {
+    pub(super) fn take_if(&mut self, key: &str, accepts: impl Fn(&Value) -> bool) -> Option<InputValue<'a>> {
         let last = self.items.iter().rfind(|item| item.key == key)?;
-        if wanted(&last.value.value) { self.take(key) } else { None }
+        if accepts(&last.value.value) { self.take(key) } else { None }
     }
 
     /// Returns true if the key exists.
@@ -233,7 +233,7 @@ impl InputValue<'_> {
         }
     }
 
-    /// Returns a duration: seconds as a number, or a text such as `1m30s`.
+    /// Returns a duration: seconds as a number, or a string such as `1m30s`.
     pub(super) fn span(&self) -> Option<Duration> {
         match self.value {
             Value::Number(text) | Value::Text(text) => span(text),
@@ -264,10 +264,10 @@ pub(super) fn span(text: &str) -> Option<Duration> {
     }
     let (mut rest, mut sum) = (text, Duration::ZERO);
     while !rest.is_empty() {
-        let end = rest.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'))?;
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
         let number: f64 = rest[..end].parse().ok().filter(|number| (0.0..1e12).contains(number))?;
         let unit = &rest[end..];
-        let unit = &unit[..unit.find(|letter: char| letter.is_ascii_digit()).unwrap_or(unit.len())];
+        let unit = &unit[..unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len())];
         let seconds = match unit {
             "h" => 3600.0,
             "m" => 60.0,

@@ -8,7 +8,7 @@ use super::sink;
 
 /// `use_auto_auth_token`: requests that get the session's token.
 enum TokenUse {
-    /// The caller's own alone.
+    /// Only the caller's own token.
     Never,
     WhenMissing,
     Always,
@@ -147,7 +147,7 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
     let is_used = has_leases || max_age != "0s";
     let detail = match (has_leases, is_used) {
         (true, _) => "[listener.NAME.cache] of each listener: leases are shared and renewed",
-        (false, true) => "[listener.NAME.cache] of each listener: values alone",
+        (false, true) => "[listener.NAME.cache] of each listener: only values",
         (false, false) => "no [listener.NAME.cache]: neither leases nor values are cached",
     };
     block.record(Outcome::Kept, detail);
@@ -175,27 +175,27 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
 fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
     let Some(input) = listener.take("address") else {
         section.text("address", "tcp://127.0.0.1:8200");
-        listener.record(Outcome::Changed, "no address: the default there, 127.0.0.1:8200, is written");
+        listener.record(Outcome::Changed, "no address: Vault Agent's default, 127.0.0.1:8200, is written");
         return;
     };
     let Some(text) = input.required_text() else { return };
     let text = text.replace("localhost:", "127.0.0.1:");
     // An address without a host is on all interfaces.
-    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text };
-    let Ok(parsed) = whole.parse::<SocketAddr>() else {
+    let full_address = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text };
+    let Ok(parsed) = full_address.parse::<SocketAddr>() else {
         return input.not_supported("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
     };
     if parsed.ip().is_loopback() || metrics {
         section.text("address", &format!("tcp://{parsed}"));
         input.record_kept(format!("address = \"tcp://{parsed}\""));
     } else {
-        let here = match parsed.ip() {
+        let loopback = match parsed.ip() {
             IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, parsed.port())),
             IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, parsed.port())),
         };
-        section.text("address", &format!("tcp://{here}"));
+        section.text("address", &format!("tcp://{loopback}"));
         input.record_changed(format!(
-            "{} is open to other machines, which is not allowed: written as tcp://{here}",
+            "{} is open to other machines, which is not allowed: written as tcp://{loopback}",
             parsed.ip()
         ));
     }
@@ -217,9 +217,9 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         (!empty).then_some(input)
     });
     if all.iter().any(Option::is_none) {
-        // Their socket is then 0755 less the umask: only its owner may connect.
+        // Vault Agent's socket is then 0755 less the umask: only its owner may connect.
         section.text("mode", "0600");
-        let detail = "has no effect there unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
+        let detail = "has no effect in Vault Agent unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
         for input in all.iter_mut().filter_map(Option::take) {
             input.record_changed(detail);
         }
@@ -246,8 +246,10 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
         TokenUse::WhenMissing => drop(section.text("token", "when_missing")),
         TokenUse::Never => {
             section.text("token", "when_missing").disable();
-            section.comment("Callers send their own token there. keyward uses the session's token if they send none.");
-            let detail = "without use_auto_auth_token callers send their own token there; keyward uses the session's token if they \
+            section.comment(
+                "Callers send their own token to Vault Agent. keyward uses the session's token if they send none.",
+            );
+            let detail = "without use_auto_auth_token, callers send their own token to Vault Agent; keyward uses the session's token if they \
                          send none, so the listener is written commented out: remove the # if you want that, or the section";
             listener.record(Outcome::Action, detail);
         }
@@ -259,9 +261,9 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
 
 fn header(listener: &mut Block<'_>, section: &mut Section) {
     let input = listener.take("require_request_header");
-    let wanted = input.as_ref().map(InputValue::flag);
+    let flag = input.as_ref().map(InputValue::flag);
     // For any other value, the stricter setting applies.
-    section.flag("require_request_header", wanted.is_some_and(|wanted| wanted.unwrap_or(true)));
+    section.flag("require_request_header", flag.is_some_and(|flag| flag.unwrap_or(true)));
     match &input {
         Some(input) if input.flag().is_none() => input.not_supported(format!("{NO_FLAG}: written as true")),
         Some(input) => input.record_kept("require_request_header"),
@@ -308,7 +310,7 @@ fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Sec
             block.finish();
         }
     }
-    let nothing = [
+    let ignored_keys = [
         "http_read_header_timeout",
         "http_read_timeout",
         "http_write_timeout",
@@ -321,5 +323,5 @@ fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Sec
         "custom_response_headers",
         "purpose",
     ];
-    listener.drop_keys(&nothing, "has no effect there either");
+    listener.drop_keys(&ignored_keys, "has no effect in Vault Agent either");
 }

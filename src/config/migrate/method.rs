@@ -10,9 +10,9 @@ use super::{MAIN, TOKEN_FILE};
 pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<MigratedMethod<'a>> {
     let mut auto_auth = top.block("auto_auth")?;
     let mut methods = auto_auth.labelled_blocks("method");
-    let again = "enable_reauth_on_new_credentials";
-    let again = [auto_auth.take(again), methods.last_mut().and_then(|(_, method)| method.take(again))];
-    for key in again.into_iter().flatten() {
+    let key = "enable_reauth_on_new_credentials";
+    let repeated = [auto_auth.take(key), methods.last_mut().and_then(|(_, method)| method.take(key))];
+    for key in repeated.into_iter().flatten() {
         key.record_changed("each login reads its files again");
     }
     let mut wrapping = Wrapping::None;
@@ -39,7 +39,7 @@ pub(super) enum Wrapping {
     None,
     Session,
     /// The session takes a token from a file and cannot wrap it: sinks that held a wrapped token are disabled.
-    Lost,
+    CannotWrap,
 }
 
 fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapping {
@@ -62,7 +62,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
     if let Some(namespace) = method.take("namespace")
         && let Some(text) = namespace.required_text()
     {
-        // The server's own namespace was read before, and comes before this one there too.
+        // The server's own namespace was read before, and comes before this one in Vault Agent too.
         if section.has("namespace") {
             namespace.not_supported("vault.namespace takes precedence");
         } else {
@@ -101,7 +101,7 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
     let wrapping = match wrap.as_ref().and_then(InputValue::span) {
         None | Some(Duration::ZERO) => Wrapping::None,
         Some(_) if has_login => Wrapping::Session,
-        Some(_) => Wrapping::Lost,
+        Some(_) => Wrapping::CannotWrap,
     };
     if let Some(wrap) = &wrap {
         match wrap.span() {
@@ -213,7 +213,7 @@ fn azure(config: &mut Block<'_>, section: &mut Section) {
     }
 }
 
-/// Keys whose value is a text and means the same.
+/// Keys whose value is a string with the same meaning.
 fn copy_keys(config: &mut Block<'_>, section: &mut Section, keys: &[(&'static str, &'static str)]) {
     for (source_key, key) in keys {
         if let Some(input) = config.take(source_key) {
@@ -223,7 +223,7 @@ fn copy_keys(config: &mut Block<'_>, section: &mut Section, keys: &[(&'static st
 }
 
 fn put(input: &InputValue<'_>, section: &mut Section, key: &'static str) {
-    // An empty text is as good as none there.
+    // Vault Agent treats an empty string as none.
     match input.text() {
         Some(text) => {
             section.text(key, text);

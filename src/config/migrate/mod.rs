@@ -28,7 +28,7 @@ use output::{Document, Report};
 pub struct Migrated {
     /// keyward's configuration as TOML.
     pub toml: String,
-    /// Outcome of each key, in the order of the text.
+    /// Outcome of each key, in the order of the file.
     pub report: Vec<ReportLine>,
 }
 
@@ -68,7 +68,7 @@ pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
     migrate_all(&[text], openbao).map_err(|(_, error)| error)
 }
 
-/// The same for several texts, such as a folder's files: blocks add up; of a single block the last counts.
+/// The same for several files, such as a folder's files: blocks add up; of a single block the last counts.
 ///
 /// # Errors
 /// A text is neither HCL 1 nor JSON; which one, counted from 0.
@@ -95,7 +95,7 @@ pub(crate) fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (us
     Ok(Migrated { toml: document.to_string(), report: report.lines(&starts) })
 }
 
-/// Adds so many lines to an object's positions, so that positions of several texts are distinct.
+/// Adds so many lines to an object's positions, so that positions in several files are distinct.
 fn shift(object: &mut Object, lines: usize) {
     for item in &mut object.attributes {
         item.at.line += lines;

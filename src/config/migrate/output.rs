@@ -42,8 +42,8 @@ impl Report {
         self.0.borrow_mut().push(ReportLine { file: 0, at, key, outcome, detail });
     }
 
-    /// All lines in the order of the texts, each with its text and its place there. `starts` has the number of lines before
-    /// each text.
+    /// All lines in the order of the files, each with its file and its position in it. `starts` has the number of lines before
+    /// each file.
     pub(super) fn lines(self, starts: &[usize]) -> Vec<ReportLine> {
         let mut lines = self.0.into_inner();
         lines.sort_by_key(|line| line.at);
@@ -125,7 +125,7 @@ impl fmt::Display for Document {
 
 impl Section {
     pub(super) fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|(its, _)| *its == key)
+        self.entries.iter().any(|(name, _)| *name == key)
     }
 
     pub(super) fn comment(&mut self, comment: &'static str) -> &mut Self {
@@ -143,7 +143,7 @@ impl Section {
         self.put(key, quote(value))
     }
 
-    /// Writes a text as a comment: it is not in force.
+    /// Writes a string as a comment: it has no effect.
     pub(super) fn disabled_text(&mut self, key: &'static str, value: &str) -> &mut Self {
         self.disabled_entries.push((key, quote(value)));
         self
@@ -151,7 +151,7 @@ impl Section {
 
     /// Writes a multi-line string as such where TOML allows it.
     pub(super) fn long_text(&mut self, key: &'static str, value: &str) -> &mut Self {
-        let plain = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
+        let plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
         let literal = value.contains('\n') && !value.contains("'''") && value.chars().all(plain);
         self.put(key, if literal { format!("'''\n{value}'''") } else { quote(value) })
     }
@@ -181,8 +181,8 @@ fn key(part: &str) -> String {
 /// A basic string of TOML.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
             '\n' => quoted.push_str("\\n"),

@@ -20,7 +20,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
         match wrapping {
             Wrapping::None => {}
             Wrapping::Session => drop(section.text("format", "json")),
-            Wrapping::Lost => {
+            Wrapping::CannotWrap => {
                 section.disable();
                 sink.record(Outcome::Action, "the sink is written commented out, as its token would not be wrapped");
             }
@@ -112,8 +112,8 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
             "dh_type and dh_path are both required: the sink is written commented out, as it would not be encrypted",
         );
     }
-    for lone in [derive, aad, variable].into_iter().flatten() {
-        lone.not_supported("has no effect without dh_type and dh_path");
+    for option in [derive, aad, variable].into_iter().flatten() {
+        option.not_supported("has no effect without dh_type and dh_path");
     }
     None
 }
@@ -141,7 +141,7 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
     }
 }
 
-/// A mode, which they take as a number: `0640` in HCL is octal, and 416 is the same in JSON.
+/// A mode, which Vault Agent takes as a number: `0640` in HCL is octal, and 416 is the same in JSON.
 pub(super) fn mode(input: &InputValue<'_>, section: &mut Section) {
     let (Value::Number(text) | Value::Text(text)) = input.value else {
         return input.not_supported(format!("expected a file mode, found {}", input.value.kind()));
@@ -151,7 +151,7 @@ pub(super) fn mode(input: &InputValue<'_>, section: &mut Section) {
     };
     section.text("mode", &format!("{mode:04o}"));
     if is_octal {
-        input.record_changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
+        input.record_changed(format!("{text} is a decimal number, not a mode: taken for \"{mode:04o}\""));
     } else {
         input.record_kept(format!("mode = \"{mode:04o}\""));
     }
@@ -163,7 +163,7 @@ fn octal(text: &str) -> Option<(u32, bool)> {
     let in_octal = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     match digits {
         Some(digits) => in_octal(digits).map(|mode| (mode, false)),
-        // A decimal number above 511 is no mode, so its digits were meant as octal.
+        // A decimal number above 511 is not a mode, so its digits were meant as octal.
         None => match text.parse::<u32>().ok()? {
             mode @ 0..=0o777 => Some((mode, false)),
             _ => in_octal(text).map(|mode| (mode, true)),
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_mode_is_what_their_number_means_or_must_have_meant() {
-        let check = |text: &str, wanted: Option<(u32, bool)>| assert_eq!(octal(text), wanted, "{text}");
+        let check = |text: &str, expected: Option<(u32, bool)>| assert_eq!(octal(text), expected, "{text}");
         check("0640", Some((0o640, false)));
         check("0o600", Some((0o600, false)));
         check("416", Some((0o640, false)));

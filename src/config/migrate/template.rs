@@ -15,14 +15,14 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if let Some(interval) = config.take("static_secret_render_interval") {
             match interval.span() {
                 Some(span) => {
-                    let (least, most) = (Duration::from_secs(10), Duration::from_hours(24));
-                    let new_interval = span.clamp(least, most);
+                    let (min, max) = (Duration::from_secs(10), Duration::from_hours(24));
+                    let new_interval = span.clamp(min, max);
                     document.section("templates").text("interval", &format_span(new_interval));
                     if new_interval == span {
                         interval.record_kept("templates.interval; secrets with a lease have their own schedule");
                     } else {
-                        let words = "templates.interval, which is from 10s to 24h; secrets with a lease have their own schedule";
-                        interval.record_changed(words);
+                        let detail = "templates.interval, which is from 10s to 24h; secrets with a lease have their own schedule";
+                        interval.record_changed(detail);
                     }
                 }
                 None => interval.not_supported("not a duration"),
@@ -47,9 +47,9 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(mut exec) = top.block("exec") {
         // Vault Agent, which `auto_auth {}` is for, does not start with `exec {}` beside `template {}`.
         if !top.has("auto_auth") && document.has_below("template") {
-            let words = "consul-template restarts or signals the program when any template changes; [process] does so when a variable \
+            let detail = "consul-template restarts or signals the program when any template changes; [process] does so when a variable \
                          changes: give each [template.NAME] a command that reloads the program, or write [env_template.NAME] of its secrets";
-            exec.record(Outcome::Action, words);
+            exec.record(Outcome::Action, detail);
         }
         child(&mut exec, document.section("process"));
         for (name, value) in exec::read(&mut exec, document.section("process")) {
@@ -131,7 +131,10 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             None => sink::mode(perms, section),
         },
         None => {
-            template.record(Outcome::Changed, "mode 0640; the default there is the mode of the existing file, or 0644");
+            template.record(
+                Outcome::Changed,
+                "mode 0640; the default in Vault Agent is the mode of the existing file, or 0644",
+            );
         }
     }
     for (source_key, key) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
@@ -175,12 +178,12 @@ fn commands(template: &mut Block<'_>, section: &mut Section) {
         inputs
     });
     let (mut line, mut timeout) = (template.take("command"), template.take("command_timeout"));
-    if let Some((words, time)) = exec {
-        for (beside, own) in [(&mut line, words), (&mut timeout, time)] {
-            if let Some(own) = own
-                && let Some(beside) = beside.replace(own)
+    if let Some((exec_command, exec_timeout)) = exec {
+        for (replaced, exec_value) in [(&mut line, exec_command), (&mut timeout, exec_timeout)] {
+            if let Some(exec_value) = exec_value
+                && let Some(replaced) = replaced.replace(exec_value)
             {
-                beside.not_supported("exec takes precedence");
+                replaced.not_supported("exec takes precedence");
             }
         }
     }
@@ -190,12 +193,12 @@ fn commands(template: &mut Block<'_>, section: &mut Section) {
 /// `wait { min = "2s" max = "10s" }`, also written `wait = "2s:10s"`.
 fn wait(template: &mut Block<'_>, section: &mut Section) {
     if let Some(input) = template.take_if("wait", |value| matches!(value, Value::Text(_))) {
-        let least = input.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
-        return put_debounce(section, debounce(&input, least));
+        let min = input.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
+        return put_debounce(section, debounce(&input, min));
     }
     let Some(mut wait) = template.block("wait") else { return };
-    if let Some(least) = wait.take("min") {
-        put_debounce(section, debounce(&least, least.span()));
+    if let Some(min) = wait.take("min") {
+        put_debounce(section, debounce(&min, min.span()));
     }
     wait.drop_keys(&["max"], "changes are collected for at most four times debounce");
     wait.finish();
@@ -207,8 +210,8 @@ fn put_debounce(section: &mut Section, debounce: Option<String>) {
     }
 }
 
-fn command(words: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, section: &mut Section) {
-    let Some(input) = words else {
+fn command(input: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, section: &mut Section) {
+    let Some(input) = input else {
         if let Some(timeout) = timeout {
             timeout.not_supported("has no effect without command");
         }
@@ -219,8 +222,8 @@ fn command(words: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, sec
             section.texts("command", std::slice::from_ref(line)).flag("shell", true);
             input.record_kept("command, with shell = true");
         }
-        Some(words) if !words.is_empty() && !words[0].is_empty() => {
-            section.texts("command", words);
+        Some(arguments) if !arguments.is_empty() && !arguments[0].is_empty() => {
+            section.texts("command", arguments);
             input.record_kept("command");
         }
         _ => input.not_supported("not a command"),
@@ -237,7 +240,7 @@ fn command(words: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, sec
 }
 
 fn variables(mut block: Block<'_>, document: &mut Document) {
-    // A label is the variable's name; a block of settings alone has none.
+    // A label is the variable's name; a block with only settings has none.
     for name in block.names() {
         let section = format!("env_template.{name}");
         for mut template in block.blocks(&name) {
@@ -266,8 +269,8 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
                 section.texts("command", &["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
                 command.record_changed("a shell line: written as /bin/sh -c");
             }
-            Some(words) if !words.is_empty() => {
-                section.texts("command", words);
+            Some(arguments) if !arguments.is_empty() => {
+                section.texts("command", arguments);
                 command.record_kept("process.command");
             }
             _ => command.not_supported("not a command"),
@@ -296,7 +299,7 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         &["child_process_stdout", "child_process_stderr"],
         "the program inherits the agent's standard output and error",
     );
-    let words = "the program gets few variables of the agent's environment: add others with pass_env = [\"NAME\"]";
+    let detail = "the program gets few variables of the agent's environment: add others with pass_env = [\"NAME\"]";
     section.comment("Variables of the agent's environment that the program needs: pass_env = [\"NAME\"]");
-    exec.record(Outcome::Changed, words);
+    exec.record(Outcome::Changed, detail);
 }

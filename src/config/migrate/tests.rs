@@ -12,14 +12,14 @@ fn each_key_is_reported_with_its_position_and_outcome() {
     let report = report_text(
         "pid_file = \"/p\"\nvault {\n  address = \"https://v\"\n  adress = \"x\"\n}\nlog_level = \"err\"\n",
     );
-    let wanted = [
+    let expected = [
         "1:1: pid_file: dropped: the service manager tracks the process",
         "2:1: vault: kept: [server.main]; variables such as VAULT_ADDR are ignored",
         "3:3: vault.address: kept: address",
         "4:3: vault.adress: dropped: unknown key",
         "6:1: log_level: kept: log.level",
     ];
-    assert_eq!(report, wanted.join("\n"));
+    assert_eq!(report, expected.join("\n"));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn callers_get_no_token_from_a_cache_beside_an_api_proxy() {
 #[test]
 fn a_cache_without_leases_caches_none() {
     let off = "disable_caching_dynamic_secrets = true";
-    for (keys, wanted) in [
+    for (keys, expected) in [
         (off.to_owned(), None),
         (format!("cache_static_secrets = false\n{off}"), None),
         (format!("cache_static_secrets = true\n{off}"), Some("max_age = \"1m\"\nleases = []")),
@@ -67,9 +67,9 @@ fn a_cache_without_leases_caches_none() {
         let (toml, report) =
             migrate_proxy(&format!("api_proxy {{ use_auto_auth_token = true }}\ncache {{\n{keys}\npersist {{}}\n}}"));
         let section = toml.split_once("[listener.tcp-1.cache]\n").map(|(_, text)| text.split_once("\n\n").unwrap().0);
-        assert_eq!(section, wanted, "{keys}");
+        assert_eq!(section, expected, "{keys}");
         assert!(report.contains("cache.disable_caching_dynamic_secrets: kept"), "{report}");
-        let persist = if wanted.is_some() { "cache.persist: ACTION REQUIRED" } else { "cache.persist: dropped" };
+        let persist = if expected.is_some() { "cache.persist: ACTION REQUIRED" } else { "cache.persist: dropped" };
         assert!(report.contains(persist), "{report}");
     }
 }
@@ -102,8 +102,8 @@ fn a_variable_that_seems_to_hold_a_secret_needs_an_action() {
 
 #[test]
 fn durations_are_read_as_go_writes_them() {
-    let check = |text: &str, wanted: Option<u64>| {
-        assert_eq!(input::span(text).map(|span| span.as_millis()), wanted.map(u128::from), "{text}");
+    let check = |text: &str, expected: Option<u64>| {
+        assert_eq!(input::span(text).map(|span| span.as_millis()), expected.map(u128::from), "{text}");
     };
     check("90", Some(90_000));
     check("1h30m", Some(5_400_000));

@@ -58,11 +58,11 @@ pub(crate) fn unit_actions(command: &[String]) -> Vec<UnitAction> {
         }
     }
     let Some((word, units)) = words.split_first() else { return Vec::new() };
-    let Some((_, verb)) = VERBS.iter().find(|(its, _)| its == word) else { return Vec::new() };
+    let Some((_, verb)) = VERBS.iter().find(|(name, _)| name == word) else { return Vec::new() };
     units.iter().filter_map(|name| Some(UnitAction { verb, unit: unit_name(name)? })).collect()
 }
 
-/// Completes a unit's name as `systemctl` does. `None` for a pattern or another text that is no name.
+/// Completes a unit's name as `systemctl` does. `None` for a pattern or another string that is not a name.
 fn unit_name(name: &str) -> Option<String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_name) {
@@ -83,7 +83,7 @@ fn file_name(program: &str) -> &str {
 
 const SHELLS: [&str; 3] = ["sh", "bash", "dash"];
 
-/// Words before a command that are no program.
+/// Words before a command that are not a program.
 const PREFIXES: [&str; 11] = ["!", "{", "}", "if", "then", "elif", "else", "while", "until", "do", "exec"];
 
 /// Commands of dash itself (`dash(1)`), and keywords that end a command.
@@ -127,12 +127,12 @@ mod tests {
 
     #[test]
     fn the_programs_of_a_shell_line_are_found() {
-        let check = |line: &str, wanted: &[&str]| {
+        let check = |line: &str, expected: &[&str]| {
             for shell in ["/bin/sh", "bash"] {
                 let argv = [shell, "-c", line].map(str::to_owned);
                 let found: Vec<String> = command_lines(&argv).iter().map(|words| words.join(" ")).collect();
-                let wanted: Vec<&str> = [shell].iter().chain(wanted).copied().collect();
-                assert_eq!(found, wanted, "{line}");
+                let expected: Vec<&str> = [shell].iter().chain(expected).copied().collect();
+                assert_eq!(found, expected, "{line}");
             }
         };
         check("systemctl reload nginx", &["systemctl reload nginx"]);
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn systemctl_is_understood_as_it_understands_itself() {
-        let check = |line: &str, wanted: &[&str]| {
+        let check = |line: &str, expected: &[&str]| {
             let found: Vec<_> =
-                unit_actions(&words(line)).iter().map(|it| format!("{} {}", it.verb, it.unit)).collect();
-            assert_eq!(found, wanted, "{line}");
+                unit_actions(&words(line)).iter().map(|action| format!("{} {}", action.verb, action.unit)).collect();
+            assert_eq!(found, expected, "{line}");
         };
         check("systemctl reload nginx", &["reload nginx.service"]);
         check(

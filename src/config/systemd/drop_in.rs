@@ -39,7 +39,7 @@ impl UnitNeeds {
         }
         bound.extend(hidden.iter().map(|path| assign_writable("BindPaths", path)));
         bound.extend(self.readable.iter().map(|path| assign("BindReadOnlyPaths", path)));
-        add("Of the home folders and the folders for temporary files, keyward sees these alone.", bound);
+        add("Of the home folders and the folders for temporary files, keyward sees only these.", bound);
         let programs = self.programs.iter().map(|program| exec_paths(program)).collect();
         add("Programs that are run. A script needs its interpreter here too, and each program that it runs.", programs);
         let groups = self.groups.iter().map(|group| assign_group(group)).collect();
@@ -86,12 +86,12 @@ fn exec_paths(program: &str) -> String {
 /// Folders of the `PATH` that systemd gives to services (`DEFAULT_PATH` in systemd).
 const PATH: [&str; 4] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
 
-/// Writes a path as a unit file takes it, behind a `-` by which a missing one is no error: with `%` doubled, and quoted if it
+/// Writes a path as a unit file takes it, behind a `-` by which a missing one is not an error: with `%` doubled, and quoted if it
 /// has spaces. `None` for what a unit file cannot hold:
 /// there is no escape for quotes, backslashes and control characters in a list of paths (`systemd.exec(5)`).
 fn escape(path: &Path) -> Option<String> {
     let text = path.to_str()?;
-    if text.contains(|letter: char| letter.is_control() || matches!(letter, '"' | '\'' | '\\')) {
+    if text.contains(|c: char| c.is_control() || matches!(c, '"' | '\'' | '\\')) {
         return None;
     }
     let text = text.replace('%', "%%");
@@ -115,7 +115,7 @@ fn assign_writable(key: &str, folder: &Path) -> String {
     assign(key, folder)
 }
 
-/// Formats the group, or a comment for a text that is no name of a group.
+/// Formats the group, or a comment for a string that is not the name of a group.
 fn assign_group(group: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if !group.is_empty() && group.bytes().all(is_plain) {

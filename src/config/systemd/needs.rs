@@ -14,7 +14,7 @@ use crate::http::server::Endpoint;
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnitNeeds {
-    /// Folders that keyward writes. It replaces files by rename, so the folder must be writable, not the file alone.
+    /// Folders that keyward writes. It replaces files by rename, so the folder must be writable, not only the file.
     pub writable: BTreeSet<PathBuf>,
     /// Files and folders that keyward reads where the unit hides all: in home folders and folders for temporary files.
     pub readable: BTreeSet<PathBuf>,
@@ -162,7 +162,10 @@ impl UnitNeeds {
 
     fn write(&mut self, folder: &Path) {
         // A placeholder for a path that is unknown on this machine.
-        if folder.is_absolute() && folder != Path::new("/") && !UNIT_FOLDERS.iter().any(|its| folder.starts_with(its)) {
+        if folder.is_absolute()
+            && folder != Path::new("/")
+            && !UNIT_FOLDERS.iter().any(|parent| folder.starts_with(parent))
+        {
             self.writable.insert(folder.to_owned());
         }
     }
@@ -221,7 +224,7 @@ mod tests {
     #[test]
     fn the_packaged_unit_is_as_the_constants_say() {
         let unit = include_str!("../../../packaging/systemd/keyward.service");
-        let has = |line: &str| assert!(unit.lines().any(|its| its == line), "{line}");
+        let has = |line: &str| assert!(unit.lines().any(|other| other == line), "{line}");
         has("User=keyward");
         has("Group=keyward");
         has("RuntimeDirectory=keyward");

@@ -6,7 +6,9 @@ use std::path::Path;
 /// may write them.
 pub(crate) fn is_system_folder(folder: &Path) -> bool {
     let is_home = folder.parent() == Some(Path::new("/home"));
-    is_home || SHARED.iter().any(|its| folder == Path::new(its)) || KERNEL.iter().any(|its| folder.starts_with(its))
+    is_home
+        || SHARED.iter().any(|shared| folder == Path::new(shared))
+        || KERNEL.iter().any(|kernel| folder.starts_with(kernel))
 }
 
 /// The folders of the Filesystem Hierarchy Standard that many programs have files in.

@@ -3,7 +3,7 @@
 /// Rules by which a line is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WordSyntax {
-    /// `sh(1)`: operators end a command, redirections and comments are left out, and a backslash in single quotes is a letter.
+    /// `sh(1)`: operators end a command, redirections and comments are left out, and a backslash in single quotes is a character.
     Shell,
     /// `systemd.syntax(7)`: one command, and a backslash escapes everywhere.
     UnitFile,
@@ -18,15 +18,15 @@ pub(crate) fn split_unit_words(line: &str) -> Vec<String> {
 pub(super) fn split_commands(line: &str, syntax: WordSyntax) -> Vec<Vec<String>> {
     let is_shell = syntax == WordSyntax::Shell;
     let (mut commands, mut words, mut word, mut quote) = (Vec::new(), Vec::new(), None::<String>, None);
-    let mut letters = line.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(open), _) if letter == open => quote = None,
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match (quote, character) {
+            (Some(open), _) if character == open => quote = None,
             (None, '"' | '\'') => {
-                quote = Some(letter);
+                quote = Some(character);
                 word.get_or_insert_default();
             }
-            (_, '\\') if !(is_shell && quote == Some('\'')) => word.get_or_insert_default().extend(letters.next()),
+            (_, '\\') if !(is_shell && quote == Some('\'')) => word.get_or_insert_default().extend(characters.next()),
             (None, ';' | '|' | '&' | '\n' | '(' | ')') if is_shell => {
                 words.extend(word.take());
                 commands.push(std::mem::take(&mut words));
@@ -34,12 +34,12 @@ pub(super) fn split_commands(line: &str, syntax: WordSyntax) -> Vec<Vec<String>>
             (None, '>' | '<') if is_shell => {
                 // A number before it names a descriptor; the word after it is a file.
                 words.extend(word.take().filter(|word| !word.bytes().all(|byte| byte.is_ascii_digit())));
-                while letters.next_if(|next| matches!(next, '>' | '<' | '&' | ' ')).is_some() {}
-                while letters.next_if(|next| !next.is_whitespace() && !";|&()".contains(*next)).is_some() {}
+                while characters.next_if(|next| matches!(next, '>' | '<' | '&' | ' ')).is_some() {}
+                while characters.next_if(|next| !next.is_whitespace() && !";|&()".contains(*next)).is_some() {}
             }
-            (None, '#') if is_shell && word.is_none() => while letters.next_if(|next| *next != '\n').is_some() {},
-            (None, _) if letter.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(letter),
+            (None, '#') if is_shell && word.is_none() => while characters.next_if(|next| *next != '\n').is_some() {},
+            (None, _) if character.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(character),
         }
     }
     words.extend(word);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn words_of_a_unit_file_are_split_as_systemd_does() {
-        let check = |text: &str, wanted: &[&str]| assert_eq!(split_unit_words(text), wanted, "{text}");
+        let check = |text: &str, expected: &[&str]| assert_eq!(split_unit_words(text), expected, "{text}");
         check("", &[]);
         check("  a\tb ", &["a", "b"]);
         check(r#"a" b"c '' "x""#, &["a bc", "", "x"]);
@@ -67,10 +67,10 @@ mod tests {
 
     #[test]
     fn a_shells_line_is_split_at_its_operators() {
-        let check = |line: &str, wanted: &[&str]| {
+        let check = |line: &str, expected: &[&str]| {
             let found: Vec<String> =
                 split_commands(line, WordSyntax::Shell).iter().map(|words| words.join(" ")).collect();
-            assert_eq!(found, wanted, "{line}");
+            assert_eq!(found, expected, "{line}");
         };
         check("a 'b c' && d || e | f & g; h\ni", &["a b c", "d", "e", "f", "g", "h", "i"]);
         check(r#"a 'b\' "c\"d" e\ f"#, &[r#"a b\ c"d e f"#]);

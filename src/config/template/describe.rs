@@ -5,10 +5,13 @@ use crate::agent::templates::{TemplateCommand, TemplateOptions};
 use crate::config::Template;
 use crate::time_format::format_duration;
 
-/// Describes a template for `keyward check`, one clause per entry; `tell` replaces a value by its reference.
-pub(in crate::config) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
+/// Describes a template for `keyward check`, one clause per entry; `describe_value` replaces a value by its reference.
+pub(in crate::config) fn describe(template: &Template, describe_value: impl Fn(&str, &str) -> String) -> Vec<String> {
     let TemplateOptions { text, file, required, .. } = &template.options;
-    let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));
+    let from = text
+        .file
+        .as_ref()
+        .map_or("its contents".to_owned(), |file| describe_value("source", &file.display().to_string()));
     let secrets = format!("with secrets read by session {}", template.session);
     let Some(file) = file else {
         return vec![format!(
@@ -19,7 +22,7 @@ pub(in crate::config) fn describe(template: &Template, tell: impl Fn(&str, &str)
     let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
     let mut does = vec![format!(
         "renders {from} to {}, mode {:04o}{}{}, {secrets}",
-        tell("destination", &file.destination.display().to_string()),
+        describe_value("destination", &file.destination.display().to_string()),
         file.mode,
         id("owner", file.owner),
         id("group", file.group),

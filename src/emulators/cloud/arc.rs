@@ -64,11 +64,12 @@ fn is_challenge_answered(folder: &Path, credential: &[u8]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {
         let secret = std::fs::read_to_string(entry.path()).map(SecretString::from);
-        let same = secret.is_ok_and(|key| !key.expose_secret().is_empty() && crate::secret::ct_eq(&key, credential));
-        if same {
+        let is_valid =
+            secret.is_ok_and(|key| !key.expose_secret().is_empty() && crate::secret::ct_eq(&key, credential));
+        if is_valid {
             // Best effort: a remaining key is valid only for this user, who can read it anyway.
             let _ = std::fs::remove_file(entry.path());
         }
-        same
+        is_valid
     })
 }

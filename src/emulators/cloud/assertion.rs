@@ -99,10 +99,10 @@ impl<'a> Assertion<'a> {
 }
 
 /// Returns true if an `aud` claim (a string or an array) contains an audience.
-fn contains_audience(aud: &Value, wanted: &str) -> bool {
+fn contains_audience(aud: &Value, expected: &str) -> bool {
     match aud {
-        Value::String(one) => one == wanted,
-        Value::Array(many) => many.iter().any(|one| one == wanted),
+        Value::String(one) => one == expected,
+        Value::Array(many) => many.iter().any(|one| one == expected),
         _ => false,
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 pub struct CloudFaultInjector {
     settings: Arc<Mutex<Settings>>,
     /// Requested state of the listeners.
-    refusing: Arc<watch::Sender<bool>>,
+    is_refusing: Arc<watch::Sender<bool>>,
     /// Actual state of the listeners.
     listeners: Arc<watch::Sender<ListenerCounts>>,
 }
@@ -87,7 +87,7 @@ impl CloudFaultInjector {
 
     /// Closes the metadata service and the authority, so that connections are refused; or opens them again.
     pub fn refuse(&self, on: bool) {
-        self.refusing.send_replace(on);
+        self.is_refusing.send_replace(on);
     }
 
     /// Dates tokens by a clock this far ahead of ours (behind, if negative).
@@ -105,7 +105,7 @@ impl CloudFaultInjector {
         self.settings_mut().token_life = Some(life);
     }
 
-    /// Answers requests for the instance document with 404, as hosts that are no virtual machine do; or normally again.
+    /// Answers requests for the instance document with 404, as hosts that are not virtual machines do; or normally again.
     pub fn block_instance(&self, on: bool) {
         self.settings_mut().block_instance = on;
     }
@@ -142,8 +142,8 @@ impl CloudFaultInjector {
         (settings.delay, failure)
     }
 
-    pub(super) fn refusing(&self) -> watch::Receiver<bool> {
-        self.refusing.subscribe()
+    pub(super) fn subscribe_refusing(&self) -> watch::Receiver<bool> {
+        self.is_refusing.subscribe()
     }
 
     /// Counts a listener, which is open.
@@ -160,8 +160,8 @@ impl CloudFaultInjector {
 
     /// Returns once all listeners are as [`CloudFaultInjector::refuse`] has asked.
     pub(super) async fn wait_until_settled(&self) {
-        let refusing = *self.refusing.borrow();
-        let settled = |counts: &ListenerCounts| counts.closed == if refusing { counts.all } else { 0 };
+        let is_refusing = *self.is_refusing.borrow();
+        let settled = |counts: &ListenerCounts| counts.closed == if is_refusing { counts.all } else { 0 };
         // The sender is our own.
         let _ = self.listeners.subscribe().wait_for(settled).await;
     }

@@ -56,8 +56,8 @@ impl CloudIdentities {
     pub(super) fn load_or_make(folder: &PrivateDir) -> Result<Self, CloudStartError> {
         let broken = || CloudStartError::Key { what: "ids.json" };
         let content = folder.read_or_make("ids.json", || {
-            let made = Stored::make().ok_or(CloudStartError::Key { what: "random secrets" })?;
-            serde_json::to_vec_pretty(&made).map_err(|_| broken())
+            let stored = Stored::make().ok_or(CloudStartError::Key { what: "random secrets" })?;
+            serde_json::to_vec_pretty(&stored).map_err(|_| broken())
         })?;
         let stored: Stored = serde_json::from_slice(&content).map_err(|_| broken())?;
         Ok(stored.into())

@@ -28,7 +28,7 @@ pub(super) struct EmulatedListener {
 impl EmulatedListener {
     /// Serves until `stop`; closes the listener while a fault says so, and reopens it at the same address.
     pub(super) async fn serve(self, faults: CloudFaultInjector, stop: CancellationToken) -> anyhow::Result<()> {
-        let mut refusing = faults.refusing();
+        let mut is_refusing = faults.subscribe_refusing();
         let mut listener = Some(self.listener);
         faults.add_listener();
         loop {
@@ -45,7 +45,7 @@ impl EmulatedListener {
             let serving = listening.serve(axum_service(with_server_header(self.router.clone())), limits, open.clone());
             let closing = async {
                 // Fails only after all fault injectors were dropped; then nothing can close the listener.
-                if refusing.wait_for(|refusing| *refusing).await.is_err() {
+                if is_refusing.wait_for(|refusing| *refusing).await.is_err() {
                     std::future::pending::<()>().await;
                 }
                 open.cancel();
@@ -58,7 +58,7 @@ impl EmulatedListener {
             });
             faults.set_closed(true);
             tokio::select! {
-                _ = refusing.wait_for(|refusing| !*refusing) => {}
+                _ = is_refusing.wait_for(|refusing| !*refusing) => {}
                 () = stop.cancelled() => {}
             }
             if stop.is_cancelled() {

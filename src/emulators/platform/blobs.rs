@@ -48,8 +48,8 @@ impl Blobs {
     /// There is no such blob, or no space.
     pub(super) fn put(&mut self, secret: &str, bytes: Bytes) -> Result<Purpose, ApiError> {
         let blob = self.blobs.get_mut(secret).ok_or_else(ApiError::not_found)?;
-        let before = blob.bytes.as_ref().map_or(0, Bytes::len);
-        let total = self.bytes + bytes.len() - before;
+        let previous_bytes = blob.bytes.as_ref().map_or(0, Bytes::len);
+        let total = self.bytes + bytes.len() - previous_bytes;
         if total > MAX_BYTES {
             return Err(ApiError::too_large());
         }

@@ -93,7 +93,7 @@ impl PlatformFaultInjector {
 
     /// Executes the next `count` writes, but answers 504 as a load balancer does after a timeout.
     pub fn lose_next_responses(&self, count: usize) {
-        self.state().settings.losing = count;
+        self.state().settings.lost_responses_left = count;
     }
 
     /// Delays every response.
@@ -123,7 +123,7 @@ impl PlatformFaultInjector {
             expires: None,
             created_by: state.user.clone(),
         };
-        // Fails only with thousands of tokens; then the text is no valid token, which calls will show.
+        // Fails only with thousands of tokens; then the string is not a valid token, which calls will show.
         let id = state.tokens.make(request, &text, now).map(|token| token.id).unwrap_or_default();
         MintedToken { id, token: SecretString::from(text) }
     }

@@ -33,18 +33,18 @@ impl List {
     fn show_all(&self, request: &ApiRequest) -> ApiResult {
         let state = request.state();
         let parent = self.parent(request, &state)?;
-        let wanted = request.query("q").or_else(|| request.query("search[name]")).unwrap_or_default();
+        let search = request.query("q").or_else(|| request.query("search[name]")).unwrap_or_default();
         let names: Option<Vec<&str>> = request.query("filter[names]").map(|names| names.split(',').collect());
         let all: Vec<Value> = state
             .store
             .list(self.kind, &parent)
             .into_iter()
-            .filter(|entry| entry.text("name").contains(wanted))
+            .filter(|entry| entry.text("name").contains(search))
             .filter(|entry| names.as_ref().is_none_or(|names| names.contains(&entry.text("name"))))
             .map(Resource::document)
             .collect();
         let paging = match self.pages {
-            Pages::Dial => state.settings.paging,
+            Pages::Configured => state.settings.paging,
             Pages::Always => Paging::Always,
             Pages::Never => Paging::Never,
         };
@@ -142,9 +142,9 @@ pub(super) fn routes() -> Router<EmulatorState> {
         if list.entry.is_empty() {
             return routes;
         }
-        let one = get(move |request: ApiRequest| async move { list.show(&request) })
+        let entry_routes = get(move |request: ApiRequest| async move { list.show(&request) })
             .merge(patch(move |request: ApiRequest| async move { list.change(&request) }))
             .merge(delete(move |request: ApiRequest| async move { list.remove(&request) }));
-        routes.route(&format!("/api/v2{}", list.entry), one)
+        routes.route(&format!("/api/v2{}", list.entry), entry_routes)
     })
 }

@@ -18,7 +18,7 @@ pub(super) struct List {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pages {
     /// One of the ten: as configured by fault injection.
-    Dial,
+    Configured,
     Always,
     Never,
 }
@@ -36,14 +36,14 @@ pub(super) const TEN: [(&str, &str); 8] = [
 ];
 
 pub(super) static LISTS: [List; 16] = [
-    list("/feature-sets", "", "feature-sets", "fs", Pages::Dial, &[]),
-    list("/organizations/{parent}/feature-sets", "", "feature-sets", "fs", Pages::Dial, &[]),
+    list("/feature-sets", "", "feature-sets", "fs", Pages::Configured, &[]),
+    list("/organizations/{parent}/feature-sets", "", "feature-sets", "fs", Pages::Configured, &[]),
     list(
         "/workspaces/{parent}/notification-configurations",
         "/notification-configurations/{entry}",
         "notification-configurations",
         "nc",
-        Pages::Dial,
+        Pages::Configured,
         &["name", "destination-type"],
     )
     .hiding(&["token"]),
@@ -52,18 +52,18 @@ pub(super) static LISTS: [List; 16] = [
         "/oauth-clients/{entry}",
         "oauth-clients",
         "oc",
-        Pages::Dial,
+        Pages::Configured,
         &["service-provider", "http-url", "api-url"],
     )
     .hiding(&["oauth-token-string", "secret", "private-key", "key"]),
-    list("/oauth-clients/{parent}/oauth-tokens", "/oauth-tokens/{entry}", "oauth-tokens", "ot", Pages::Dial, &[]),
-    list("/runs/{parent}/policy-checks", "/policy-checks/{entry}", "policy-checks", "polchk", Pages::Dial, &[]),
+    list("/oauth-clients/{parent}/oauth-tokens", "/oauth-tokens/{entry}", "oauth-tokens", "ot", Pages::Configured, &[]),
+    list("/runs/{parent}/policy-checks", "/policy-checks/{entry}", "policy-checks", "polchk", Pages::Configured, &[]),
     list(
         "/policy-sets/{parent}/parameters",
         "/policy-sets/{parent}/parameters/{entry}",
         "vars",
         "var",
-        Pages::Dial,
+        Pages::Configured,
         &["key"],
     ),
     list(
@@ -71,7 +71,7 @@ pub(super) static LISTS: [List; 16] = [
         "/ssh-keys/{entry}",
         "ssh-keys",
         "sshkey",
-        Pages::Dial,
+        Pages::Configured,
         &["name", "value"],
     )
     .hiding(&["value"]),

@@ -112,14 +112,14 @@ async fn with_response_loss(
     method: &Method,
     response: impl Future<Output = Response>,
 ) -> Response {
-    let lost = *method != Method::GET && {
+    let is_lost = *method != Method::GET && {
         let mut state = emulator.faults.state();
-        let losing = state.settings.losing;
-        state.settings.losing = losing.saturating_sub(1);
-        losing > 0
+        let responses_left = state.settings.lost_responses_left;
+        state.settings.lost_responses_left = responses_left.saturating_sub(1);
+        responses_left > 0
     };
     let mut response = response.await;
-    if lost {
+    if is_lost {
         *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
         response.headers_mut().clear();
         *response.body_mut() = Body::empty();
@@ -171,7 +171,7 @@ fn authenticate(
     if rate_limit.allowed {
         Ok(Some(rate_limit))
     } else {
-        refuse(ApiError::too_many().into_response(), Some(rate_limit))
+        refuse(ApiError::rate_limited().into_response(), Some(rate_limit))
     }
 }
 

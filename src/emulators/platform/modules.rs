@@ -53,7 +53,7 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let organization = request.organization(&state)?;
     let is = |module: &Resource, attribute: &str, filter: &str| {
-        request.query(filter).is_none_or(|wanted| module.text(attribute) == wanted)
+        request.query(filter).is_none_or(|value| module.text(attribute) == value)
     };
     let modules: Vec<Value> = state
         .store
@@ -101,10 +101,10 @@ fn new(request: &ApiRequest, organization: &str, [registry, namespace, name, pro
 }
 
 fn add(state: &mut State, module: Resource) -> ApiResult {
-    let same = |other: &&Resource| {
+    let is_duplicate = |other: &&Resource| {
         ["registry-name", "namespace", "name", "provider"].iter().all(|name| other.text(name) == module.text(name))
     };
-    if state.store.list(KIND, &module.parent).iter().any(same) {
+    if state.store.list(KIND, &module.parent).iter().any(is_duplicate) {
         return Err(ApiError::invalid("name", "Name has already been taken"));
     }
     let response = created(&document(state, &module));

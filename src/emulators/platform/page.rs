@@ -45,13 +45,13 @@ const DEFAULT_SIZE: usize = 20;
 const MAX_SIZE: usize = 100;
 
 /// Computes the part of a list of `total` entries for a request.
-pub(super) fn page(total: usize, wanted: PageRequest, paging: Paging) -> Page {
-    let request = wanted.number.is_some() || wanted.size.is_some();
+pub(super) fn page(total: usize, page_request: PageRequest, paging: Paging) -> Page {
+    let request = page_request.number.is_some() || page_request.size.is_some();
     if paging == Paging::Never || (paging == Paging::OptIn && !request) {
         return Page { entries: 0..total, info: None };
     }
-    let size = wanted.size.unwrap_or(DEFAULT_SIZE).clamp(1, MAX_SIZE);
-    let current = wanted.number.unwrap_or(1).max(1);
+    let size = page_request.size.unwrap_or(DEFAULT_SIZE).clamp(1, MAX_SIZE);
+    let current = page_request.number.unwrap_or(1).max(1);
     let pages = total.div_ceil(size).max(1);
     let start = (current - 1).saturating_mul(size).min(total);
     let end = start.saturating_add(size).min(total);
@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn lists_are_paged_by_mode() {
-        let wanted = |number, size| PageRequest { number, size };
+        let page_request = |number, size| PageRequest { number, size };
         let cut = |total, number, size, paging| {
-            let page = page(total, wanted(number, size), paging);
+            let page = page(total, page_request(number, size), paging);
             (page.entries, page.info.map(|info| (info.current, info.previous, info.next, info.pages)))
         };
         assert_eq!(cut(45, None, None, Paging::OptIn), (0..45, None));

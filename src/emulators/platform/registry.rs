@@ -65,10 +65,13 @@ fn described(state: &State, module: &Resource, version: &Resource) -> Value {
 
 /// Finds a version, or the newest if the path names none.
 fn version<'a>(request: &ApiRequest, state: &'a State, module: &Resource) -> Result<&'a Resource, ApiError> {
-    let wanted = request.name("version");
+    let requested = request.name("version");
     let mut versions = usable(state, module).into_iter();
-    let version =
-        if wanted.is_empty() { versions.next_back() } else { versions.find(|one| one.text("version") == wanted) };
+    let version = if requested.is_empty() {
+        versions.next_back()
+    } else {
+        versions.find(|version| version.text("version") == requested)
+    };
     version.ok_or_else(ApiError::not_found)
 }
 
@@ -82,12 +85,12 @@ pub(super) async fn show(request: ApiRequest) -> ApiResult {
 pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let caller = request.caller()?;
-    let wanted = request.query("q").unwrap_or_default();
+    let search = request.query("q").unwrap_or_default();
     let organizations = state.store.list("organizations", "");
     let modules = organizations.iter().filter(|one| state.may_see(caller, &one.id));
     let modules = modules.flat_map(|organization| state.store.list(KIND, &organization.id));
     let modules: Vec<Value> = modules
-        .filter(|module| module.text("name").contains(wanted))
+        .filter(|module| module.text("name").contains(search))
         .filter_map(|module| Some(described(&state, module, usable(&state, module).last()?)))
         .collect();
     let meta = json!({"limit": modules.len(), "current_offset": 0});

@@ -56,8 +56,8 @@ impl ApiError {
         refusal
     }
 
-    /// Its status is a number, unlike in every other error, as in the public sample.
-    pub(super) fn too_many() -> Self {
+    /// Rate limit. `status` is a number here, unlike in every other error, as in the public sample.
+    pub(super) fn rate_limited() -> Self {
         let status = StatusCode::TOO_MANY_REQUESTS;
         let mut refusal = Self::new(status, "Too many requests", Some("You have exceeded the API's rate limit."));
         refusal.error["status"] = status.as_u16().into();

@@ -103,8 +103,8 @@ impl ApiRequest {
             None => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| ApiError::bad_request("a page is a number")),
         };
-        let wanted = PageRequest { number: number("page[number]")?, size: number("page[size]")? };
-        Ok(list_page(&self.emulator.url, &self.uri, &page(all.len(), wanted, paging), all))
+        let page_request = PageRequest { number: number("page[number]")?, size: number("page[size]")? };
+        Ok(list_page(&self.emulator.url, &self.uri, &page(all.len(), page_request, paging), all))
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) struct FaultSettings {
     pub(super) removed: BTreeSet<String>,
     pub(super) failing: VecDeque<Failure>,
     /// Number of further writes whose responses are lost.
-    pub(super) losing: usize,
+    pub(super) lost_responses_left: usize,
     pub(super) delay: Duration,
     /// Size in MiB of every download, instead of the uploaded bytes.
     pub(super) blob_mib: Option<u32>,
@@ -87,7 +87,7 @@ impl State {
                 limit: Some(USUAL_LIMIT),
                 removed: BTreeSet::new(),
                 failing: VecDeque::new(),
-                losing: 0,
+                lost_responses_left: 0,
                 delay: Duration::ZERO,
                 blob_mib: None,
                 relative_downloads: false,

@@ -41,7 +41,7 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
     let workspace = workspace.id.clone();
     let forced = attributes.get("force") == Some(&Value::Bool(true));
     if let Some(current) = current(&state, &workspace).filter(|_| !forced) {
-        follows(current, serial, text(&attributes, "lineage"))?;
+        check_continuity(current, serial, text(&attributes, "lineage"))?;
     }
     let inline = match text(&attributes, "state") {
         None => None,
@@ -72,13 +72,13 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
 }
 
 /// Checks that serial and lineage continue the current version.
-fn follows(current: &Resource, serial: u64, lineage: Option<&str>) -> Result<(), ApiError> {
-    let before = current.attributes.get("serial").and_then(Value::as_u64).unwrap_or_default();
+fn check_continuity(current: &Resource, serial: u64, lineage: Option<&str>) -> Result<(), ApiError> {
+    let current_serial = current.attributes.get("serial").and_then(Value::as_u64).unwrap_or_default();
     let origin = current.hidden.get("lineage").map_or("", String::as_str);
     if lineage.is_some_and(|lineage| !origin.is_empty() && lineage != origin) {
         return Err(ApiError::conflict("The state's lineage is not that of the workspace's current state."));
     }
-    if serial <= before {
+    if serial <= current_serial {
         return Err(ApiError::conflict(
             "The state's serial is not greater than that of the workspace's current state.",
         ));
@@ -138,15 +138,15 @@ pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> R
     workspace.set_relationship("current-state-version", KIND, id);
     let mut outputs = Vec::new();
     for (name, output) in content.get("outputs").and_then(Value::as_object).into_iter().flatten() {
-        let mut one = Resource::new(OUTPUTS, "wsout", id);
+        let mut resource = Resource::new(OUTPUTS, "wsout", id);
         let kind = output.get("type").cloned().unwrap_or_default();
-        one.set("name", name.as_str());
-        one.set("sensitive", output.get("sensitive") == Some(&Value::Bool(true)));
-        one.set("type", if kind.is_array() { "array".into() } else { kind.clone() });
-        one.set("detailed-type", kind);
-        one.set("value", output.get("value").cloned().unwrap_or_default());
-        outputs.push(json!({"id": one.id, "type": OUTPUTS}));
-        state.store.put(one)?;
+        resource.set("name", name.as_str());
+        resource.set("sensitive", output.get("sensitive") == Some(&Value::Bool(true)));
+        resource.set("type", if kind.is_array() { "array".into() } else { kind.clone() });
+        resource.set("detailed-type", kind);
+        resource.set("value", output.get("value").cloned().unwrap_or_default());
+        outputs.push(json!({"id": resource.id, "type": OUTPUTS}));
+        state.store.put(resource)?;
     }
     version.relationships.insert("outputs".to_owned(), json!({ "data": outputs }));
     state.store.put(version)?;
@@ -176,7 +176,7 @@ fn outputs(state: &State, version: &str) -> Vec<Value> {
 }
 
 fn with_included(request: &ApiRequest, state: &State, version: &Resource) -> Response {
-    if request.query("include").is_some_and(|include| include.split(',').any(|it| it == "outputs")) {
+    if request.query("include").is_some_and(|include| include.split(',').any(|part| part == "outputs")) {
         let body = json!({"data": version.document(), "included": outputs(state, &version.id)});
         return document(StatusCode::OK, &body);
     }

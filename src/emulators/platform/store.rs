@@ -28,7 +28,7 @@ impl Resource {
         Self { id: ids::id(prefix), kind, parent: parent.to_owned(), ..Self::default() }
     }
 
-    /// Returns a text attribute; empty if it is missing.
+    /// Returns a string attribute; empty if it is missing.
     pub(super) fn text(&self, name: &str) -> &str {
         self.attributes.get(name).and_then(Value::as_str).unwrap_or_default()
     }
@@ -72,14 +72,14 @@ impl Store {
     /// # Errors
     /// The store is full.
     pub(super) fn put(&mut self, mut resource: Resource) -> Result<(), ApiError> {
-        let before = self.resources.get(&resource.id).map(|before| (before.order, before.bytes));
+        let previous = self.resources.get(&resource.id).map(|previous| (previous.order, previous.bytes));
         resource.bytes = resource.size_in_bytes();
-        let bytes = self.bytes + resource.bytes - before.map_or(0, |(_, bytes)| bytes);
-        if bytes > MAX_BYTES || (before.is_none() && self.resources.len() >= MAX_RESOURCES) {
+        let bytes = self.bytes + resource.bytes - previous.map_or(0, |(_, bytes)| bytes);
+        if bytes > MAX_BYTES || (previous.is_none() && self.resources.len() >= MAX_RESOURCES) {
             return Err(ApiError::too_large());
         }
         self.bytes = bytes;
-        resource.order = before.map_or(self.next, |(order, _)| order);
+        resource.order = previous.map_or(self.next, |(order, _)| order);
         self.next += 1;
         self.resources.insert(resource.id.clone(), resource);
         Ok(())

@@ -156,11 +156,11 @@ pub(super) async fn list_of_teams(request: ApiRequest) -> ApiResult {
     let organization = request.organization(&state)?;
     let name =
         |token: &Token| state.store.get(&token.owner).map(|team| team.text("name").to_owned()).unwrap_or_default();
-    let wanted = request.query("q").unwrap_or_default();
+    let search = request.query("q").unwrap_or_default();
     let mut tokens = state.tokens.list(|token| {
         matches!(token.kind, PlatformTokenKind::Team | PlatformTokenKind::TeamLegacy)
             && state.store.organization_of(&token.owner) == Some(&organization)
-            && name(token).contains(wanted)
+            && name(token).contains(search)
     });
     let sort = request.query("sort").unwrap_or_default();
     match sort.trim_start_matches('-') {

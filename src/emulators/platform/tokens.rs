@@ -136,8 +136,8 @@ impl Tokens {
             return Err(ApiError::too_large());
         }
         if kind.single() {
-            let before: Vec<String> = self.by_id.values().filter(of_owner).map(|token| token.id.clone()).collect();
-            for id in before {
+            let replaced: Vec<String> = self.by_id.values().filter(of_owner).map(|token| token.id.clone()).collect();
+            for id in replaced {
                 self.revoke(&id);
             }
         }
@@ -160,7 +160,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Returns the token of a text if it is valid, and records its use.
+    /// Returns the token with this secret if it is valid, and records its use.
     pub(super) fn authenticate(&mut self, text: &[u8], now: SystemTime) -> Option<Token> {
         let token = self.by_id.get_mut(self.ids_by_fingerprint.get(&ids::fingerprint(text))?)?;
         if token.has_ended(now) {
@@ -186,9 +186,9 @@ impl Tokens {
         ids.iter().filter(|id| self.revoke(id)).count()
     }
 
-    /// Lists the tokens that `wanted` selects, oldest first.
-    pub(super) fn list(&self, wanted: impl Fn(&Token) -> bool) -> Vec<&Token> {
-        let mut list: Vec<&Token> = self.by_id.values().filter(|token| wanted(token)).collect();
+    /// Lists the tokens for which `is_listed` returns true, oldest first.
+    pub(super) fn list(&self, is_listed: impl Fn(&Token) -> bool) -> Vec<&Token> {
+        let mut list: Vec<&Token> = self.by_id.values().filter(|token| is_listed(token)).collect();
         list.sort_by_key(|token| token.order);
         list
     }

@@ -235,12 +235,12 @@ fn is_guid(text: &str) -> bool {
 }
 
 fn is_group_name(text: &str) -> bool {
-    let allowed = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.' | '(' | ')');
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
     text.chars().all(allowed) && !text.ends_with('.')
 }
 
 fn is_machine_name(text: &str) -> bool {
-    let first = text.starts_with(|letter: char| letter.is_ascii_alphabetic());
+    let first = text.starts_with(|c: char| c.is_ascii_alphabetic());
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     first && text.bytes().all(allowed) && !text.ends_with(['.', '-'])
 }

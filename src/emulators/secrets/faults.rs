@@ -18,15 +18,15 @@ pub struct SecretsFaultInjector(Arc<Inner>);
 struct Inner {
     state: Mutex<State>,
     /// Requested state of the listener.
-    away: watch::Sender<bool>,
+    offline: watch::Sender<bool>,
     /// Actual state of the listener.
-    is_away: watch::Sender<bool>,
-    unanswered: watch::Sender<Unanswered>,
+    is_offline: watch::Sender<bool>,
+    held: watch::Sender<HeldRequests>,
 }
 
-/// Requests that are accepted and not answered.
+/// Requests that are accepted but not answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Unanswered {
+enum HeldRequests {
     #[default]
     None,
     All,
@@ -145,7 +145,7 @@ impl CannedResponse {
     }
 }
 
-/// Number of requests by operation, answered or not. Requests while the server was away are unknown.
+/// Number of requests by operation, answered or not. Requests while the server was offline are unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperationCounts([u64; Operation::ALL.len()]);
 
@@ -199,22 +199,22 @@ impl SecretsFaultInjector {
 
     /// Stops listening and drops every connection; returns when new connections are refused.
     pub async fn go_away(&self) {
-        self.set_away(true).await;
+        self.set_offline(true).await;
     }
 
     /// Listens again at the same address; returns when it does.
     pub async fn come_back(&self) {
-        self.set_away(false).await;
+        self.set_offline(false).await;
     }
 
     /// Accepts connections but answers nothing; waiting requests are answered when it ends.
-    pub fn hang(&self, hang: bool) {
-        self.0.unanswered.send_replace(if hang { Unanswered::All } else { Unanswered::None });
+    pub fn set_unresponsive(&self, unresponsive: bool) {
+        self.0.held.send_replace(if unresponsive { HeldRequests::All } else { HeldRequests::None });
     }
 
     /// The same for requests of one kind; others are answered.
     pub fn hang_only(&self, operation: Operation) {
-        self.0.unanswered.send_replace(Unanswered::Only(operation));
+        self.0.held.send_replace(HeldRequests::Only(operation));
     }
 
     /// Answers everything with an HTML page.
@@ -286,12 +286,12 @@ impl SecretsFaultInjector {
         if seconds < 0 { wall.checked_sub(shift) } else { wall.checked_add(shift) }.unwrap_or(wall)
     }
 
-    pub(super) fn with_tokens<R>(&self, look: impl FnOnce(&mut Tokens) -> R) -> R {
-        look(&mut self.state().tokens)
+    pub(super) fn with_tokens<R>(&self, access: impl FnOnce(&mut Tokens) -> R) -> R {
+        access(&mut self.state().tokens)
     }
 
-    pub(super) fn with_leases<R>(&self, look: impl FnOnce(&mut Leases) -> R) -> R {
-        look(&mut self.state().leases)
+    pub(super) fn with_leases<R>(&self, access: impl FnOnce(&mut Leases) -> R) -> R {
+        access(&mut self.state().leases)
     }
 
     /// Removes leases that have ended, or whose token has; returns their credentials.
@@ -302,26 +302,26 @@ impl SecretsFaultInjector {
 
     /// Returns when a request of this kind may be answered.
     pub(super) async fn wait_until_released(&self, operation: Option<Operation>) {
-        let is_released = |unanswered: &Unanswered| match unanswered {
-            Unanswered::None => true,
-            Unanswered::All => false,
-            Unanswered::Only(only) => operation != Some(*only),
+        let is_released = |held: &HeldRequests| match held {
+            HeldRequests::None => true,
+            HeldRequests::All => false,
+            HeldRequests::Only(held) => operation != Some(*held),
         };
         // The sender is our own, so the wait ends only when the fault does.
-        let _ = self.0.unanswered.subscribe().wait_for(is_released).await;
+        let _ = self.0.held.subscribe().wait_for(is_released).await;
     }
 
-    pub(super) fn subscribe_away(&self) -> watch::Receiver<bool> {
-        self.0.away.subscribe()
+    pub(super) fn subscribe_offline(&self) -> watch::Receiver<bool> {
+        self.0.offline.subscribe()
     }
 
-    pub(super) fn set_is_away(&self, away: bool) {
-        self.0.is_away.send_replace(away);
+    pub(super) fn set_is_offline(&self, offline: bool) {
+        self.0.is_offline.send_replace(offline);
     }
 
-    async fn set_away(&self, away: bool) {
-        self.0.away.send_replace(away);
-        let _ = self.0.is_away.subscribe().wait_for(|is_away| *is_away == away).await;
+    async fn set_offline(&self, offline: bool) {
+        self.0.offline.send_replace(offline);
+        let _ = self.0.is_offline.subscribe().wait_for(|is_offline| *is_offline == offline).await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

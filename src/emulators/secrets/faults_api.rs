@@ -85,7 +85,7 @@ async fn hang(
     AxumState(faults): AxumState<SecretsFaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
-    faults.hang(on);
+    faults.set_unresponsive(on);
     state_json(&faults)
 }
 

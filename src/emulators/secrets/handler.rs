@@ -80,8 +80,8 @@ impl RequestHandler {
             return build_canned(replacement);
         }
         let now = self.options.clock.now();
-        for lent in self.faults.sweep_leases(now) {
-            self.revoke_credential(&lent).await;
+        for credential in self.faults.sweep_leases(now) {
+            self.revoke_credential(&credential).await;
         }
         match route {
             Some(route) => self.handle(&route, &head, &body.to_bytes(), now).await.reply(),
@@ -151,7 +151,7 @@ impl RequestHandler {
         match route.kind {
             RequestKind::Token(call) => {
                 let caller = Caller { token_roles: &self.options.token_roles, secret, token: &token, namespace };
-                let path = route.below("auth/token");
+                let path = route.strip_prefix("auth/token");
                 self.faults.with_tokens(|tokens| token_api::response(tokens, call, path, &caller, &body, now))
             }
             RequestKind::Lease(call) => self.lease(call, route, &body, now).await,
@@ -166,10 +166,10 @@ impl RequestHandler {
             RequestKind::Engine(engine) => match engine {
                 Engine::Terraform => self.platform_token(route, secret, now).await,
                 Engine::Database => self.database_credential(route, secret, now),
-                Engine::Pki => self.authority.response(route.verb, route.below("pki"), &body, now.wall),
+                Engine::Pki => self.authority.response(route.verb, route.strip_prefix("pki"), &body, now.wall),
                 Engine::Versioned | Engine::Plain => {
                     let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
-                    let path = route.below(engine.mount());
+                    let path = route.strip_prefix(engine.mount());
                     let call = kv::Call { verb: route.verb, path, version, body, namespace, now };
                     if engine == Engine::Plain { self.stores.plain(call) } else { self.stores.versioned(call) }
                 }

@@ -12,7 +12,7 @@ use crate::clock::ClockReading;
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     leases: BTreeMap<String, Lease>,
-    ever: u64,
+    total_issued: u64,
 }
 
 /// Credential to revoke when a lease ends.
@@ -35,7 +35,7 @@ pub(super) struct Lease {
     ends: ClockReading,
     max_end: ClockReading,
     renewable: bool,
-    lent: LeasedCredential,
+    credential: LeasedCredential,
 }
 
 /// Lifetimes of a role's leases.
@@ -63,7 +63,7 @@ impl Leases {
         path: &str,
         owner: &str,
         terms: LeaseTerms,
-        lent: LeasedCredential,
+        credential: LeasedCredential,
         now: ClockReading,
     ) -> String {
         let id = format!("{path}/{}", random_text());
@@ -76,10 +76,10 @@ impl Leases {
             ends: now + ttl,
             max_end: now + terms.max_ttl,
             renewable: terms.renewable,
-            lent,
+            credential,
         };
         self.leases.insert(id.clone(), lease);
-        self.ever += 1;
+        self.total_issued += 1;
         id
     }
 
@@ -95,8 +95,8 @@ impl Leases {
         if !lease.renewable {
             return Err("lease is not renewable");
         }
-        let wanted = increment.filter(|increment| !increment.is_zero()).unwrap_or(lease.ttl);
-        let ttl = wanted.min(now.until(lease.max_end));
+        let requested = increment.filter(|increment| !increment.is_zero()).unwrap_or(lease.ttl);
+        let ttl = requested.min(now.until(lease.max_end));
         lease.ends = now + ttl;
         lease.renewed = Some(now);
         Ok(ttl)
@@ -124,7 +124,7 @@ impl Leases {
 
     /// Ends a lease; returns its credential.
     pub(super) fn revoke(&mut self, id: &str) -> Option<LeasedCredential> {
-        self.leases.remove(id).map(|lease| lease.lent)
+        self.leases.remove(id).map(|lease| lease.credential)
     }
 
     /// Ends all leases whose id has a prefix; returns their credentials.
@@ -142,12 +142,12 @@ impl Leases {
     }
 
     pub(super) const fn total_issued(&self) -> u64 {
-        self.ever
+        self.total_issued
     }
 
-    fn end(&mut self, over: impl Fn(&str, &Lease) -> bool) -> Vec<LeasedCredential> {
+    fn end(&mut self, is_over: impl Fn(&str, &Lease) -> bool) -> Vec<LeasedCredential> {
         let ended: Vec<_> =
-            self.leases.iter().filter(|(id, lease)| over(id, lease)).map(|(id, _)| id.clone()).collect();
+            self.leases.iter().filter(|(id, lease)| is_over(id, lease)).map(|(id, _)| id.clone()).collect();
         ended.iter().filter_map(|id| self.revoke(id)).collect()
     }
 }

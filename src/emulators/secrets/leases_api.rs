@@ -21,10 +21,10 @@ impl RequestHandler {
         now: ClockReading,
     ) -> WrappableResponse {
         // The id is in the body, or at the end of the path.
-        let starts = ["sys/leases/lookup", "sys/leases/renew", "sys/leases/revoke-prefix", "sys/leases/revoke"];
-        let older = ["sys/renew", "sys/revoke-prefix", "sys/revoke"];
-        let start = starts.iter().chain(&older).find(|start| route.path.starts_with(**start));
-        let below = route.below(start.copied().unwrap_or_default());
+        let prefixes = ["sys/leases/lookup", "sys/leases/renew", "sys/leases/revoke-prefix", "sys/leases/revoke"];
+        let old_prefixes = ["sys/renew", "sys/revoke-prefix", "sys/revoke"];
+        let prefix = prefixes.iter().chain(&old_prefixes).find(|prefix| route.path.starts_with(**prefix));
+        let below = route.strip_prefix(prefix.copied().unwrap_or_default());
         let id = body.get("lease_id").and_then(Value::as_str).unwrap_or(below);
         match call {
             LeaseCall::Lookup if route.verb == Verb::List => {
@@ -43,14 +43,14 @@ impl RequestHandler {
                 }
             }
             LeaseCall::Revoke => {
-                if let Some(lent) = self.faults().with_leases(|leases| leases.revoke(id)) {
-                    self.revoke_credential(&lent).await;
+                if let Some(leased) = self.faults().with_leases(|leases| leases.revoke(id)) {
+                    self.revoke_credential(&leased).await;
                 }
                 WrappableResponse::Nothing
             }
             LeaseCall::RevokePrefix => {
-                for lent in self.faults().with_leases(|leases| leases.revoke_below(below)) {
-                    self.revoke_credential(&lent).await;
+                for leased in self.faults().with_leases(|leases| leases.revoke_below(below)) {
+                    self.revoke_credential(&leased).await;
                 }
                 WrappableResponse::Nothing
             }
@@ -58,8 +58,8 @@ impl RequestHandler {
     }
 
     /// Revokes the credential of an ended lease.
-    pub(super) async fn revoke_credential(&self, lent: &LeasedCredential) {
-        match lent {
+    pub(super) async fn revoke_credential(&self, leased: &LeasedCredential) {
+        match leased {
             LeasedCredential::PlatformToken(id) => self.engine.end(id).await,
             LeasedCredential::Nothing => {}
         }
@@ -67,7 +67,7 @@ impl RequestHandler {
 
     /// Handles a request below `terraform/`. `owner` is the token of the request.
     pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> WrappableResponse {
-        let (kind, name) = route.below("terraform").split_once('/').unwrap_or_default();
+        let (kind, name) = route.strip_prefix("terraform").split_once('/').unwrap_or_default();
         if !matches!(kind, "creds" | "rotate-role") {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
         }
@@ -75,29 +75,29 @@ impl RequestHandler {
             return refusal(StatusCode::BAD_REQUEST, &format!("unknown role {name:?}"));
         };
         let read = matches!(route.verb, Verb::Read | Verb::Write);
-        let (made, terms) = match (kind, role) {
+        let (created, terms) = match (kind, role) {
             ("rotate-role", Credential::TeamLegacy) if route.verb == Verb::Write => {
                 return match self.engine.rotate(name).await {
                     Ok(_) => WrappableResponse::Nothing,
                     Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error),
                 };
             }
-            ("creds", Credential::TeamLegacy) if read => (self.engine.standing(name).await, None),
+            ("creds", Credential::TeamLegacy) if read => (self.engine.single_token(name).await, None),
             ("creds", Credential::Team(terms)) if read => {
-                (self.engine.make(&format!("{name} {}", random_text())).await, Some(*terms))
+                (self.engine.create(&format!("{name} {}", random_text())).await, Some(*terms))
             }
             _ => return refusal(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation"),
         };
-        let made = match made {
-            Ok(made) => made,
+        let created = match created {
+            Ok(created) => created,
             Err(error) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, &error),
         };
-        let credential = json!({ "token": made.token, "token_id": made.id, "role": name });
+        let credential = json!({ "token": created.token, "token_id": created.id, "role": name });
         match terms {
             None => success("data", credential),
             Some(terms) => {
-                let lent = LeasedCredential::PlatformToken(made.id);
-                let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, lent, now));
+                let leased = LeasedCredential::PlatformToken(created.id);
+                let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, leased, now));
                 build_leased(&id, terms.first_ttl(), terms.renewable, credential)
             }
         }
@@ -105,15 +105,16 @@ impl RequestHandler {
 
     /// Handles a request below `database/`: a name and a password without use.
     pub(super) fn database_credential(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> WrappableResponse {
-        let Some(name) = route.below("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read) else {
+        let Some(name) = route.strip_prefix("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read)
+        else {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
         };
         let Some(terms) = self.options().database.get(name) else {
             return refusal(StatusCode::BAD_REQUEST, &format!("unknown role: {name}"));
         };
         let credential = json!({ "username": format!("v-{name}-{}", random_text()), "password": random_text() });
-        let lent = LeasedCredential::Nothing;
-        let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, *terms, lent, now));
+        let leased = LeasedCredential::Nothing;
+        let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, *terms, leased, now));
         build_leased(&id, terms.first_ttl(), terms.renewable, credential)
     }
 }

@@ -24,7 +24,7 @@ impl RequestHandler {
         now: ClockReading,
     ) -> WrappableResponse {
         let mount = path.strip_prefix("auth/").and_then(|rest| rest.strip_suffix("/login")).unwrap_or_default();
-        let proved = if mount == self.options().mount {
+        let verified = if mount == self.options().mount {
             self.cloud_login(body, now).await
         } else {
             self.options().methods.get(mount).map_or_else(
@@ -32,8 +32,8 @@ impl RequestHandler {
                 |method| method.prove(body).map_err(|text| refusal(StatusCode::BAD_REQUEST, text)),
             )
         };
-        let (name, role, metadata) = match proved {
-            Ok(proved) => proved,
+        let (name, role, metadata) = match verified {
+            Ok(verified) => verified,
             Err(refused) => return refused,
         };
         let (namespace, path, display_name) = (namespace.to_owned(), path.to_owned(), mount.to_owned());
@@ -107,8 +107,9 @@ pub enum LoginMethod {
 impl LoginMethod {
     fn prove<'a>(&'a self, body: &'a Value) -> Result<VerifiedLogin<'a>, &'static str> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
-        let one_of =
-            |secrets: &[SecretString], name: &str| secrets.iter().any(|it| secret::ct_eq(it, text(name).as_bytes()));
+        let one_of = |secrets: &[SecretString], name: &str| {
+            secrets.iter().any(|secret| secret::ct_eq(secret, text(name).as_bytes()))
+        };
         let (name, role) = match self {
             Self::Jwt { .. } if text("role").is_empty() => return Err("missing role"),
             Self::Jwt { believed, .. } if !one_of(believed, "jwt") => {

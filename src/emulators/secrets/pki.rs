@@ -58,7 +58,7 @@ impl Authority {
         }
         let ttl = body.get("ttl").and_then(seconds).unwrap_or(DEFAULT_TTL).min(MAX_TTL);
         let names = [vec![name.to_owned()], list("alt_names"), addresses].concat();
-        let made = KeyPair::generate().and_then(|key| {
+        let issued = KeyPair::generate().and_then(|key| {
             let mut params = CertificateParams::new(names)?;
             params.distinguished_name = rcgen::DistinguishedName::new();
             params.distinguished_name.push(DnType::CommonName, name);
@@ -68,8 +68,8 @@ impl Authority {
             let certificate = params.signed_by(&key, &self.issuer)?;
             Ok((certificate.pem(), key.serialize_pem(), params.serial_number))
         });
-        let Ok((certificate, key, number)) = made else {
-            return refusal(StatusCode::BAD_REQUEST, "no certificate can be made with these names");
+        let Ok((certificate, key, number)) = issued else {
+            return refusal(StatusCode::BAD_REQUEST, "no certificate can be issued with these names");
         };
         let serial: Vec<String> =
             number.iter().flat_map(SerialNumber::as_ref).map(|byte| format!("{byte:02x}")).collect();

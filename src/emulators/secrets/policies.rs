@@ -9,8 +9,10 @@ pub(crate) type Policies = BTreeMap<String, Vec<String>>;
 /// Returns true if a token with these policies may use a path.
 pub(super) fn allow(policies: &Policies, names: &[String], path: &str) -> bool {
     // Allowed anyway, by the real server's `default` policy.
-    let own = ["auth/token/lookup-self", "auth/token/renew-self", "auth/token/revoke-self", "sys/capabilities-self"];
-    if own.contains(&path) || path.starts_with("sys/wrapping/") || path.starts_with("sys/internal/ui/mounts") {
+    let always_allowed =
+        ["auth/token/lookup-self", "auth/token/renew-self", "auth/token/revoke-self", "sys/capabilities-self"];
+    if always_allowed.contains(&path) || path.starts_with("sys/wrapping/") || path.starts_with("sys/internal/ui/mounts")
+    {
         return true;
     }
     names.iter().any(|name| match policies.get(name) {

@@ -146,8 +146,8 @@ impl<'a> Route<'a> {
     }
 
     /// Returns the rest of the path after a prefix.
-    pub(super) fn below(&self, start: &str) -> &str {
-        self.path.strip_prefix(start).unwrap_or_default().trim_start_matches('/')
+    pub(super) fn strip_prefix(&self, prefix: &str) -> &str {
+        self.path.strip_prefix(prefix).unwrap_or_default().trim_start_matches('/')
     }
 }
 
@@ -209,7 +209,7 @@ fn token(verb: Verb, call: &str) -> Option<TokenCall> {
     })
 }
 
-/// Parses a duration: seconds as a number, or a text such as `90`, `90s` or `2m`.
+/// Parses a duration: seconds as a number, or a string such as `90`, `90s` or `2m`.
 pub(super) fn seconds(value: &Value) -> Option<Duration> {
     match value {
         Value::Number(number) => number.as_u64().map(Duration::from_secs),

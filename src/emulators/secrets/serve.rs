@@ -1,4 +1,4 @@
-//! Listener that can go away and come back.
+//! Listener that can go offline and come back online.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ pub(super) async fn serve(
     handler: Arc<RequestHandler>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut away = handler.faults().subscribe_away();
+    let mut offline = handler.faults().subscribe_offline();
     let mut listener = Some(first);
     loop {
         if let Some(listener) = listener.take() {
-            let absent = stop.child_token();
+            let listener_stop = stop.child_token();
             let service = {
                 let handler = Arc::clone(&handler);
                 move |_peer, request| {
@@ -31,22 +31,22 @@ pub(super) async fn serve(
             // An emulated outage breaks connections off: nothing is drained.
             let limits =
                 ListenerLimits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..ListenerLimits::default() };
-            handler.faults().set_is_away(false);
-            let serving = listener.serve(service, limits, absent.clone());
+            handler.faults().set_is_offline(false);
+            let serving = listener.serve(service, limits, listener_stop.clone());
             let watching = async {
-                let _ = away.wait_for(|away| *away).await;
-                absent.cancel();
+                let _ = offline.wait_for(|offline| *offline).await;
+                listener_stop.cancel();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
                 () = serving => {}
                 () = watching => {}
             }
-            handler.faults().set_is_away(true);
+            handler.faults().set_is_offline(true);
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            _ = away.wait_for(|away| !*away) => {}
+            _ = offline.wait_for(|offline| !*offline) => {}
         }
         listener = Some(port.listen()?);
     }

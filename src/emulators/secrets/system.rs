@@ -56,9 +56,9 @@ pub(super) fn mounts(path: &str) -> WrappableResponse {
 
 /// `sys/capabilities-self`: all of them, or none.
 pub(super) fn capabilities(body: &Value, policies: &Policies, names: &[String]) -> WrappableResponse {
-    let one = body.get("path").and_then(Value::as_str).map(str::to_owned);
+    let path = body.get("path").and_then(Value::as_str).map(str::to_owned);
     let many = body.get("paths").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let paths: Vec<String> = many.map(str::to_owned).chain(one).collect();
+    let paths: Vec<String> = many.map(str::to_owned).chain(path).collect();
     let Some(first) = paths.first().cloned() else {
         return refusal(StatusCode::BAD_REQUEST, "paths must be supplied");
     };

@@ -1,7 +1,7 @@
 //! A `terraform` secrets engine: tokens of HCP Terraform or Terraform Enterprise, leased or not, like the real engine's
 //! (`terraform/creds/ROLE`, `terraform/rotate-role/ROLE`).
 //!
-//! With a platform it creates and deletes real tokens there; without one it returns random texts.
+//! With a platform it creates and deletes real tokens there; without one it returns random strings.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -51,10 +51,10 @@ pub(super) struct Engine {
     roles: BTreeMap<String, Credential>,
     platform: Option<(Platform, client::Client)>,
     /// Single tokens, by role.
-    standing: Mutex<BTreeMap<String, CreatedToken>>,
+    single_tokens: Mutex<BTreeMap<String, CreatedToken>>,
 }
 
-/// A token: its id at the platform, and its text.
+/// A token: its id at the platform, and its secret.
 #[derive(Debug, Clone)]
 pub(super) struct CreatedToken {
     pub(super) id: String,
@@ -76,7 +76,7 @@ impl Engine {
                 Some((platform.clone(), options.build()?))
             }
         };
-        Ok(Self { roles: options.roles.clone(), platform, standing: Mutex::default() })
+        Ok(Self { roles: options.roles.clone(), platform, single_tokens: Mutex::default() })
     }
 
     pub(super) fn role(&self, name: &str) -> Option<&Credential> {
@@ -84,16 +84,16 @@ impl Engine {
     }
 
     /// Creates a new token of the team and keeps the others.
-    pub(super) async fn make(&self, description: &str) -> Result<CreatedToken, String> {
+    pub(super) async fn create(&self, description: &str) -> Result<CreatedToken, String> {
         let body = json!({ "data": { "type": "authentication-tokens", "attributes": { "description": description } } });
         self.create_token("authentication-tokens", &body).await
     }
 
     /// Returns the team's single token; creates it if needed.
-    pub(super) async fn standing(&self, role: &str) -> Result<CreatedToken, String> {
-        let token = self.standing.lock().unwrap_or_else(PoisonError::into_inner).get(role).cloned();
+    pub(super) async fn single_token(&self, role: &str) -> Result<CreatedToken, String> {
+        let token = self.single_tokens.lock().unwrap_or_else(PoisonError::into_inner).get(role).cloned();
         match token {
-            Some(made) => Ok(made),
+            Some(token) => Ok(token),
             None => self.rotate(role).await,
         }
     }
@@ -101,30 +101,30 @@ impl Engine {
     /// Replaces the team's single token.
     pub(super) async fn rotate(&self, role: &str) -> Result<CreatedToken, String> {
         let body = json!({ "data": { "type": "authentication-token", "attributes": {} } });
-        let made = self.create_token("authentication-token", &body).await?;
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).insert(role.to_owned(), made.clone());
-        Ok(made)
+        let token = self.create_token("authentication-token", &body).await?;
+        self.single_tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(role.to_owned(), token.clone());
+        Ok(token)
     }
 
-    async fn create_token(&self, what: &str, body: &Value) -> Result<CreatedToken, String> {
+    async fn create_token(&self, path: &str, body: &Value) -> Result<CreatedToken, String> {
         let Some((platform, client)) = &self.platform else {
             return Ok(CreatedToken {
                 id: format!("at-{}", random_text()),
                 token: format!("emulated.atlasv1.{}", random_text()),
             });
         };
-        let request = client.request(Method::POST, &format!("api/v2/teams/{}/{what}", platform.team));
+        let request = client.request(Method::POST, &format!("api/v2/teams/{}/{path}", platform.team));
         let request = request.bearer_auth(platform.token.expose_secret()).header("content-type", MEDIA_TYPE);
         let response = client.send(request.body(body.to_string())).await.map_err(|error| error.to_string())?;
-        let made: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-        let text = |at: &str| made.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let document: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        let text = |at: &str| document.pointer(at).and_then(Value::as_str).map(str::to_owned);
         match (text("/data/id"), text("/data/attributes/token")) {
             (Some(id), Some(token)) => Ok(CreatedToken { id, token }),
             _ => Err(format!("the platform answered HTTP {}", response.status.as_u16())),
         }
     }
 
-    /// Deletes a token; a missing one is no error.
+    /// Deletes a token; a missing one is not an error.
     pub(super) async fn end(&self, id: &str) {
         let Some((platform, client)) = &self.platform else { return };
         let request = client.request(Method::DELETE, &format!("api/v2/authentication-tokens/{id}"));

@@ -47,9 +47,9 @@ mod tests {
 
     #[test]
     fn a_bound_token_is_admitted_from_its_blocks_alone() {
-        let check = |cidrs: &[&str], address: &str, wanted| {
+        let check = |cidrs: &[&str], address: &str, expected| {
             let cidrs: Vec<_> = cidrs.iter().map(|cidr| (*cidr).to_owned()).collect();
-            assert_eq!(admit(&cidrs, address.parse().unwrap()), wanted, "{cidrs:?} {address}");
+            assert_eq!(admit(&cidrs, address.parse().unwrap()), expected, "{cidrs:?} {address}");
         };
         check(&[], "192.0.2.1", true);
         check(&["127.0.0.0/8"], "127.1.2.3", true);

@@ -62,7 +62,7 @@ pub(super) struct Origin {
 #[derive(Debug)]
 struct WrappedToken {
     response: Value,
-    made: ClockReading,
+    created: ClockReading,
     ttl: Duration,
     path: String,
 }
@@ -70,7 +70,7 @@ struct WrappedToken {
 impl Tokens {
     /// Issues a token for a role; returns the `auth` part of a login response.
     pub(super) fn issue(&mut self, role: &Role, origin: Origin, parent: Option<String>, now: ClockReading) -> Value {
-        let ttl = role.max_ttl.map_or(role.ttl, |most| role.ttl.min(most));
+        let ttl = role.max_ttl.map_or(role.ttl, |max| role.ttl.min(max));
         let batch = role.token_type == TokenType::Batch;
         let secret = format!("{}.emulated-{}", if batch { "hvb" } else { "hvs" }, random_text());
         let token = Token {
@@ -144,10 +144,10 @@ impl Tokens {
             (TokenType::Service, false) => return Err(TokenError::NotRenewable),
             (TokenType::Service, true) => {}
         }
-        let wanted = increment.filter(|increment| !increment.is_zero()).unwrap_or(token.role.ttl);
-        let most = token.role.max_ttl.map_or(wanted, |most| now.until(token.created + most));
+        let requested = increment.filter(|increment| !increment.is_zero()).unwrap_or(token.role.ttl);
+        let max_ttl = token.role.max_ttl.map_or(requested, |max| now.until(token.created + max));
         if token.ends.is_some() {
-            token.ends = Some(now + wanted.min(most));
+            token.ends = Some(now + requested.min(max_ttl));
         }
         Ok(token.auth(secret, now))
     }
@@ -181,7 +181,7 @@ impl Tokens {
     pub(super) fn wrap(&mut self, response: Value, ttl: Duration, path: &str, now: ClockReading) -> Value {
         let secret = format!("hvs.emulated-wrap-{}", random_text());
         let accessor = response.pointer("/auth/accessor").cloned().unwrap_or_default();
-        self.wrapped.insert(secret.clone(), WrappedToken { response, made: now, ttl, path: path.to_owned() });
+        self.wrapped.insert(secret.clone(), WrappedToken { response, created: now, ttl, path: path.to_owned() });
         json!({
             "token": secret, "accessor": random_text(), "ttl": ttl.as_secs(),
             "creation_time": rfc3339(now.wall), "creation_path": path, "wrapped_accessor": accessor,
@@ -191,14 +191,14 @@ impl Tokens {
     /// Returns a wrapped response, once.
     pub(super) fn unwrap(&mut self, secret: &str, now: ClockReading) -> Option<Value> {
         let wrapped = self.wrapped.remove(secret)?;
-        (!now.until(wrapped.made + wrapped.ttl).is_zero()).then_some(wrapped.response)
+        (!now.until(wrapped.created + wrapped.ttl).is_zero()).then_some(wrapped.response)
     }
 
     /// Returns the properties of a wrapping token.
     pub(super) fn look_up_wrapped(&self, secret: &str, now: ClockReading) -> Option<Value> {
-        let wrapped = self.wrapped.get(secret).filter(|it| !now.until(it.made + it.ttl).is_zero())?;
+        let wrapped = self.wrapped.get(secret).filter(|wrapped| !now.until(wrapped.created + wrapped.ttl).is_zero())?;
         Some(json!({
-            "creation_path": wrapped.path, "creation_time": rfc3339(wrapped.made.wall),
+            "creation_path": wrapped.path, "creation_time": rfc3339(wrapped.created.wall),
             "creation_ttl": wrapped.ttl.as_secs(),
         }))
     }
@@ -280,7 +280,7 @@ pub(super) enum TokenError {
 pub(super) fn random_text() -> String {
     let mut bytes = [0_u8; 18];
     rand::fill(&mut bytes).expect("the system's random generator works");
-    // Letters and digits alone, as Vault's: no accessor begins with a hyphen.
+    // Only letters and digits, as Vault's: no accessor begins with a hyphen.
     URL_SAFE_NO_PAD.encode(bytes).replace(['-', '_'], "x")
 }
 

@@ -139,7 +139,7 @@ impl CallAssessor {
         }
     }
 
-    /// Assesses a JSON body. Returns nothing for a body that is no JSON:API document or longer than [`MAX_BODY`], and
+    /// Assesses a JSON body. Returns nothing for a body that is not a JSON:API document or longer than [`MAX_BODY`], and
     /// no deprecated attributes in the mode `Off`.
     pub(crate) fn assess_body(&self, call: ApiCall<'_>, body: &[u8], server: &ServerInfo) -> Vec<Finding> {
         let mut findings =

@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn the_organization_or_token_is_read_from_the_body() {
         let check =
-            |body: &str, wanted: OrganizationHint| assert_eq!(organization_hint(body.as_bytes()), wanted, "{body}");
+            |body: &str, expected: OrganizationHint| assert_eq!(organization_hint(body.as_bytes()), expected, "{body}");
         let attributes = |inner: &str| format!(r#"{{"data":{{"attributes":{{"vcs-repo":{inner}}}}}}}"#);
         check(
             &attributes(r#"{"organization-name":"a b","oauth-token-id":"ot-1"}"#),

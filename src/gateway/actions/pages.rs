@@ -96,7 +96,7 @@ impl PageMerger {
     /// Adds the next page, beginning with the first.
     ///
     /// # Errors
-    /// It is no list, or the list is too large.
+    /// It is not a list, or the list is too large.
     pub(crate) fn add_page(&mut self, page: &[u8]) -> Result<NextPage, MergeError> {
         self.bytes = self.bytes.saturating_add(page.len());
         self.pages += 1;

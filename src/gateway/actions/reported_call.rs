@@ -57,11 +57,11 @@ mod tests {
 
     #[test]
     fn calls_are_reported_by_template_organization_and_workspace() {
-        let check = |method: Method, path: &str, wanted: (&str, Option<&str>, Option<&str>)| {
+        let check = |method: Method, path: &str, expected: (&str, Option<&str>, Option<&str>)| {
             let path = format!("/api/v2{path}");
             let called = ReportedCall::from_call(ApiCall { method: &method, path: &path, query: "" });
             let found = (called.call.as_str(), called.organization.as_deref(), called.workspace.as_deref());
-            assert_eq!(found, wanted, "{path}");
+            assert_eq!(found, expected, "{path}");
         };
         check(Method::GET, "/policy-checks/p-1/output", ("GET /policy-checks/:id/output", None, None));
         check(

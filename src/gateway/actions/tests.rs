@@ -90,7 +90,7 @@ proptest! {
     #[test]
     fn a_replacement_has_the_same_segments(segments in prop::collection::vec("[^\u{0}-\u{1f}\u{7f}]{1,12}", 4), raw in any::<bool>()) {
         // An ambiguous name becomes no segment.
-        let usable = |it: &String| Segment::encode(it).is_some() && (!raw || !it.contains(['/', '?', '#', '%']));
+        let usable = |name: &String| Segment::encode(name).is_some() && (!raw || !name.contains(['/', '?', '#', '%']));
         prop_assume!(segments.iter().all(usable));
         prop_assume!(!(segments[0] == "actions" && segments[1] == "delete"));
         let written = segments.iter().map(|segment| match Segment::encode(segment) {
@@ -108,7 +108,8 @@ proptest! {
         for (method, path, count) in old {
             let known = assess_call(method, &format!("/api/v2/registry-modules/{path}"), &ServerInfo::default());
             let new = known.deprecated.unwrap().replacement(None).unwrap();
-            let mut decoded = new.path.split('/').map(|it| percent_decode_str(it).decode_utf8().unwrap().into_owned());
+            let decode = |segment: &str| percent_decode_str(segment).decode_utf8().unwrap().into_owned();
+            let mut decoded = new.path.split('/').map(decode);
             let head: Vec<String> = decoded.by_ref().take(7).collect();
             prop_assert_eq!(&head[..], ["", "api", "v2", "organizations", &segments[0], "registry-modules", "private"]);
             let rest: Vec<String> = decoded.take(count).collect();
@@ -119,7 +120,7 @@ proptest! {
     #[test]
     fn no_path_causes_a_panic(method in "GET|POST|DELETE|PATCH", path in "(/api/v2)?(/[a-z:%.-]{0,12}){0,9}", query in ".{0,20}") {
         let known = assess_call(&method, &format!("{path}?{query}"), &hosted());
-        if let Some(new) = known.deprecated.and_then(|it| it.replacement(Some("o"))) {
+        if let Some(new) = known.deprecated.and_then(|deprecated| deprecated.replacement(Some("o"))) {
             prop_assert!(new.path.starts_with("/api/v2/organizations/"));
         }
     }
@@ -151,11 +152,11 @@ fn a_call_without_organization_is_replaced_once_it_is_known() {
 
 #[test]
 fn deprecated_calls_get_deprecation_and_link_headers() {
-    let check = |method: &str, path: &str, wanted: &[&str]| {
+    let check = |method: &str, path: &str, expected: &[&str]| {
         let known = assess_call(method, path, &ServerInfo::default()).deprecated.unwrap();
         let found: Vec<String> =
             known.headers(None).iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        assert_eq!(found, wanted, "{method} {path}");
+        assert_eq!(found, expected, "{method} {path}");
     };
     let link = "link: </api/v2/organizations/o/registry-modules/private/o/n/%3Ep>; rel=\"successor-version\"";
     check("GET", "/api/v2/registry-modules/show/o/n/>p", &["deprecation: @1623110400", link]);
@@ -192,18 +193,21 @@ fn the_mode_decides_about_deprecated_calls() {
 
 /// Ids of the findings' changes; those that strict mode refuses have `!` appended.
 fn said(findings: &[Finding]) -> String {
-    let name = |it: &Finding| format!("{}{}", it.change.id, if it.blocking { "!" } else { "" });
+    let name = |finding: &Finding| format!("{}{}", finding.change.id, if finding.blocking { "!" } else { "" });
     findings.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn each_rule_about_calls_has_a_match_and_a_mismatch() {
-    let pair = |server: &ServerInfo, wanted: &str, acts: &str, does_not: &str| {
-        for (call, wanted) in [(acts, wanted), (does_not, "")] {
+    let pair = |server: &ServerInfo, expected: &str, acts: &str, does_not: &str| {
+        for (call, expected) in [(acts, expected), (does_not, "")] {
             let (method, target) = call.split_once(' ').unwrap();
             let findings = assess_call(method, &format!("/api/v2{target}"), server).findings;
-            assert_eq!(said(&findings), wanted, "{call}");
-            assert!(findings.iter().all(|it| it.to_header().to_str().unwrap().starts_with(&it.change.id)), "{call}");
+            assert_eq!(said(&findings), expected, "{call}");
+            assert!(
+                findings.iter().all(|finding| finding.to_header().to_str().unwrap().starts_with(&finding.change.id)),
+                "{call}"
+            );
         }
     };
     let (unknown, old, early, new) =
@@ -247,17 +251,17 @@ fn each_rule_about_calls_has_a_match_and_a_mismatch() {
 
 #[test]
 fn each_rule_about_bodies_has_a_match_and_a_mismatch() {
-    let pair = |server: &ServerInfo, wanted: &str, call: &str, acts: &str, does_not: &str| {
+    let pair = |server: &ServerInfo, expected: &str, call: &str, acts: &str, does_not: &str| {
         let (method, target) = call.split_once(' ').unwrap();
         let (method, path) = (method.parse().unwrap(), format!("/api/v2{target}"));
         let call = ApiCall { method: &method, path: &path, query: "" };
         assert!(actions(ActionOptions::default()).assess_call(call, server).reads_body, "{call:?}");
-        for (attributes, wanted) in [(acts, wanted), (does_not, "")] {
+        for (attributes, expected) in [(acts, expected), (does_not, "")] {
             let body = format!(r#"{{"data":{{"type":"x","attributes":{attributes}}}}}"#);
             let findings = actions(ActionOptions::default()).assess_body(call, body.as_bytes(), server);
-            assert_eq!(said(&findings), wanted, "{call:?} {attributes}");
-            assert_eq!(blocking_errors(&findings).len(), wanted.matches('!').count());
-            assert!(findings.iter().all(|it| it.pointer.as_ref().unwrap().starts_with("/data/attributes")));
+            assert_eq!(said(&findings), expected, "{call:?} {attributes}");
+            assert_eq!(blocking_errors(&findings).len(), expected.matches('!').count());
+            assert!(findings.iter().all(|finding| finding.pointer.as_ref().unwrap().starts_with("/data/attributes")));
         }
     };
     let (unknown, old, new) = (ServerInfo::default(), released("v202112-1"), released("1.0.3"));

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use http::Method;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// An endpoint. One that is no path of the platform, such as a callback URL, has no route.
+/// An endpoint. One that is not a path of the platform, such as a callback URL, has no route.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Endpoint {
@@ -77,7 +77,8 @@ impl Route {
     fn matches_query(&self, query: &str) -> bool {
         let Some((name, values)) = &self.query else { return true };
         url::form_urlencoded::parse(query.as_bytes()).any(|(key, value)| {
-            key == name.as_str() && (values.is_empty() || value.split(',').any(|one| values.iter().any(|it| it == one)))
+            key == name.as_str()
+                && (values.is_empty() || value.split(',').any(|part| values.iter().any(|value| value == part)))
         })
     }
 }
@@ -121,19 +122,19 @@ impl PathTemplate {
     /// Returns the raw segment of a path at the parameter `name`, or at any parameter after the literal `collection`.
     pub(crate) fn segment<'a>(&self, path: &'a str, name: &str, collection: &str) -> Option<&'a str> {
         let mut segments = path.split('/').skip(1);
-        let mut behind = false;
+        let mut after = false;
         for part in &self.segments {
             let segment = segments.next()?;
             match part {
-                Segment::Literal(text) => behind = text == collection,
-                Segment::Parameter(its) if behind || its == name => return Some(segment),
-                Segment::Parameter(_) => behind = false,
+                Segment::Literal(text) => after = text == collection,
+                Segment::Parameter(parameter) if after || parameter == name => return Some(segment),
+                Segment::Parameter(_) => after = false,
             }
         }
         None
     }
 
-    /// Returns for each segment if it is a parameter. Of two templates that match a path, the one with later parameters
+    /// Returns for each segment whether it is a parameter. Of two templates that match a path, the one with later parameters
     /// is meant.
     pub(crate) fn parameter_positions(&self) -> Vec<bool> {
         self.segments.iter().map(|segment| matches!(segment, Segment::Parameter(_))).collect()

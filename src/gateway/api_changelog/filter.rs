@@ -101,7 +101,7 @@ impl ChangeFilter {
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)
             && self.kind.is_none_or(|kind| kind == change.kind)
             && self.gateway.is_none_or(|action| action == change.gateway.action)
-            && self.edition.is_none_or(|wanted| edition == wanted || edition == Edition::All)
+            && self.edition.is_none_or(|requested| edition == requested || edition == Edition::All)
             && self.release.is_none_or(|release| change.changelog.release.is_none_or(|since| release.includes(since)))
             && self.matches_endpoint(change)
     }

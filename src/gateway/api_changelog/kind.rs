@@ -181,14 +181,14 @@ impl fmt::Display for Edition {
     }
 }
 
-fn parse_value<T: Copy>(value: &str, words: &[(T, &str)]) -> Result<T, UnknownValue> {
+fn parse_value<T: Copy>(value: &str, keywords: &[(T, &str)]) -> Result<T, UnknownValue> {
     let plain = value.trim().to_ascii_lowercase();
-    match words.iter().find(|(_, word)| *word == plain) {
+    match keywords.iter().find(|(_, keyword)| *keyword == plain) {
         Some((parsed, _)) => Ok(*parsed),
-        None => Err(UnknownValue::new(value, &words.iter().map(|(_, word)| *word).collect::<Vec<_>>())),
+        None => Err(UnknownValue::new(value, &keywords.iter().map(|(_, keyword)| *keyword).collect::<Vec<_>>())),
     }
 }
 
-fn to_name<T: Copy + PartialEq>(value: T, words: &[(T, &'static str)]) -> &'static str {
-    words.iter().find(|(candidate, _)| *candidate == value).map_or("", |(_, word)| word)
+fn to_name<T: Copy + PartialEq>(value: T, keywords: &[(T, &'static str)]) -> &'static str {
+    keywords.iter().find(|(candidate, _)| *candidate == value).map_or("", |(_, keyword)| keyword)
 }

@@ -36,9 +36,9 @@ fn rows_without_a_body_are_found_by_date_only() {
 
 #[test]
 fn one_change_must_match_all_filters() {
-    // The row adds and deprecates registry modules; what is for the hosted product alone is added.
+    // The row adds and deprecates registry modules; what is only for the hosted product is added.
     assert!(found(&[("kind", "deprecated"), ("edition", "enterprise")]).contains(&"2021-06-08"));
-    // It names the release for the admin organizations' part alone.
+    // It names the release only for the admin organizations' part.
     let early = [("release", "v202112-1"), ("resource", "admin-organizations")];
     assert!(!found(&early).contains(&"2022-06-21"));
     assert!(found(&[("release", "v202112-1"), ("resource", "agent-pools")]).contains(&"2022-06-21"));
@@ -55,9 +55,9 @@ fn incomparable_releases_are_ignored_with_a_remark() {
 
 #[test]
 fn filter_errors_suggest_valid_values() {
-    let check = |name: &str, value: &str, wanted: &str| {
+    let check = |name: &str, value: &str, expected: &str| {
         let error = ChangeFilter::default().set(name, value, Changelog::get()).unwrap_err().to_string();
-        assert!(error.contains(wanted), "{error}");
+        assert!(error.contains(expected), "{error}");
     };
     check("resource", "registry-module", "unknown value \"registry-module\"; did you mean registry-modules?");
     check("kind", "deprecatd", "did you mean deprecated?");

@@ -47,10 +47,10 @@ impl ChildEnv {
     /// be fixed.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
-            let again = self.missing_reason.is_some().then(|| self.clock.now() + RETRY_INTERVAL);
+            let retry_at = self.missing_reason.is_some().then(|| self.clock.now() + RETRY_INTERVAL);
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.clock.sleep_until_some(again) => {}
+                () = self.clock.sleep_until_some(retry_at) => {}
                 changed = self.content.changed() => if !changed { return stop.cancelled().await },
             }
             let state = tokio::task::spawn_blocking(self.prepare()).await;

@@ -38,10 +38,10 @@ pub(crate) enum CredentialsError {
     #[error("no token is stored here: keyward manages only that of its gateway; write a credentials block for {0}")]
     OtherHost(ServiceHost),
     /// The local token cannot be read.
-    #[error("keyward's gateway has no local token yet; is it running?")]
+    #[error("keyward's gateway has no local token yet; start it with `keyward run`")]
     NoToken(#[source] LocalTokenError),
     /// The platform token cannot be read.
-    #[error("keyward's gateway has no platform token yet; is it running?")]
+    #[error("keyward's gateway has no platform token yet; start it with `keyward run`, or see its log")]
     NoPlatformToken(#[source] TfrcFileError),
 }
 
@@ -122,13 +122,13 @@ mod tests {
         let file = folder.path().join("gateway.token");
         std::fs::write(&file, "keyward-local-0123456789\n").unwrap();
         let managed_host = ServiceHost::parse("app.terraform.io").unwrap();
-        let check = |verb: &str, host: &str, wanted: Result<&str, &str>| {
+        let check = |verb: &str, host: &str, expected: Result<&str, &str>| {
             let (verb, host) = parse_request(verb, host).unwrap();
             let found = respond(verb, &host, &managed_host, &ClientTokenFile::Local(file.clone()))
                 .map_err(|error| error.to_string());
-            match (&found, wanted) {
-                (Ok(found), Ok(wanted)) => assert_eq!(found.as_str(), wanted),
-                (Err(found), Err(wanted)) => assert!(found.contains(wanted), "{found}"),
+            match (&found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found.as_str(), expected),
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
                 _ => panic!("{found:?}"),
             }
         };

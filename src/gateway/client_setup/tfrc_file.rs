@@ -121,7 +121,7 @@ impl TfrcFile {
         clock: Clock,
         health: HealthHandle,
     ) -> Self {
-        health.describe(options.file.display().to_string());
+        health.set_target(options.file.display().to_string());
         Self { options, content, clock, health }
     }
 
@@ -130,10 +130,10 @@ impl TfrcFile {
     /// token is removed when the token ends, and at a stop.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let file = self.options.file.clone();
-        let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_at_start(&file)).await;
+        let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_and_log(&file)).await;
         let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
         loop {
-            let done = match self.content.render(&self.options.host) {
+            let succeeded = match self.content.render(&self.options.host) {
                 Some(text) => {
                     let written = self.run_blocking("write", move |options| write(options, &text)).await;
                     if written {
@@ -144,7 +144,7 @@ impl TfrcFile {
                 }
                 None => self.remove("no platform token").await,
             };
-            let again = if done {
+            let retry_at = if succeeded {
                 backoff.reset();
                 None
             } else {
@@ -154,7 +154,7 @@ impl TfrcFile {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.clock.sleep_until_some(again) => {}
+                () = self.clock.sleep_until_some(retry_at) => {}
                 changed = self.content.changed() => if !changed {
                     stop.cancelled().await;
                     break;
@@ -260,10 +260,12 @@ const MAX_FILE_SIZE: u64 = 64 * 1024;
 /// Returns true for a document that [`write()`] made: one host with the gateway's services or the marker, a token, and
 /// nothing else.
 fn is_managed(document: &Value) -> bool {
-    let only_member =
-        |part: &str| document[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
-    let has_only =
-        |value: &Value, member: &str| value.as_object().is_some_and(|it| it.len() == 1 && it.contains_key(member));
+    let only_member = |part: &str| {
+        document[part].as_object().filter(|members| members.len() == 1).and_then(|members| members.iter().next())
+    };
+    let has_only = |value: &Value, member: &str| {
+        value.as_object().is_some_and(|members| members.len() == 1 && members.contains_key(member))
+    };
     let Some((credentials_host, credentials)) = only_member("credentials") else { return false };
     let service_block = only_member("host")
         .is_some_and(|(host, service_block)| host == credentials_host && has_only(service_block, "services"));
@@ -321,7 +323,8 @@ mod tests {
 
     fn local(token: &str, host: &ServiceHost) -> Zeroizing<String> {
         let (publisher, watch) = credential_channel("none");
-        let accepted = AcceptedTokens { current: SecretString::from(token), made: SystemTime::now(), previous: None };
+        let accepted =
+            AcceptedTokens { current: SecretString::from(token), created: SystemTime::now(), previous: None };
         publisher.publish(Availability::Available(accepted.into()), None);
         ClientTokenSource::Local(watch, "http://127.0.0.1:8800".to_owned()).render(host).unwrap()
     }

@@ -19,12 +19,12 @@ pub(crate) struct UserConfigFiles {
     override_file: Option<PathBuf>,
     home: Option<PathBuf>,
     config_home: Option<PathBuf>,
-    reader: Reader,
+    reader: ConfigReader,
 }
 
 /// Program that reads the files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Reader {
+enum ConfigReader {
     Terraform,
     OpenTofu,
     /// A script or a wrapper, which may run either: Terraform's names come first, then OpenTofu's.
@@ -45,7 +45,7 @@ impl UserConfigFiles {
             override_file: path(VARIABLE).or_else(|| path("TERRAFORM_CONFIG")),
             home: path("HOME"),
             config_home,
-            reader: Reader::from_command(command),
+            reader: ConfigReader::from_command(command),
         }
     }
 
@@ -58,12 +58,12 @@ impl UserConfigFiles {
         let (terraform, tofu) = (home.join(".terraformrc"), home.join(".tofurc"));
         let fresh = || self.config_home.as_ref().map(|folder| folder.join("opentofu/tofurc"));
         Some(match self.reader {
-            Reader::Terraform => terraform,
-            Reader::Either if terraform.exists() => terraform,
+            ConfigReader::Terraform => terraform,
+            ConfigReader::Either if terraform.exists() => terraform,
             _ if tofu.exists() => tofu,
             _ if terraform.exists() => terraform,
-            Reader::OpenTofu => fresh().unwrap_or(tofu),
-            Reader::Either => fresh().filter(|file| file.exists()).unwrap_or(terraform),
+            ConfigReader::OpenTofu => fresh().unwrap_or(tofu),
+            ConfigReader::Either => fresh().filter(|file| file.exists()).unwrap_or(terraform),
         })
     }
 
@@ -73,7 +73,7 @@ impl UserConfigFiles {
             return None;
         }
         let terraform = self.home.as_ref()?.join(".terraform.d");
-        let tofu = self.config_home.as_ref().filter(|_| self.reader != Reader::Terraform && !terraform.exists());
+        let tofu = self.config_home.as_ref().filter(|_| self.reader != ConfigReader::Terraform && !terraform.exists());
         Some(tofu.map_or(terraform, |folder| folder.join("opentofu")))
     }
 
@@ -90,7 +90,7 @@ impl UserConfigFiles {
     }
 }
 
-impl Reader {
+impl ConfigReader {
     fn from_command(command: &[String]) -> Self {
         let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default().to_string_lossy();
         if program.starts_with("terraform") {
@@ -130,7 +130,7 @@ mod tests {
         let mut variables = EnvVars::default();
         variables.set("HOME", SecretString::from(home.display().to_string()));
         // Existing files, and the ones that each program reads.
-        let check = |there: &[&str], command: &str, wanted: &[&str]| {
+        let check = |there: &[&str], command: &str, expected: &[&str]| {
             let _ = (std::fs::remove_dir_all(&home), std::fs::remove_dir_all(&config));
             for path in there {
                 let path = folder.path().join(path);
@@ -140,7 +140,7 @@ mod tests {
             let files = UserConfigFiles::new(&variables, &[command.to_owned()], Some(config.clone())).all().unwrap();
             let short = |path: &PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
             let found: Vec<String> = files.iter().filter(|path| path.exists()).map(short).collect();
-            assert_eq!(found, wanted, "{command} {there:?}");
+            assert_eq!(found, expected, "{command} {there:?}");
         };
         let both = ["home/.terraformrc", "home/.tofurc", "config/opentofu/tofurc"];
         check(&both, "terraform", &["home/.terraformrc"]);

@@ -46,7 +46,7 @@ pub enum OwnerError {
 /// The file belongs to another gateway, or its owner cannot be read or written.
 pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
     let owner_file = super::with_suffix(file, ".owner");
-    atomic_file::sweep_at_start(&owner_file);
+    atomic_file::sweep_and_log(&owner_file);
     let failed = |source| OwnerError::File { file: owner_file.clone(), source };
     let recorded = match std::fs::read_to_string(&owner_file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -128,8 +128,8 @@ impl AdminApi {
         };
         let local = match self.local.peek().availability {
             Availability::Available(tokens) => json!({
-                "made": format_rfc3339(tokens.made),
-                "age_seconds": now.wall.duration_since(tokens.made).unwrap_or_default().as_secs(),
+                "made": format_rfc3339(tokens.created),
+                "age_seconds": now.wall.duration_since(tokens.created).unwrap_or_default().as_secs(),
                 "previous_until":
                     tokens.previous.as_ref().filter(|(_, until)| now.wall < *until).map(|(_, until)| format_rfc3339(*until)),
             }),

@@ -7,9 +7,9 @@ use http::Method;
 use url::Url;
 
 use super::link_rewriter::LinkRewriter;
+use super::minting_guard::check_minting;
 use super::origins::LinkPrefixes;
 use super::path::{RequestTarget, classify_path};
-use super::token_making::check_minting;
 
 /// Rewrites the links of a document that arrives in pieces of `size` bytes.
 pub fn rewrite_links(from: &Url, to: &str, document: &[u8], size: usize) -> Vec<u8> {

@@ -79,7 +79,7 @@ impl Gateway {
         let metrics = metrics.get::<GatewayMetrics>();
         let tokens = Arc::new(TokenState::new(source, options.connections, options.token_wait, clock.clone()));
         let origin = options.upstream.origin().ascii_serialization();
-        token_health.describe(origin.as_str());
+        token_health.set_target(origin.as_str());
         let platform = Arc::new(PlatformInfo::new(origin, status_registry.clone()));
         let token_health = Arc::new(token_health);
         let upstream = Arc::new(Upstream {

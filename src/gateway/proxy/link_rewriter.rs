@@ -19,7 +19,7 @@ pub(super) struct LinkRewriter {
     /// Number of open objects and arrays.
     depth: usize,
     /// Object that holds links, and its depth.
-    inside: Option<(Object, usize)>,
+    enclosing_object: Option<(Object, usize)>,
     /// Last byte outside strings that was not white space.
     previous: u8,
     /// Last string, if it was a key that matters.
@@ -98,7 +98,7 @@ impl LinkRewriter {
             from: Arc::clone(from),
             to: LinkPrefixes::prefix_for(to),
             depth: 0,
-            inside: None,
+            enclosing_object: None,
             previous: 0,
             name: None,
             string: StringState::Outside,
@@ -164,7 +164,7 @@ impl LinkRewriter {
         out.extend_from_slice(&bytes[copied..]);
     }
 
-    /// Flushes the held bytes at the document's end: their string never ended, so it is no link.
+    /// Flushes the held bytes at the document's end: their string never ended, so it is not a link.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.pending);
     }
@@ -172,7 +172,7 @@ impl LinkRewriter {
     /// Returns true if the string that begins here is the value of a link member.
     fn is_link_value(&self) -> bool {
         self.previous == b':'
-            && match self.inside {
+            && match self.enclosing_object {
                 Some((Object::Links, _)) => true,
                 Some((Object::Attributes, depth)) => depth == self.depth && self.name == Some(Name::Download),
                 None => false,
@@ -207,16 +207,16 @@ impl LinkRewriter {
                 self.depth += 1;
                 if byte == b'{'
                     && self.previous == b':'
-                    && self.inside.is_none()
+                    && self.enclosing_object.is_none()
                     && let Some(Name::Object(object)) = self.name
                 {
-                    self.inside = Some((object, self.depth));
+                    self.enclosing_object = Some((object, self.depth));
                 }
                 self.previous = byte;
             }
             b'}' | b']' => {
-                if self.inside.is_some_and(|(_, depth)| depth == self.depth) {
-                    self.inside = None;
+                if self.enclosing_object.is_some_and(|(_, depth)| depth == self.depth) {
+                    self.enclosing_object = None;
                 }
                 self.depth = self.depth.saturating_sub(1);
                 self.previous = byte;
@@ -264,7 +264,7 @@ impl LinkRewriter {
     }
 }
 
-/// State of a string that stays unchanged and is no key that matters.
+/// State of a string that stays unchanged and is not a key that matters.
 const TEXT: StringState = StringState::Text { escaped: false, collecting: false };
 
 #[cfg(test)]
@@ -276,7 +276,7 @@ mod tests {
     const FROM: &str = "https://tfe.example.com";
     const TO: &str = "http://127.0.0.1:8800";
 
-    fn moved_in(pieces: &[&[u8]]) -> String {
+    fn rewrite_in_chunks(pieces: &[&[u8]]) -> String {
         let from = Arc::new(LinkPrefixes::new(&[url::Url::parse(FROM).unwrap()]));
         let (mut links, mut out) = (LinkRewriter::new(&from, TO), Vec::new());
         for piece in pieces {
@@ -286,16 +286,16 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn moved(text: &str) -> String {
-        moved_in(&[text.as_bytes()])
+    fn rewrite(text: &str) -> String {
+        rewrite_in_chunks(&[text.as_bytes()])
     }
 
     #[test]
     fn only_links_into_the_api_are_rewritten() {
-        let check = |given: &str, wanted: &str| {
-            assert_eq!(moved(given), wanted, "{given}");
+        let check = |given: &str, expected: &str| {
+            assert_eq!(rewrite(given), expected, "{given}");
             let pieces: Vec<&[u8]> = given.as_bytes().chunks(1).collect();
-            assert_eq!(moved_in(&pieces), wanted, "byte by byte: {given}");
+            assert_eq!(rewrite_in_chunks(&pieces), expected, "byte by byte: {given}");
         };
         let same = |given: &str| check(given, given);
         check(
@@ -351,36 +351,36 @@ mod tests {
             }
             let text = document.to_string();
             let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
-            let found: serde_json::Value = serde_json::from_str(&moved_in(&pieces)).unwrap();
-            prop_assert_eq!(found, moved_by_value(document, None, true));
+            let found: serde_json::Value = serde_json::from_str(&rewrite_in_chunks(&pieces)).unwrap();
+            prop_assert_eq!(found, rewrite_parsed(document, None, true));
         }
     }
 
     /// Reference implementation on the parsed document. `special` is the enclosing [`Object`], and `direct` is true for
     /// a member of that object itself.
-    fn moved_by_value(value: serde_json::Value, special: Option<Object>, direct: bool) -> serde_json::Value {
+    fn rewrite_parsed(value: serde_json::Value, special: Option<Object>, direct: bool) -> serde_json::Value {
         use serde_json::Value;
         let member = |(name, value): (String, Value)| {
             let opens = Name::parse(name.as_bytes()).filter(|_| special.is_none() && value.is_object());
-            let moved = match (opens, special, &value) {
-                (Some(Name::Object(object)), ..) => moved_by_value(value, Some(object), true),
+            let rewritten = match (opens, special, &value) {
+                (Some(Name::Object(object)), ..) => rewrite_parsed(value, Some(object), true),
                 (_, Some(Object::Attributes), Value::String(text)) => {
                     let download = direct && Name::parse(name.as_bytes()) == Some(Name::Download);
-                    if download { moved_text(text) } else { value }
+                    if download { rewrite_text(text) } else { value }
                 }
-                (_, Some(Object::Attributes), _) => moved_by_value(value, special, false),
-                _ => moved_by_value(value, special, true),
+                (_, Some(Object::Attributes), _) => rewrite_parsed(value, special, false),
+                _ => rewrite_parsed(value, special, true),
             };
-            (name, moved)
+            (name, rewritten)
         };
         match value {
             Value::Object(members) => members.into_iter().map(member).collect(),
-            Value::String(text) if special == Some(Object::Links) => moved_text(&text),
+            Value::String(text) if special == Some(Object::Links) => rewrite_text(&text),
             other => other,
         }
     }
 
-    fn moved_text(text: &str) -> serde_json::Value {
+    fn rewrite_text(text: &str) -> serde_json::Value {
         text.strip_prefix("https://tfe.example.com/api/")
             .map_or_else(|| text.to_owned(), |rest| format!("http://127.0.0.1:8800/api/{rest}"))
             .into()

@@ -18,7 +18,7 @@ mod rate_limiter;
 mod origins;
 mod link_rewriter;
 mod path;
-mod token_making;
+mod minting_guard;
 mod usage_stats;
 mod options;
 mod body;
@@ -43,8 +43,8 @@ pub mod fuzz;
 
 pub(crate) use body::GatewayBody;
 pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies};
+pub use minting_guard::Exemption;
 pub use options::GatewayOptions;
 pub use rate_limiter::RateLimit;
 pub(crate) use response::unaudited_response;
-pub use token_making::Exemption;
 pub(crate) use usage_stats::UsageStats;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use url::Url;
 
+use super::minting_guard::Exemption;
 use super::rate_limiter::RateLimit;
-use super::token_making::Exemption;
 use crate::gateway::actions::ActionOptions;
 use crate::http::client::ProxyMode;
 

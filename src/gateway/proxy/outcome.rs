@@ -23,22 +23,11 @@ pub(super) enum PlatformBody {
     Buffered(Bytes),
 }
 
-/// A body whose length may be known.
-pub(super) trait BodyLength {
-    /// Length in bytes, if known.
-    fn length(&self) -> Option<u64>;
-}
-
-impl BodyLength for ResponseBody {
-    fn length(&self) -> Option<u64> {
-        self.size_hint().exact()
-    }
-}
-
-impl BodyLength for PlatformBody {
-    fn length(&self) -> Option<u64> {
+impl PlatformBody {
+    /// Returns the length in bytes, if known.
+    pub(super) fn length(&self) -> Option<u64> {
         match self {
-            Self::Streamed(body) => body.length(),
+            Self::Streamed(body) => body.size_hint().exact(),
             Self::Buffered(body) => u64::try_from(body.len()).ok(),
         }
     }
@@ -53,7 +42,7 @@ impl CallOutcome {
         let Self { replacement, response } = self;
         let (parts, body) = response.into_parts();
         let body = match body {
-            PlatformBody::Streamed(body) if body.length().is_some_and(|length| length <= MAX_SMALL_BODY) => {
+            PlatformBody::Streamed(body) if body.size_hint().exact().is_some_and(|length| length <= MAX_SMALL_BODY) => {
                 let limit = usize::try_from(MAX_SMALL_BODY).unwrap_or(usize::MAX);
                 let broken = |_| Box::new(error_response(StatusCode::BAD_GATEWAY, "the platform's response broke off"));
                 PlatformBody::Buffered(collect(body, limit).await.map_err(broken)?.into_bytes())

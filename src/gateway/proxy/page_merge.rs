@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
+use hyper::body::Body as _;
 
 use super::body::CallerBody;
 use super::outcome::{CallOutcome, PlatformBody};
@@ -68,8 +69,9 @@ impl PageFetcher {
             if response.status() != StatusCode::OK {
                 return Ok(CallOutcome { replacement: None, response: response.map(PlatformBody::Streamed) });
             }
-            if let Some(refused) = self.rewriter.reject_encoded(&response) {
-                return Err(refused);
+            let length = response.body().size_hint().exact();
+            if let Some(rejection) = self.rewriter.reject_encoded(&response, length) {
+                return Err(rejection);
             }
             let (mut parts, body) = response.into_parts();
             let body = collect(body, pages::MAX_BYTES).await;

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn only_listed_paths_are_served() {
-        let check = |path: &str, wanted: RequestTarget<'_>| assert_eq!(classify_path(path), wanted, "{path}");
+        let check = |path: &str, expected: RequestTarget<'_>| assert_eq!(classify_path(path), expected, "{path}");
         check("/api/v2/ping", RequestTarget::Api);
         check("/api/v2/organizations/a%2Fb/runs", RequestTarget::Api);
         check("/api/v2//registry-modules/x/", RequestTarget::Api);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn states_and_json_outputs_are_files_of_users() {
-        for (path, wanted) in [
+        for (path, expected) in [
             ("/api/state-versions/sv-1/hosted_state", true),
             ("/api/state-versions/sv-1", false),
             ("/api/v2/plans/plan-1/json-output", true),
@@ -130,7 +130,7 @@ mod tests {
             ("/api/v2/plans/json-output/x", false),
             ("/api/v2/runs/run-1", false),
         ] {
-            assert_eq!(is_user_file(path), wanted, "{path}");
+            assert_eq!(is_user_file(path), expected, "{path}");
         }
         assert_eq!(percent_decode("a%2Fb%20c"), "a/b c");
     }
@@ -159,6 +159,6 @@ mod tests {
         ] {
             assert!(matches!(classify_path(path), RequestTarget::Ambiguous(_)), "{path}: {:?}", classify_path(path));
         }
-        assert_eq!(classify_path("/api/v2/a..b/...c/.d/e%2e"), RequestTarget::Api, "dots in a name are no climbing");
+        assert_eq!(classify_path("/api/v2/a..b/...c/.d/e%2e"), RequestTarget::Api, "dots in a name do not climb");
     }
 }

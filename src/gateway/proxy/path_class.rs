@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn paths_have_their_class() {
-        let check = |path: &str, wanted: &str| assert_eq!(PATH_CLASSES[path_class(path)], wanted, "{path}");
+        let check = |path: &str, expected: &str| assert_eq!(PATH_CLASSES[path_class(path)], expected, "{path}");
         check("/api/v2/runs/run-1/actions/apply", "runs");
         check("/api/v2/workspaces/ws-1/runs", "runs");
         check("/api/v2/organizations/acme/runs", "runs");

@@ -40,8 +40,8 @@ pub(super) struct RateLimiter {
     configured: RateLimit,
     schedule: Mutex<Schedule>,
     /// Each is held by the first request in the queue of its limit.
-    turn: tokio::sync::Mutex<()>,
-    run_list_turn: tokio::sync::Mutex<()>,
+    queue_head_lock: tokio::sync::Mutex<()>,
+    run_list_head_lock: tokio::sync::Mutex<()>,
 }
 
 /// A limit with a queue of its own.
@@ -68,20 +68,20 @@ struct Schedule {
 /// Times of the last requests that passed, at most as many as one span allows, and the length of the queue.
 #[derive(Debug, Default)]
 struct SlidingWindow {
-    passed: VecDeque<Instant>,
+    sent_at: VecDeque<Instant>,
     waiting: usize,
 }
 
 impl SlidingWindow {
-    /// Returns the slot of a request that `ahead` others precede, so that any `span` holds at most `max` requests.
-    fn slot(&mut self, max: usize, span: Duration, ahead: usize, earliest: Instant) -> Instant {
-        while self.passed.len() > max || self.passed.front().is_some_and(|passed| *passed + span <= earliest) {
-            self.passed.pop_front();
+    /// Returns the slot of a request that `position` others precede, so that any `span` holds at most `max` requests.
+    fn slot(&mut self, max: usize, span: Duration, position: usize, earliest: Instant) -> Instant {
+        while self.sent_at.len() > max || self.sent_at.front().is_some_and(|sent_at| *sent_at + span <= earliest) {
+            self.sent_at.pop_front();
         }
         // `max` requests later, every slot comes again after one span.
-        let (spans, offset) = (ahead / max, ahead % max);
-        let freed_by = (self.passed.len() + offset).checked_sub(max).and_then(|index| self.passed.get(index));
-        let free = freed_by.map_or(earliest, |passed| *passed + span);
+        let (spans, offset) = (position / max, position % max);
+        let freed_by = (self.sent_at.len() + offset).checked_sub(max).and_then(|index| self.sent_at.get(index));
+        let free = freed_by.map_or(earliest, |sent_at| *sent_at + span);
         free + span.saturating_mul(u32::try_from(spans).unwrap_or(u32::MAX))
     }
 }
@@ -125,8 +125,8 @@ impl RateLimiter {
             run_lists: SlidingWindow::default(),
             paused_until: None,
         };
-        let (turn, run_list_turn) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
-        Self { configured, schedule: Mutex::new(schedule), turn, run_list_turn }
+        let (queue_head_lock, run_list_head_lock) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
+        Self { configured, schedule: Mutex::new(schedule), queue_head_lock, run_list_head_lock }
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -152,12 +152,12 @@ impl RateLimiter {
     async fn wait_for_slot(&self, limit: Limit) -> Result<Duration, Duration> {
         let start = Instant::now();
         let Some(_place) = self.enter(limit, start)? else { return Ok(Duration::ZERO) };
-        let turn = match limit {
-            Limit::Requests => &self.turn,
-            Limit::RunLists => &self.run_list_turn,
+        let head_lock = match limit {
+            Limit::Requests => &self.queue_head_lock,
+            Limit::RunLists => &self.run_list_head_lock,
         };
         // This lock is fair: it keeps the order of the requests.
-        let _turn = turn.lock().await;
+        let _guard = head_lock.lock().await;
         loop {
             let now = Instant::now();
             let slot = self.schedule().take_slot(limit, now);
@@ -175,12 +175,12 @@ impl RateLimiter {
     /// Adds a request to the queue; returns `None` if it passes at once. The error is a wait over the maximum.
     fn enter(&self, limit: Limit, now: Instant) -> Result<Option<QueuePlace<'_>>, Duration> {
         let mut schedule = self.schedule();
-        let ahead = schedule.window(limit).waiting;
-        let slot = if ahead == 0 { schedule.take_slot(limit, now) } else { schedule.slot(limit, ahead, now) };
+        let position = schedule.window(limit).waiting;
+        let slot = if position == 0 { schedule.take_slot(limit, now) } else { schedule.slot(limit, position, now) };
         if slot > now + MAX_WAIT {
             return Err(slot - now);
         }
-        if ahead == 0 && slot <= now {
+        if position == 0 && slot <= now {
             return Ok(None);
         }
         schedule.window(limit).waiting += 1;
@@ -223,14 +223,14 @@ impl Schedule {
         }
     }
 
-    /// Returns the slot of a request that `ahead` others precede.
-    fn slot(&mut self, limit: Limit, ahead: usize, now: Instant) -> Instant {
+    /// Returns the slot of a request that `position` others precede.
+    fn slot(&mut self, limit: Limit, position: usize, now: Instant) -> Instant {
         self.paused_until = self.paused_until.filter(|paused_until| *paused_until > now);
         let resumed = self.paused_until.unwrap_or(now);
         match (limit, self.rate) {
-            (Limit::Requests, Some(rate)) => self.requests.slot(rate, SECOND, ahead, resumed),
+            (Limit::Requests, Some(rate)) => self.requests.slot(rate, SECOND, position, resumed),
             (Limit::Requests, None) => resumed,
-            (Limit::RunLists, Some(_)) => self.run_lists.slot(RUN_LISTS_PER_MINUTE, MINUTE, ahead, now),
+            (Limit::RunLists, Some(_)) => self.run_lists.slot(RUN_LISTS_PER_MINUTE, MINUTE, position, now),
             (Limit::RunLists, None) => now,
         }
     }
@@ -239,7 +239,7 @@ impl Schedule {
     fn take_slot(&mut self, limit: Limit, now: Instant) -> Instant {
         let slot = self.slot(limit, 0, now);
         if slot <= now && self.rate.is_some() {
-            self.window(limit).passed.push_back(now);
+            self.window(limit).sent_at.push_back(now);
         }
         slot
     }

@@ -80,7 +80,7 @@ pub(super) fn rewrite_headers(
 ) {
     remove_all(headers, is_direct);
     make_absolute_url(headers, &LOCATION, &platform_url, |_| true, is_served_path);
-    // Other module sources (a getter's address such as git::https://...) are no relative URLs.
+    // Other module sources (a getter's address such as git::https://...) are not relative URLs.
     let relative = |value: &str| value.starts_with(['/', '.']);
     make_absolute_url(headers, &TERRAFORM_GET, &platform_url, relative, |_| false);
     if status == StatusCode::TOO_MANY_REQUESTS

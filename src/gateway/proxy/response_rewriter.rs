@@ -12,7 +12,7 @@ use url::Url;
 use super::body::{GatewayBody, RewritingBody};
 use super::link_rewriter::LinkRewriter;
 use super::origins::LinkPrefixes;
-use super::outcome::{BodyLength, PlatformBody};
+use super::outcome::PlatformBody;
 use super::path;
 use super::response::{self, BodyKind, error_response};
 use super::upstream_call::{ErrorResponse, UpstreamCall};
@@ -53,7 +53,7 @@ impl ResponseRewriter {
         let is_user_file = path::is_user_file(call.target.path());
         if call.method != Method::HEAD
             && !is_user_file
-            && let Some(rejection) = self.reject_encoded(&response)
+            && let Some(rejection) = self.reject_encoded(&response, response.body().length())
         {
             return *rejection;
         }
@@ -111,8 +111,8 @@ impl ResponseRewriter {
 
     /// Rejects a JSON document that came encoded although identity was requested. Its links cannot be rewritten, and a
     /// client that follows them would leave the gateway with the local token.
-    pub(super) fn reject_encoded<B: BodyLength>(&self, response: &Response<B>) -> Option<ErrorResponse> {
-        let kind = response::classify_body(response.status(), response.headers(), response.body().length());
+    pub(super) fn reject_encoded<B>(&self, response: &Response<B>, length: Option<u64>) -> Option<ErrorResponse> {
+        let kind = response::classify_body(response.status(), response.headers(), length);
         let encoding = response::content_encoding(response.headers()).filter(|_| kind == BodyKind::EncodedJson)?;
         let encoding = encoding.to_str().ok().filter(|name| name.len() <= 32).unwrap_or("of an unknown name");
         if !self.warned_encoded.swap(true, Ordering::Relaxed) {
@@ -120,7 +120,7 @@ impl ResponseRewriter {
                 event = "gateway.answer.encoded",
                 upstream = self.origin,
                 encoding,
-                "the platform's responses are encoded and refused, as their links cannot be rewritten"
+                "refusing content-encoded responses: their links cannot be rewritten"
             );
         }
         let detail = format!(

@@ -12,9 +12,9 @@ use hyper::body::Incoming;
 use super::admin_api::{AdminApi, discovery};
 use super::body::GatewayBody;
 use super::forward::CallForwarder;
+use super::minting_guard::{self, Exemption};
 use super::path::{RequestTarget, classify_path};
 use super::response::{self, error_response, method_not_allowed};
-use super::token_making::{self, Exemption};
 use super::upstream_call::UpstreamCall;
 use super::usage_stats::UsageStats;
 use crate::audit::AuditedRequest;
@@ -129,7 +129,7 @@ impl GatewayRouter {
         };
         let client = self.usage.record_request(request.headers(), which, self.clock.now().wall);
         if target_kind == RequestTarget::Api
-            && let Err(refusal) = token_making::check_minting(request.method(), request.uri().path(), &self.exempt)
+            && let Err(refusal) = minting_guard::check_minting(request.method(), request.uri().path(), &self.exempt)
         {
             return Err(Box::new(response::error_responses(&[refusal])));
         }
@@ -143,7 +143,7 @@ impl GatewayRouter {
             }
             RequestTarget::Api | RequestTarget::State => match request.uri().path_and_query() {
                 Some(target) => Ok(GatewayRoute::Forward(client, target.clone())),
-                None => refuse(StatusCode::BAD_REQUEST, "the request names no path"),
+                None => refuse(StatusCode::BAD_REQUEST, "the request target has no path"),
             },
             RequestTarget::AdminApi(name) => Ok(GatewayRoute::AdminApi(name)),
             _ => refuse(
@@ -162,7 +162,7 @@ impl GatewayRouter {
             return None;
         }
         let now = self.clock.now().wall;
-        self.local.with(|reading| match &reading.availability {
+        self.local.read(|reading| match &reading.availability {
             Availability::Available(accepted) => accepted.match_token(token.trim_ascii(), now),
             Availability::Unavailable { .. } => None,
         })
@@ -179,11 +179,11 @@ fn gateway_origin(headers: &HeaderMap) -> Option<String> {
 fn drop_own_referer(headers: &mut HeaderMap) {
     let mut all = headers.get_all(REFERER).iter();
     let (Some(referer), None) = (all.next(), all.next()) else { return };
-    let own = gateway_origin(headers).is_some_and(|origin| {
+    let is_own = gateway_origin(headers).is_some_and(|origin| {
         let rest = referer.as_bytes().strip_prefix(origin.as_bytes());
         rest.is_some_and(|rest| rest.starts_with(b"/"))
     });
-    if own {
+    if is_own {
         headers.remove(REFERER);
     }
 }

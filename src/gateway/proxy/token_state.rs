@@ -84,7 +84,7 @@ impl TokenState {
     /// # Errors
     /// The response for the caller while there is none.
     pub(super) fn current(&self) -> Result<Arc<PlatformToken>, ErrorResponse> {
-        self.source.watch.with(|reading| match &reading.availability {
+        self.source.watch.read(|reading| match &reading.availability {
             Availability::Available(token) => Ok(Arc::clone(token)),
             Availability::Unavailable { reason, retry_after } => {
                 Err(Box::new(retry_later(StatusCode::SERVICE_UNAVAILABLE, reason.to_string(), *retry_after)))
@@ -182,7 +182,7 @@ impl TokenState {
         if let Some(since) = self.rejected_since() {
             return Some(TokenProblem::Rejected { since });
         }
-        self.source.watch.with(|reading| match &reading.availability {
+        self.source.watch.read(|reading| match &reading.availability {
             Availability::Available(_) => None,
             Availability::Unavailable { reason, .. } => Some(TokenProblem::Missing { reason: Arc::clone(reason) }),
         })

@@ -16,12 +16,12 @@ pub(super) struct UpstreamHealth {
 impl UpstreamHealth {
     /// Records a response. Returns the length of the outage that ends with it, in seconds.
     pub(super) fn record_success(&self, clock: &Clock) -> Option<f64> {
-        self.outage.end(clock)
+        self.outage.record_success(clock)
     }
 
     /// Records a failure. Returns true if the call before had succeeded.
     pub(super) fn record_failure(&self, clock: &Clock) -> bool {
-        let first = self.outage.begin(clock);
+        let first = self.outage.record_failure(clock);
         if first {
             self.failure_started.notify_one();
         }

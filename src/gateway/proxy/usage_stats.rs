@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn clients_are_named_by_user_agent_up_to_a_maximum() {
         let headers = |agent: &str| HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
-        let check = |agent: &str, wanted: &str| assert_eq!(client_name(&headers(agent)), wanted, "{agent}");
+        let check = |agent: &str, expected: &str| assert_eq!(client_name(&headers(agent)), expected, "{agent}");
         check("go-tfe", "go-tfe");
         check("Terraform/1.11.4 (+https://www.terraform.io) Terraform-Plugin-SDK/2", "Terraform/1.11.4");
         check("pytfe/1.5.0", "pytfe/1.5.0");

@@ -31,7 +31,7 @@ impl DescriptionPrefix {
             hasher.update(part);
         }
         let tag = encode_hex(hasher.finish().as_ref().get(..6).unwrap_or_default());
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() || "-._".contains(letter) { letter } else { '-' };
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
         let host: String = name.chars().take(64).map(plain).collect();
         Self { host: if host.is_empty() { "-".to_owned() } else { host }, tag }
     }

@@ -92,7 +92,7 @@ impl Minter {
             Arc::new(TokenApi { client: ZeroizingClient::build(&client)?, owner, clock: clock.clone(), clock_offset });
         let path = lock_file(&options, &local_token_file);
         let lock = MintLock::open(path.clone()).map_err(|source| MinterError::Lock { path, source })?;
-        let (publisher, watch) = credential_channel("the platform token has not been made yet");
+        let (publisher, watch) = credential_channel("the platform token has not been minted yet");
         let refresh_signal = RefreshSignal::new(clock.clone());
         let source = PlatformTokenSource {
             watch,
@@ -190,26 +190,26 @@ impl Minter {
             return self.record_failure("the kernel returned no random bytes".to_owned(), MintFailure::Transient(None));
         };
         let (calls, clock) = (Arc::clone(&self.calls), self.clock.clone());
-        let made = {
+        let minted = {
             let mut call = std::pin::pin!(calls.create(&parent, &description, self.options.ttl));
             loop {
                 let expires_at = self.expires_at();
                 tokio::select! {
-                    made = &mut call => break made,
+                    minted = &mut call => break minted,
                     () = clock.sleep_until_some(expires_at) => self.expire(),
                 }
             }
         };
-        match made {
-            Ok(made) => self.accept(made).await,
+        match minted {
+            Ok(minted) => self.accept(minted).await,
             Err(error) => self.record_api_error(&error, parent),
         }
     }
 
-    async fn accept(&mut self, made: MintedToken) {
+    async fn accept(&mut self, minted: MintedToken) {
         let (now, ttl) = (self.clock.now(), self.options.ttl);
-        let lifetime = token_lifetime(ttl, made.created, made.expires);
-        let MintedToken { id, token, .. } = made;
+        let lifetime = token_lifetime(ttl, minted.created, minted.expires);
+        let MintedToken { id, token, .. } = minted;
         let token = match validate(token, lifetime, ttl, now) {
             Ok(token) => token,
             Err(why) => {
@@ -233,7 +233,7 @@ impl Minter {
             owner = self.options.owner.to_string(),
             id,
             ttl_seconds,
-            "a platform token was made"
+            "minted a platform token"
         );
         let previous = self.current.replace(PublishedToken { id, expires_at });
         self.publisher.publish(Availability::Available(Arc::new(token)), Some(now));
@@ -261,11 +261,11 @@ impl Minter {
     fn record_api_error(&mut self, error: &TokenApiError, parent: PlatformToken) {
         let failure = error.failure();
         if error.may_have_succeeded() {
-            self.cleanup.mark_uncertain();
+            self.cleanup.mark_possible_orphan();
         }
         self.parent = if failure == MintFailure::Rejected { ParentState::Rejected(parent) } else { ParentState::Ok };
         let advice = error.hint(&self.options.owner, &self.options.parent_token_file);
-        self.record_failure(format!("no platform token could be made: {error}{advice}"), failure);
+        self.record_failure(format!("cannot mint a platform token: {error}{advice}"), failure);
     }
 
     fn record_failure(&mut self, error: String, failure: MintFailure) {
@@ -275,7 +275,13 @@ impl Minter {
         // A locked mint is retried every second, and logged once.
         if self.last_error.as_ref() != Some(&error) || failure != MintFailure::Locked {
             let code = ErrorCode::PlatformTokenNotMinted.as_str();
-            tracing::warn!(event = "gateway.mint.failed", code, error, retry_in_seconds, "no platform token was made");
+            tracing::warn!(
+                event = "gateway.mint.failed",
+                code,
+                error,
+                retry_in_seconds,
+                "cannot mint a platform token"
+            );
         }
         if self.current.is_none() {
             self.publish_absence(&error, wait);
@@ -289,7 +295,7 @@ impl Minter {
     fn expire(&mut self) {
         self.current = None;
         self.health.retry_at(self.next);
-        let why = self.last_error.clone().unwrap_or_else(|| "the platform token has ended".to_owned());
+        let why = self.last_error.clone().unwrap_or_else(|| "the platform token has expired".to_owned());
         self.publish_absence(&why, self.clock.now().until(self.next));
     }
 

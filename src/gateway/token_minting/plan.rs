@@ -38,12 +38,12 @@ pub(super) fn token_lifetime(
 
 /// Computes when to replace a token: after 63 to 70 % of its lifetime, so that gateways started together spread out.
 /// `unit` is a random number in `0.0..1.0`.
-pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: MintedLifetime, unit: f64) -> ClockReading {
+pub(super) fn renewal_time(created: ClockReading, ttl: Duration, lifetime: MintedLifetime, unit: f64) -> ClockReading {
     let usable_time = match lifetime {
         MintedLifetime::Ends(lifetime) | MintedLifetime::TooShort(lifetime) => lifetime.min(ttl),
         MintedLifetime::NoExpiry => ttl,
     };
-    made + time_to_renewal(usable_time, unit)
+    created + time_to_renewal(usable_time, unit)
 }
 
 /// Kind of failure, which decides about the retry.

@@ -250,9 +250,9 @@ impl TokenApi {
             Err(behind) => -seconds(behind.duration()),
         };
         let clock_offset = if clock_offset.unsigned_abs() <= CLOCK_TOLERANCE { 0 } else { clock_offset };
-        let before =
+        let previous_offset =
             self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner).replace(clock_offset).unwrap_or_default();
-        if clock_offset.abs_diff(before) > CLOCK_TOLERANCE {
+        if clock_offset.abs_diff(previous_offset) > CLOCK_TOLERANCE {
             tracing::warn!(
                 event = "gateway.mint.clock_differs",
                 ahead_seconds = clock_offset,

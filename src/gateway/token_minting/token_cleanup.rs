@@ -72,7 +72,7 @@ impl TokenCleanup {
     }
 
     /// Records that a token may have been minted whose id is unknown.
-    pub(super) const fn mark_uncertain(&mut self) {
+    pub(super) const fn mark_possible_orphan(&mut self) {
         self.uncertain = true;
     }
 
@@ -164,12 +164,12 @@ impl TokenCleanup {
 
     fn postpone(&mut self, error: &str) {
         tracing::warn!(event = "gateway.mint.sweep_failed", error, "orphaned tokens cannot be deleted now");
-        let again = self.clock.now() + RETRY_DELAY;
+        let retry_at = self.clock.now() + RETRY_DELAY;
         if self.sweep.is_some() {
-            self.sweep = Some(again);
+            self.sweep = Some(retry_at);
         }
         for (_, at) in self.replaced.iter_mut().filter(|(_, at)| self.clock.has_reached(*at)) {
-            *at = again;
+            *at = retry_at;
         }
     }
 
@@ -184,7 +184,7 @@ impl TokenCleanup {
             }
         };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
-            tracing::warn!(event = "gateway.mint.cleanup_failed", "not every platform token could be deleted in time");
+            tracing::warn!(event = "gateway.mint.cleanup_failed", "cannot delete every platform token in time");
         }
     }
 }
@@ -192,7 +192,7 @@ impl TokenCleanup {
 async fn delete(calls: &TokenApi, parent: &PlatformToken, id: &str) -> bool {
     match calls.delete(parent, id).await {
         Ok(()) => {
-            tracing::info!(event = "gateway.mint.ended", id, "a platform token was deleted");
+            tracing::info!(event = "gateway.mint.ended", id, "deleted a platform token");
             true
         }
         Err(error) => {
@@ -200,7 +200,7 @@ async fn delete(calls: &TokenApi, parent: &PlatformToken, id: &str) -> bool {
                 event = "gateway.mint.cleanup_failed",
                 id,
                 error = format_chain(&error),
-                "a platform token could not be deleted"
+                "cannot delete a platform token"
             );
             false
         }

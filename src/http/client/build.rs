@@ -53,7 +53,7 @@ impl ClientOptions {
     }
 
     /// Selects the proxy to `url`, as reqwest does.
-    pub(crate) fn proxy_to(&self, url: &Url) -> Option<Intercept> {
+    pub(crate) fn proxy_for(&self, url: &Url) -> Option<Intercept> {
         let matcher = match &self.proxy {
             ProxyMode::Direct => return None,
             ProxyMode::Environment if self.tls.server_name.is_some() || is_loopback(url) => return None,
@@ -65,7 +65,7 @@ impl ClientOptions {
 
     /// Returns host and port of the proxy to `url`.
     pub(crate) fn proxy_endpoint(&self, url: &Url) -> Option<(String, u16)> {
-        let proxy = self.proxy_to(url)?;
+        let proxy = self.proxy_for(url)?;
         let usual = if proxy.uri().scheme_str() == Some("https") { 443 } else { 80 };
         Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))
     }

@@ -112,8 +112,8 @@ impl Client {
         time: Duration,
     ) -> Result<StreamingResponse, TransportError> {
         let sent = tokio::time::timeout(time, request.send()).await;
-        let silent = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
-        let response = sent.map_err(silent)?.map_err(|error| self.failed(error))?;
+        let timed_out = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
+        let response = sent.map_err(timed_out)?.map_err(|error| self.failed(error))?;
         Ok(StreamingResponse { client: self.clone(), response })
     }
 

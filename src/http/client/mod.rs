@@ -1,4 +1,4 @@
-//! HTTP clients with time-outs, trust settings and proxies. They never follow redirects.
+//! HTTP clients with timeouts, trust settings and proxies. They never follow redirects.
 
 mod build;
 mod resolver;
@@ -22,7 +22,7 @@ pub use crate::http::tls::{ClientCertificate, TlsOptions};
 pub struct ClientOptions {
     /// Address of the server.
     pub address: ServerAddress,
-    /// TLS: trusted authorities and the client certificate.
+    /// TLS: trusted CA certificates and the client certificate.
     pub tls: TlsOptions,
     /// Selects a proxy for requests.
     pub proxy: ProxyMode,

@@ -21,10 +21,10 @@ pub(crate) fn sanitize(text: &str, sent: &str) -> String {
         if looks_secret(word) {
             clean.push_str(REDACTED);
         } else {
-            clean.extend(word.chars().flat_map(|letter| {
-                let safe = !letter.is_control() && !is_invisible(letter);
-                let escaped = (!safe).then(|| letter.escape_default());
-                safe.then_some(letter).into_iter().chain(escaped.into_iter().flatten())
+            clean.extend(word.chars().flat_map(|character| {
+                let safe = !character.is_control() && !is_invisible(character);
+                let escaped = (!safe).then(|| character.escape_default());
+                safe.then_some(character).into_iter().chain(escaped.into_iter().flatten())
             }));
         }
         if clean.len() > MAX_TEXT_LENGTH * 4 {
@@ -39,14 +39,14 @@ pub(crate) fn sanitize(text: &str, sent: &str) -> String {
 
 /// Returns true if a word looks like a JWT or a Vault token.
 fn looks_secret(word: &str) -> bool {
-    let starts = |prefix: &str, most: usize| word.find(prefix).is_some_and(|at| word.len() - at > most);
+    let starts = |prefix: &str, length: usize| word.find(prefix).is_some_and(|at| word.len() - at > length);
     starts("eyJ", 20) || ["hvs.", "hvb.", "hvr."].iter().any(|prefix| starts(prefix, 8))
 }
 
 /// Returns true for characters that reorder or hide text on a terminal: bidirectional controls and zero-width
 /// characters.
-const fn is_invisible(letter: char) -> bool {
-    matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+const fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 const REDACTED: &str = "[redacted]";
@@ -82,9 +82,9 @@ mod tests {
     #[test]
     fn retry_after_is_clamped_and_malformed_values_are_ignored() {
         let now = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        let check = |value: &'static str, wanted: Option<u64>| {
+        let check = |value: &'static str, expected: Option<u64>| {
             let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, value.parse().unwrap())]);
-            assert_eq!(parse_retry_after(&headers, now), wanted.map(Duration::from_secs), "{value}");
+            assert_eq!(parse_retry_after(&headers, now), expected.map(Duration::from_secs), "{value}");
         };
         check("7", Some(7));
         check(" 7 ", Some(7));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_servers_text_is_truncated_escaped_and_redacted() {
-        let check = |text: &str, wanted: &str| assert_eq!(sanitize(text, "sent-secret"), wanted);
+        let check = |text: &str, expected: &str| assert_eq!(sanitize(text, "sent-secret"), expected);
         check("permission denied", "permission denied");
         check("two\nlines\u{1b}[31m\u{202e}", "two\\nlines\\u{1b}[31m\\u{202e}");
         check("got sent-secret back", "got [redacted] back");

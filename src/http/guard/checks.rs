@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 
-use super::connection::names_end_to_end;
+use super::connection::names_protected_header;
 use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller};
 use crate::http::server::Peer;
 use crate::secret;
@@ -42,7 +42,7 @@ impl Guard {
                     return reject(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
                 }
                 let plain = request.uri().authority().is_none();
-                if !(plain && fields.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
+                if !(plain && fields.host.is_some_and(|host| common.iter().any(|known| **known == *host.as_bytes()))) {
                     fields.check_host(request.uri(), hosts, *port)?;
                 }
                 fields.check_caller_is_no_relay(*request_header)?;
@@ -92,8 +92,8 @@ impl<'a> GuardHeaders<'a> {
                         set_once(&mut fields.token, token, "key", MANY_KEYS)?;
                     }
                 }
-                "connection" if names_end_to_end(value.as_bytes()) => {
-                    let message = "Connection must not name a header that the request is checked by";
+                "connection" if names_protected_header(value.as_bytes()) => {
+                    let message = "Connection must not name a header that the guard checks";
                     return reject(StatusCode::BAD_REQUEST, "connection", message);
                 }
                 "content-length" => {

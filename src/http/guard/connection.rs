@@ -9,7 +9,7 @@ pub(crate) fn is_end_to_end(name: &[u8]) -> bool {
 }
 
 /// Returns true if a value of `Connection` names such a header.
-pub(super) fn names_end_to_end(value: &[u8]) -> bool {
+pub(super) fn names_protected_header(value: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|option| is_end_to_end(option.trim_ascii()))
 }
 

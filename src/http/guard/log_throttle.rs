@@ -24,10 +24,10 @@ impl LogThrottle {
         let now = Instant::now();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = all.entry(reason).or_insert(Entry { since: now, lines: 0, suppressed: 0 });
-        if now - entry.since >= FORGOTTEN {
+        if now - entry.since >= RESET_AFTER {
             entry.lines = 0;
         }
-        if entry.lines < FIRST || now - entry.since >= EVERY {
+        if entry.lines < INITIAL_LOGGED || now - entry.since >= LOG_INTERVAL {
             entry.since = now;
             entry.lines = entry.lines.saturating_add(1);
             return Some(std::mem::take(&mut entry.suppressed));
@@ -38,11 +38,11 @@ impl LogThrottle {
 }
 
 /// Rejections logged individually at first.
-const FIRST: u32 = 5;
+const INITIAL_LOGGED: u32 = 5;
 /// Interval of log lines after that.
-const EVERY: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 /// Time after the last rejection until the count starts anew.
-const FORGOTTEN: Duration = Duration::from_mins(10);
+const RESET_AFTER: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
 mod tests {
@@ -59,6 +59,6 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(allowed(3), [1000]);
         tokio::time::advance(Duration::from_mins(20)).await;
-        assert_eq!(allowed(9), [2, 0, 0, 0, 0], "after a long quiet they are told as at first");
+        assert_eq!(allowed(9), [2, 0, 0, 0, 0], "after a long quiet they are logged as at first");
     }
 }

@@ -19,10 +19,10 @@ pub(super) struct CgroupTree {
 }
 
 /// Number of ids that are remembered.
-const REMEMBERED: usize = 4096;
+const MAX_CACHED: usize = 4096;
 
 /// Maximum number of cgroups that a search visits: more than a full node has.
-const SEARCHED: usize = 50_000;
+const MAX_VISITED: usize = 50_000;
 
 impl CgroupTree {
     pub(super) fn new(mount: Option<PathBuf>) -> Self {
@@ -43,7 +43,7 @@ impl CgroupTree {
         };
         let path: Option<Arc<str>> = path.map(Into::into);
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        if paths.len() >= REMEMBERED {
+        if paths.len() >= MAX_CACHED {
             paths.clear();
         }
         paths.insert(id, path.clone());
@@ -65,7 +65,7 @@ fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
         return Ok(Some("/".to_owned()));
     }
     let mut pending = vec![String::new()];
-    for _ in 0..SEARCHED {
+    for _ in 0..MAX_VISITED {
         let Some(next) = pending.pop() else { return Ok(None) };
         let entries = match std::fs::read_dir(mount.join(next.trim_start_matches('/'))) {
             Ok(entries) => entries,

@@ -49,7 +49,7 @@ struct FileVersion {
 }
 
 /// Number of digests that are remembered.
-const REMEMBERED: usize = 256;
+const MAX_CACHED: usize = 256;
 
 impl Executables {
     pub(super) fn new(wanted: Vec<WantedExecutable>, opener: ExecutableOpener) -> Self {
@@ -75,8 +75,8 @@ impl Executables {
 
     /// Returns the executable that was asked for if it is this file, which the process runs.
     pub(super) fn identify(&self, pid: u32, file: FileId) -> Option<ExecutableFacts> {
-        let same = |path: &Path| version_at(path).is_ok_and(|version| version.file == file);
-        let (path, digest) = self.wanted.iter().find(|(path, _)| same(path))?;
+        let is_file = |path: &Path| version_at(path).is_ok_and(|version| version.file == file);
+        let (path, digest) = self.wanted.iter().find(|(path, _)| is_file(path))?;
         // Without its digest the program is still known by its path.
         let sha256 = if *digest { self.digest(pid, file).ok() } else { None };
         Some(ExecutableFacts { path: Arc::clone(path), sha256 })
@@ -84,23 +84,23 @@ impl Executables {
 
     /// Computes the digest of the file that a process runs, once for each content.
     fn digest(&self, pid: u32, file: FileId) -> io::Result<[u8; 32]> {
-        let before = self.version_of(pid)?;
-        if before.file != file {
+        let version_before = self.version_of(pid)?;
+        if version_before.file != file {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if let Some(digest) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&before) {
+        if let Some(digest) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&version_before) {
             return Ok(*digest);
         }
         let mut content = self.opener.open(pid, ExecutableAccess::Content)?;
         let digest = digest_of(&mut content)?;
-        if version(&content)? != before {
+        if version(&content)? != version_before {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
-        if digests.len() >= REMEMBERED {
+        if digests.len() >= MAX_CACHED {
             digests.clear();
         }
-        digests.insert(before, digest);
+        digests.insert(version_before, digest);
         Ok(digest)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-/// Facts about a process, as the kernel tells them. A fact that the kernel does not tell is absent, and matches nothing.
+/// Facts about a process, as the kernel reports them. A fact that it does not report is absent and matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PeerFacts {
     /// Process id when it connected; absent over TCP and for processes of other pid namespaces.
@@ -29,8 +29,8 @@ impl PeerFacts {
         Self { pid: None, uid: None, gid: None, groups, cgroup: None, executable: None, source }
     }
 
-    /// Returns the facts that the kernel tells of the same process over TCP: its user and cgroup.
-    pub(crate) fn over_tcp(&self) -> Self {
+    /// Returns the facts that the kernel reports about the same process over TCP: its user and cgroup.
+    pub(crate) fn restrict_to_tcp(&self) -> Self {
         Self { pid: None, gid: None, groups: Arc::new([]), executable: None, ..self.clone() }
     }
 }
@@ -47,13 +47,13 @@ pub(crate) struct ExecutableFacts {
 /// Origin of facts, from the strongest to the weakest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FactSource {
-    /// The socket names the process, and the kernel tells its state by its descriptor.
+    /// The socket names the process, and the kernel reports its state by its descriptor.
     PidfdInfo,
-    /// The socket or the process id names the process, and `/proc` tells its state.
+    /// The socket or the process id names the process, and `/proc` reports its state.
     Procfs,
-    /// The connection alone tells its user and groups when it connected.
+    /// Only the connection reports its user and groups, as of the connect.
     Credentials,
-    /// The socket diagnostics tell the user and the cgroup of a TCP socket.
+    /// The socket diagnostics report the user and the cgroup of a TCP socket.
     SocketDiagnostics,
 }
 

@@ -42,8 +42,8 @@ struct ExecutableSnapshot {
 /// Greatest age of the executable that a comparison goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExecutableAge {
-    /// It is looked at now.
-    Present,
+    /// It is read now.
+    Current,
     /// May be up to 100 ms old: a check costs half as much as a forwarded request.
     Recent,
 }
@@ -134,7 +134,7 @@ impl PeerIdentity {
     /// the executable if one was asked for.
     pub(crate) fn compare(&self, age: ExecutableAge) -> PeerChange {
         let Some((process, first)) = &self.process else {
-            // The diagnostics tell who created a TCP socket, which does not change.
+            // The diagnostics report who created a TCP socket, which does not change.
             return if self.is_unix { PeerChange::Ended } else { PeerChange::Same };
         };
         let executable = self.executable_of(process, age);
@@ -151,19 +151,19 @@ impl PeerIdentity {
     /// Returns the file that the process runs, or ran at the last look if that is recent enough.
     fn executable_of(&self, process: &PinnedProcess, age: ExecutableAge) -> Option<FileId> {
         let (mut last, now) = (self.last_snapshot.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-        if age == ExecutableAge::Present || now - last.at >= RECENT {
+        if age == ExecutableAge::Current || now - last.at >= RECENT {
             *last = ExecutableSnapshot { at: now, file: self.reader.executable_of(process) };
         }
         last.file
     }
 
-    /// Counts the connection in `open` until it ends, the first time that this is called. Returns false if `most`
+    /// Counts the connection in `open` until it ends, the first time that this is called. Returns false if `max`
     /// connections are counted already.
-    pub(crate) fn hold(&self, open: &Arc<AtomicUsize>, most: usize) -> bool {
+    pub(crate) fn hold(&self, open: &Arc<AtomicUsize>, max: usize) -> bool {
         if self.hold.get().is_some() {
             return true;
         }
-        let take = |count: usize| (count < most).then_some(count + 1);
+        let take = |count: usize| (count < max).then_some(count + 1);
         if open.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err() {
             return false;
         }

@@ -1,8 +1,8 @@
 //! Reads from the kernel which process is at the other end of a local connection: its user, groups, cgroup and executable.
 //!
 //! A unix socket names the process that connected (`SO_PEERCRED`), which `SO_PEERPIDFD` pins: its id cannot mean another
-//! process then. `PIDFD_GET_INFO` tells the process's present state for each request. Over loopback TCP the socket
-//! diagnostics tell the user and the cgroup of the peer's socket. Nothing that a peer can choose is believed: no name, no
+//! process then. `PIDFD_GET_INFO` reports the process's present state for each request. Over loopback TCP the socket
+//! diagnostics report the user and the cgroup of the peer's socket. Nothing that a peer can choose is believed: no name, no
 //! path of its own file system, no environment.
 
 pub(crate) mod sock_diag;

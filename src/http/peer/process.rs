@@ -11,7 +11,7 @@ use super::procfs;
 use super::support::KernelSupport;
 use crate::os;
 
-/// A process by its id, and the means to tell that it still is that process.
+/// A process by its id, and the means to verify that it still is that process.
 #[derive(Debug)]
 pub(crate) struct PinnedProcess {
     pub(super) pid: u32,
@@ -35,11 +35,11 @@ pub(super) struct ProcessState {
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
     pub(super) cgroup: CgroupRef,
-    /// Read by its descriptor alone.
+    /// Read only by its descriptor.
     pub(super) by_descriptor: bool,
 }
 
-/// Cgroup of a process, as the kernel tells it.
+/// Cgroup of a process, as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum CgroupRef {
     Id(u64),

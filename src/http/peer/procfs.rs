@@ -1,4 +1,4 @@
-//! Files of `/proc/PID`, for kernels that tell less by a process's descriptor. Their reader checks afterwards that the process
+//! Files of `/proc/PID`, for kernels that report less by a process's descriptor. Their reader checks afterwards that the process
 //! still lives, so that the id meant that process all the time.
 
 use std::io;
@@ -80,9 +80,9 @@ mod tests {
         let status = "Name:\tUid: 7\nUid:\t1000\t1001\t0\t1000\nGid:\t5\t6\t7\t8\nGroups:\t4 24 \n";
         assert_eq!(parse_owner(status), Some(ProcessOwner { uid: 1001, gid: 6 }));
         assert_eq!(parse_owner("Uid:\t1\n"), None);
-        let after = (3..=21).map(|at| at.to_string()).collect::<Vec<_>>().join(" ");
-        assert_eq!(parse_start_time(&format!("12 (a) 1 (b)) S {after} 998877 5")), Some(21));
-        assert_eq!(parse_start_time(&format!("12 (a) Z {after} 998877 5")), None, "it has ended");
+        let other_fields = (3..=21).map(|at| at.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(parse_start_time(&format!("12 (a) 1 (b)) S {other_fields} 998877 5")), Some(21));
+        assert_eq!(parse_start_time(&format!("12 (a) Z {other_fields} 998877 5")), None, "it has ended");
         assert_eq!(parse_start_time("12 (a"), None);
     }
 

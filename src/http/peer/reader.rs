@@ -26,7 +26,7 @@ impl PeerKernel {
     }
 
     /// The same, whose executables are opened by `opener`.
-    pub(crate) fn opening_by(mut self, opener: ExecutableOpener) -> Self {
+    pub(crate) fn with_opener(mut self, opener: ExecutableOpener) -> Self {
         self.support.executables = opener.opens_all();
         self.executables = opener;
         self

@@ -24,12 +24,12 @@ pub(crate) fn owner(peer: SocketAddr, local: SocketAddr) -> Option<SocketOwner> 
     channel()?.query(peer, local).ok()?
 }
 
-/// Returns true if the kernel tells the owners of TCP connections.
+/// Returns true if the kernel reports the owners of TCP connections.
 pub(super) fn is_supported() -> bool {
     channel().is_some()
 }
 
-/// Checks once whether the kernel tells the owners of TCP connections. Call it before this process gives up the right to
+/// Checks once whether the kernel reports the owners of TCP connections. Call it before this process gives up the right to
 /// connect to itself; the first use reports the outcome.
 pub(crate) fn check_tcp_owners() {
     open_once();

@@ -1,4 +1,4 @@
-//! Tests at start which facts about peers this kernel tells, so that a missing one is reported once instead of guessed.
+//! Tests at start which facts about peers this kernel reports, so that a missing one is logged once, not guessed.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use super::{procfs, sock_diag};
 use crate::command::ExecutableOpener;
 use crate::os;
 
-/// Facts about peers that this kernel tells this process.
+/// Facts about peers that this kernel reports to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSupport {
     /// `SO_PEERPIDFD` (Linux 6.5): the socket itself names the process that connected.
@@ -33,14 +33,14 @@ impl KernelSupport {
     /// Tries each feature on this process itself.
     pub fn probe() -> Self {
         let pair = UnixStream::pair().and_then(|(near, _far)| os::peer_pidfd(&near));
-        let own = pidfd_open(getpid(), PidfdFlags::empty());
-        let info = own.as_ref().is_ok_and(|own| os::pidfd_info(own.as_fd()).is_ok());
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty());
+        let info = pidfd.as_ref().is_ok_and(|pidfd| os::pidfd_info(pidfd.as_fd()).is_ok());
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         Self {
             peer_pidfd: pair.is_ok(),
             pidfd_info: info,
-            pidfd_open: own.is_ok(),
+            pidfd_open: pidfd.is_ok(),
             tcp_owners: sock_diag::is_supported(),
             cgroups: parse_cgroup_mount(&mounts),
             executables: ExecutableOpener::default().opens_all(),
@@ -98,8 +98,9 @@ fn parse_cgroup_mount(mounts: &str) -> Option<PathBuf> {
 /// True if a user namespace maps all ids to themselves, as the first one does.
 fn maps_all_users(map: &str) -> bool {
     let mut fields = map.split_whitespace();
-    let same = fields.next() == Some("0") && fields.next() == Some("0");
-    same && fields.next().and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count >= u64::from(u32::MAX))
+    let starts_at_zero = fields.next() == Some("0") && fields.next() == Some("0");
+    starts_at_zero
+        && fields.next().and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count >= u64::from(u32::MAX))
 }
 
 #[cfg(test)]

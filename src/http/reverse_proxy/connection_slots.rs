@@ -14,7 +14,8 @@ use crate::http::server::{CallerGroup, ConnectionCaller};
 /// Slots of one upstream, one for each connection that serves a request.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
-    most: usize,
+    /// Maximum of all callers.
+    max: usize,
     /// Maximum for one caller.
     share: usize,
     /// Slots reserved for root and the process's own user: a sixteenth, at most 16.
@@ -52,8 +53,8 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    pub(super) fn new(most: usize, recorder: Option<UpstreamRecorder>) -> Self {
-        Self { most, share: (most / 2).max(1), reserve: (most / 16).min(16), recorder, state: Mutex::default() }
+    pub(super) fn new(max: usize, recorder: Option<UpstreamRecorder>) -> Self {
+        Self { max, share: (max / 2).max(1), reserve: (max / 16).min(16), recorder, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -88,15 +89,15 @@ impl ConnectionSlots {
         slot.ok().and_then(Result::ok).ok_or_else(|| {
             let mut state = self.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
-            let all = state.in_use() >= self.most
+            let all = state.in_use() >= self.max
                 || state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share);
-            if all { ForwardError::Busy(self.most) } else { ForwardError::ShareBusy(self.share) }
+            if all { ForwardError::Busy(self.max) } else { ForwardError::ShareBusy(self.share) }
         })
     }
 
     fn admits(&self, state: &State, group: CallerGroup) -> bool {
-        let most = if group.is_trusted() { self.most } else { self.most - self.reserve };
-        state.in_use() < most && state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share)
+        let max = if group.is_trusted() { self.max } else { self.max - self.reserve };
+        state.in_use() < max && state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share)
     }
 
     /// Releases a slot and hands it to the longest waiting caller that may have it.
@@ -110,7 +111,7 @@ impl ConnectionSlots {
             if give.is_closed() {
                 continue;
             }
-            let slot = state.enter_known(self, group);
+            let slot = state.occupy(self, group);
             if let Err(mut slot) = give.send(slot) {
                 // The receiver was dropped meanwhile. The lock is held, so the slot must not release itself.
                 state.leave(slot.index);
@@ -148,7 +149,7 @@ impl State {
         ConnectionSlot { slots: Arc::clone(slots), index }
     }
 
-    fn enter_known(&mut self, slots: &Arc<ConnectionSlots>, group: CallerGroup) -> ConnectionSlot {
+    fn occupy(&mut self, slots: &Arc<ConnectionSlots>, group: CallerGroup) -> ConnectionSlot {
         // The group is known, so the caller is not needed any more.
         self.enter(slots, ConnectionCaller::own_process(), Some(group))
     }
@@ -208,18 +209,18 @@ mod tests {
     async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
         let slots = Arc::new(ConnectionSlots::new(32, None));
         let mut slot_owners = Vec::new();
-        let mut fill = async |uid, count, wanted: Option<&str>| {
+        let mut fill = async |uid, count, expected: Option<&str>| {
             for _ in 0..count {
                 slot_owners.push(slots.take(user(uid), WITHIN).await.unwrap());
             }
-            if let Some(wanted) = wanted {
-                assert_eq!(slots.take(user(uid), WITHIN).await.unwrap_err().to_string(), wanted);
+            if let Some(expected) = expected {
+                assert_eq!(slots.take(user(uid), WITHIN).await.unwrap_err().to_string(), expected);
             }
         };
-        let own = rustix::process::geteuid().as_raw() + 1000;
-        fill(own, 16, Some("all 16 connections to the upstream that one caller may use are busy")).await;
-        fill(own + 1, 14, Some("all 32 connections to the upstream are busy")).await;
-        fill(own + 2, 0, Some("all 32 connections to the upstream are busy")).await;
+        let base_uid = rustix::process::geteuid().as_raw() + 1000;
+        fill(base_uid, 16, Some("all 16 connections to the upstream that one caller may use are busy")).await;
+        fill(base_uid + 1, 14, Some("all 32 connections to the upstream are busy")).await;
+        fill(base_uid + 2, 0, Some("all 32 connections to the upstream are busy")).await;
         fill(0, 2, Some("all 32 connections to the upstream are busy")).await;
         slot_owners.truncate(1);
         assert_eq!(slots.lock().in_use(), 1);

@@ -101,7 +101,7 @@ pub(crate) enum UpstreamOutcome {
 
 impl UpstreamOutcome {
     /// Returns the outcome of a failed request; `None` if the caller is at fault.
-    pub(crate) const fn of_error(error: &ForwardError) -> Option<Self> {
+    pub(crate) const fn from_error(error: &ForwardError) -> Option<Self> {
         match error {
             ForwardError::Connect(..) | ForwardError::ConnectTimeout { .. } => Some(Self::Unreachable),
             ForwardError::Busy(_) | ForwardError::ShareBusy(_) => Some(Self::Busy),
@@ -164,7 +164,7 @@ impl UpstreamRecorder {
 
     /// Records a request that failed; one that failed by the caller's fault is not counted.
     pub(crate) fn record_error(&self, class: usize, error: &ForwardError, elapsed: Duration) {
-        if let Some(outcome) = UpstreamOutcome::of_error(error) {
+        if let Some(outcome) = UpstreamOutcome::from_error(error) {
             self.record(class, outcome, elapsed);
         }
     }
@@ -185,19 +185,19 @@ mod tests {
 
     #[test]
     fn each_status_has_its_label() {
-        let check = |status: u16, wanted: &str| {
+        let check = |status: u16, expected: &str| {
             let outcome = UpstreamOutcome::Response(StatusCode::from_u16(status).unwrap());
-            assert_eq!(STATUSES[outcome.index()], wanted, "{status}");
+            assert_eq!(STATUSES[outcome.index()], expected, "{status}");
         };
-        for (status, wanted) in [(200, "2xx"), (204, "2xx"), (304, "3xx"), (400, "4xx"), (401, "401"), (403, "403")] {
-            check(status, wanted);
+        for (status, expected) in [(200, "2xx"), (204, "2xx"), (304, "3xx"), (400, "4xx"), (401, "401"), (403, "403")] {
+            check(status, expected);
         }
-        for (status, wanted) in [(404, "404"), (412, "4xx"), (429, "429"), (500, "5xx"), (503, "503"), (599, "5xx")] {
-            check(status, wanted);
+        for (status, expected) in [(404, "404"), (412, "4xx"), (429, "429"), (500, "5xx"), (503, "503"), (599, "5xx")] {
+            check(status, expected);
         }
-        let words =
+        let outcomes =
             [UpstreamOutcome::Unreachable, UpstreamOutcome::Timeout, UpstreamOutcome::Busy, UpstreamOutcome::Broken];
-        assert_eq!(words.map(|outcome| STATUSES[outcome.index()]), ["unreachable", "timeout", "busy", "broken"]);
+        assert_eq!(outcomes.map(|outcome| STATUSES[outcome.index()]), ["unreachable", "timeout", "busy", "broken"]);
     }
 
     #[test]

@@ -46,17 +46,17 @@ impl IdlePool {
     }
 
     /// Closes connections that get old, until there are none.
-    async fn close_old(&self, most: Duration) {
+    async fn close_old(&self, max_age: Duration) {
         loop {
             let oldest = {
                 let mut idle = self.lock();
                 let now = Instant::now();
-                idle.connections.retain(|(_, since)| now - *since < most);
+                idle.connections.retain(|(_, since)| now - *since < max_age);
                 idle.watched = !idle.connections.is_empty();
                 idle.connections.first().map(|(_, since)| *since)
             };
             match oldest {
-                Some(since) => tokio::time::sleep_until(since + most).await,
+                Some(since) => tokio::time::sleep_until(since + max_age).await,
                 None => return,
             }
         }

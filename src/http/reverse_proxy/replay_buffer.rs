@@ -21,7 +21,7 @@ impl TeeBody {
     pub(crate) fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
         let mut buffer = budget.buffer(limit);
         buffer.expect(&body);
-        let copied = ReplayBuffer(Arc::new(Mutex::new(Copy { buffer, whole: None })));
+        let copied = ReplayBuffer(Arc::new(Mutex::new(Copy { buffer, complete: None })));
         (Self { body, copied: copied.clone() }, copied)
     }
 }
@@ -34,7 +34,7 @@ pub(crate) struct ReplayBuffer(Arc<Mutex<Copy>>);
 struct Copy {
     buffer: BodyBuffer,
     /// `None` while the body is being read.
-    whole: Option<bool>,
+    complete: Option<bool>,
 }
 
 impl ReplayBuffer {
@@ -44,26 +44,26 @@ impl ReplayBuffer {
 
     /// Returns true once the whole body was read and copied.
     pub(crate) fn is_whole(&self) -> bool {
-        self.lock().whole == Some(true)
+        self.lock().complete == Some(true)
     }
 
     /// Returns the whole body if it was read and copied completely.
     pub(crate) fn into_whole(self) -> Option<Bytes> {
         let mut copy = self.lock();
-        let whole = copy.whole.replace(false) == Some(true);
-        whole.then(|| std::mem::take(&mut copy.buffer).into_bytes())
+        let is_complete = copy.complete.replace(false) == Some(true);
+        is_complete.then(|| std::mem::take(&mut copy.buffer).into_bytes())
     }
 }
 
 impl Copy {
     fn add(&mut self, piece: &[u8]) {
-        if self.whole.is_none() && self.buffer.push(piece).is_err() {
+        if self.complete.is_none() && self.buffer.push(piece).is_err() {
             self.discard();
         }
     }
 
     fn discard(&mut self) {
-        self.whole = Some(false);
+        self.complete = Some(false);
         self.buffer = BodyBuffer::default();
     }
 }
@@ -78,14 +78,14 @@ impl Body for TeeBody {
         let mut copy = this.copied.lock();
         match &frame {
             None => {
-                copy.whole.get_or_insert(true);
+                copy.complete.get_or_insert(true);
             }
             Some(Ok(frame)) => match frame.data_ref() {
                 Some(piece) => {
                     copy.add(piece);
                     // The reader may not poll again after the last frame.
                     if this.body.is_end_stream() {
-                        copy.whole.get_or_insert(true);
+                        copy.complete.get_or_insert(true);
                     }
                 }
                 // Trailers are not copied, so the body could not be repeated.
@@ -113,21 +113,21 @@ mod tests {
     #[test]
     fn a_copy_always_returns_its_memory() {
         let budget = BufferBudget::new(100);
-        let copy = |limit| Copy { buffer: budget.buffer(limit), whole: None };
+        let copy = |limit| Copy { buffer: budget.buffer(limit), complete: None };
         let available = || budget.available();
         let mut first = copy(50);
         first.add(&[b'x'; 30]);
         first.add(&[b'x'; 20]);
-        assert_eq!((first.whole, available()), (None, 50));
+        assert_eq!((first.complete, available()), (None, 50));
         let mut second = copy(50);
         second.add(&[b'x'; 40]);
         second.add(&[b'x'; 11]);
-        assert_eq!((second.whole, available()), (Some(false), 50), "larger than what is kept of one");
+        assert_eq!((second.complete, available()), (Some(false), 50), "larger than what is kept of one");
         let mut third = copy(50);
         third.add(&[b'x'; 50]);
         let mut fourth = copy(50);
         fourth.add(b"x");
-        assert_eq!((fourth.whole, available()), (Some(false), 0), "no memory is left");
+        assert_eq!((fourth.complete, available()), (Some(false), 0), "no memory is left");
         drop((first, second, third, fourth));
         assert_eq!(available(), 100);
     }

@@ -134,18 +134,18 @@ impl BodyProgress {
         Self((!matches!(body, RequestBody::Buffered(_)) && !body.is_end_stream()).then(Arc::default))
     }
 
-    fn with<R>(&self, look: impl FnOnce(&mut Progress) -> R) -> Option<R> {
-        self.0.as_ref().map(|progress| look(&mut progress.lock().unwrap_or_else(PoisonError::into_inner)))
+    fn access<R>(&self, access: impl FnOnce(&mut Progress) -> R) -> Option<R> {
+        self.0.as_ref().map(|progress| access(&mut progress.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Number of chunks so far.
     pub(super) fn count(&self) -> u64 {
-        self.with(|progress| progress.pieces).unwrap_or(0)
+        self.access(|progress| progress.pieces).unwrap_or(0)
     }
 
     /// Returns the end of the wait for the caller if nothing more arrives; `None` while nothing is awaited.
     pub(super) fn awaited_until(&self) -> Option<Instant> {
-        self.with(|progress| Some(progress.awaited_since? + WINDOW.saturating_sub(progress.awaited)))?
+        self.access(|progress| Some(progress.awaited_since? + WINDOW.saturating_sub(progress.awaited)))?
     }
 
     /// Returns true once a whole window of waiting has passed with too few bytes. A sufficient window is followed by a
@@ -159,7 +159,7 @@ impl BodyProgress {
             }
             too_slow
         };
-        self.with(is_too_slow).unwrap_or(false)
+        self.access(is_too_slow).unwrap_or(false)
     }
 }
 
@@ -179,7 +179,7 @@ impl ProgressBody {
 impl Drop for ProgressBody {
     /// Ends the wait for the caller.
     fn drop(&mut self) {
-        self.progress.with(|progress| progress.awaited_since = None);
+        self.progress.access(|progress| progress.awaited_since = None);
     }
 }
 
@@ -190,7 +190,7 @@ impl Body for ProgressBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
-        let too_slow = this.progress.with(|progress| match &polled {
+        let too_slow = this.progress.access(|progress| match &polled {
             Poll::Pending => {
                 progress.awaited_since.get_or_insert_with(Instant::now);
                 false

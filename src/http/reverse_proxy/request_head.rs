@@ -83,8 +83,8 @@ impl RequestHead {
             }
         }
         for (name, value) in headers {
-            let stays = !is_hop_by_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
-            if stays && !of_hop.contains(name) && keeps(name) {
+            let keep = !is_hop_by_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
+            if keep && !of_hop.contains(name) && keeps(name) {
                 head.write(name, value);
             }
         }
@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn hop_by_hop_headers_are_not_forwarded() {
-        let check = |given: &[(&str, &str)], wanted: &[&str]| {
+        let check = |given: &[(&str, &str)], expected: &[&str]| {
             let lines = head("", "/", given, "").lines();
             assert_eq!(&lines[..2], ["POST / HTTP/1.1", "host: up"]);
-            assert_eq!(&lines[2..], wanted, "{given:?}");
+            assert_eq!(&lines[2..], expected, "{given:?}");
         };
         check(&[("host", "mine"), ("accept", "a"), ("x-one", "1")], &["accept: a", "x-one: 1"]);
         check(&[("x-unwanted", "a"), ("x-one", "1")], &["x-one: 1"]);

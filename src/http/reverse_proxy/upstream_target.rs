@@ -24,7 +24,7 @@ pub struct UpstreamTarget {
 }
 
 impl UpstreamTarget {
-    /// Resolves the same route as a client with these options takes: its authorities, certificate, server name and
+    /// Resolves the same route as a client with these options takes: its CA certificates, certificate, server name and
     /// proxy. Reads files; does not connect.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl UpstreamTarget {
             _ => UpstreamAddress::Host(host, port),
         };
         let tunnel = || {
-            let proxy = options.proxy_to(url)?;
+            let proxy = options.proxy_for(url)?;
             Some(tunnel(proxy.uri(), proxy.basic_auth().cloned(), url, port, config.as_ref()))
         };
         let target = match tunnel() {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn an_upstream_target_matches_its_clients_route() {
-        let check = |address: &str, server_name: Option<&str>, proxy: ProxyMode, wanted: (&str, &str, &str)| {
+        let check = |address: &str, server_name: Option<&str>, proxy: ProxyMode, expected: (&str, &str, &str)| {
             let tls = TlsOptions { server_name: server_name.map(str::to_owned), ..TlsOptions::default() };
             let (connect_timeout, response_timeout) = (Duration::from_secs(1), Duration::from_secs(1));
             let address = ServerAddress::Url(address.parse().unwrap());
@@ -137,7 +137,7 @@ mod tests {
                     format!("{}:{} to {}", through.proxy.0, through.proxy.1, through.authority)
                 }
             };
-            assert_eq!((target.as_str(), reach.host.to_str().unwrap(), reach.prefix.as_str()), wanted);
+            assert_eq!((target.as_str(), reach.host.to_str().unwrap(), reach.prefix.as_str()), expected);
         };
         let direct = || ProxyMode::Direct;
         check("http://127.0.0.1:8200", None, direct(), ("127.0.0.1:8200", "127.0.0.1:8200", ""));
@@ -145,7 +145,7 @@ mod tests {
         check("https://a.example.com/", None, direct(), ("host a.example.com 443", "a.example.com", ""));
         check("https://10.0.0.1:8200", Some("a.example.com"), direct(), ("10.0.0.1:8200", "a.example.com:8200", ""));
         let proxy = ProxyMode::Through("http://proxy.example.com:3128".parse().unwrap());
-        let wanted = ("proxy.example.com:3128 to a.example.com:443", "a.example.com", "/b");
-        check("https://a.example.com/b", None, proxy, wanted);
+        let expected = ("proxy.example.com:3128 to a.example.com:443", "a.example.com", "/b");
+        check("https://a.example.com/b", None, proxy, expected);
     }
 }

@@ -69,9 +69,9 @@ pub(super) async fn accept_queued(listener: &Listener, mut take: impl FnMut(Stre
     if listener.is_handed_over() {
         return;
     }
-    let soon = Instant::now() + QUEUED;
+    let deadline = Instant::now() + ACCEPT_QUEUE_TIME;
     for _ in 0..BACKLOG {
-        match tokio::time::timeout_at(soon, listener.accept()).await {
+        match tokio::time::timeout_at(deadline, listener.accept()).await {
             Ok(Ok((stream, peer))) => take(stream, peer),
             Ok(Err(_)) | Err(_) => break,
         }
@@ -82,13 +82,13 @@ pub(super) async fn accept_queued(listener: &Listener, mut take: impl FnMut(Stre
 const MAX_LATENESS: Duration = Duration::from_millis(250);
 
 /// Time for connections to read what arrived while the process did not run.
-const READ_FIRST: Duration = Duration::from_millis(100);
+const CATCH_UP_TIME: Duration = Duration::from_millis(100);
 
 /// Time to accept clients from the kernel's queue when a listener stops.
-const QUEUED: Duration = Duration::from_millis(5);
+const ACCEPT_QUEUE_TIME: Duration = Duration::from_millis(5);
 
 /// Time that a connection without a first byte keeps when its listener stops: its request may have arrived unread.
-const LAST_CALL: Duration = Duration::from_millis(250);
+const FIRST_BYTE_GRACE: Duration = Duration::from_millis(250);
 
 /// Open connections of a listener with the service for their requests.
 struct ConnectionSet<S> {
@@ -137,7 +137,7 @@ impl<S> ConnectionSet<S> {
         let now = Instant::now();
         if let Some(at) = self.sweep {
             if now > at + MAX_LATENESS {
-                (self.sweep, self.is_postponed) = (Some(now + READ_FIRST), true);
+                (self.sweep, self.is_postponed) = (Some(now + CATCH_UP_TIME), true);
                 return;
             }
             if self.is_postponed && now < at {
@@ -161,8 +161,8 @@ impl<S> ConnectionSet<S> {
             return self.counters.refuse("connections", &peer);
         }
         let first_byte = if self.tls.is_some() { self.limits.header_timeout } else { self.limits.first_byte_timeout };
-        let first = Instant::now() + first_byte;
-        self.sweep = Some(self.sweep.map_or(first, |at| at.min(first)));
+        let deadline = Instant::now() + first_byte;
+        self.sweep = Some(self.sweep.map_or(deadline, |at| at.min(deadline)));
         let id = self.next_id;
         self.next_id += 1;
         let connected = ConnectedPeer { peer, identity: self.identify(&stream, &peer) };
@@ -190,7 +190,7 @@ impl<S> ConnectionSet<S> {
         });
     }
 
-    /// Reads the identity of a new peer, at once: the longer its process has, the more of it may change.
+    /// Reads the identity of a new peer at once, before its process can change much.
     fn identify(&self, stream: &Stream, peer: &Peer) -> Option<Arc<PeerIdentity>> {
         let reader = self.limits.peer_reader.as_ref()?;
         Some(Arc::new(match (stream, *peer) {
@@ -219,15 +219,15 @@ impl<S> ConnectionSet<S> {
         }
         table.close();
         let ended = async { while tasks.join_next().await.is_some() {} };
-        let silent = async {
-            tokio::time::sleep(LAST_CALL).await;
+        let first_byte_grace = async {
+            tokio::time::sleep(FIRST_BYTE_GRACE).await;
             table.close_silent();
             std::future::pending::<()>().await;
         };
         let ended = async {
             tokio::select! {
                 () = ended => {}
-                () = silent => {}
+                () = first_byte_grace => {}
             }
         };
         if tokio::time::timeout(limits.drain, ended).await.is_err() {
@@ -249,7 +249,7 @@ struct ConnectionMetrics(Option<(HttpMetrics, Arc<str>)>);
 
 impl ConnectionMetrics {
     fn new(limits: &ListenerLimits) -> Self {
-        Self(limits.listener_metrics.as_ref().map(|it| (it.metrics.get(), it.listener.as_str().into())))
+        Self(limits.listener_metrics.as_ref().map(|metrics| (metrics.metrics.get(), metrics.listener.as_str().into())))
     }
 
     /// Returns the listener's name; empty without metrics.

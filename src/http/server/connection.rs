@@ -116,9 +116,9 @@ struct TrackedIo<I> {
 
 impl<I: AsyncRead + Unpin> AsyncRead for TrackedIo<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
+        let filled_before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
-        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
+        if let Some(bytes @ [_, ..]) = buffer.filled().get(filled_before..) {
             self.record_received(bytes);
         }
         Poll::Ready(result)
@@ -129,7 +129,7 @@ impl<I> TrackedIo<I> {
     fn record_received(&mut self, bytes: &[u8]) {
         match self.connection.record_bytes() {
             ReceivedPart::Begin => self.scan = FramingScan::default(),
-            ReceivedPart::BegunHead => self.scan = FramingScan::of_unseen_head(),
+            ReceivedPart::BegunHead => self.scan = FramingScan::new_skipping(),
             ReceivedPart::Head => {}
             ReceivedPart::Body => return self.connection.record_body(bytes),
         }

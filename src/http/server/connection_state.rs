@@ -42,7 +42,7 @@ pub(super) struct ConnectionState {
     lingers: AtomicBool,
     /// Framing of the last scanned head, as a number; 0 once it was taken.
     framing: AtomicU8,
-    /// Length of the last request's body by its head; [`CHUNKED`] if the head does not tell it.
+    /// Length of the last request's body by its head; [`CHUNKED`] if the head does not announce it.
     body_length: AtomicU64,
     /// Number of bytes that were received after that head, and the last four of them.
     body_received: AtomicU64,
@@ -153,7 +153,7 @@ impl ConnectionState {
         }
     }
 
-    /// Records a complete head with the length of its body, `None` for a chunked one. `counted` tells if the head was
+    /// Records a complete head with the length of its body, `None` for a chunked one. `counted` says if the head was
     /// scanned.
     pub(super) fn begin_request(&self, body_length: Option<u64>, counted: bool) {
         self.body_length.store(body_length.unwrap_or(CHUNKED), Ordering::Relaxed);
@@ -169,11 +169,11 @@ impl ConnectionState {
     /// Returns false if a part of the request's body is known to be still on its way. A chunked body has come if the last
     /// bytes are those that end one.
     pub(super) fn has_body(&self) -> bool {
-        let whole = match self.body_length.load(Ordering::Relaxed) {
+        let is_complete = match self.body_length.load(Ordering::Relaxed) {
             CHUNKED => self.body_tail.load(Ordering::Relaxed) == END_OF_CHUNKS,
             length => self.body_received.load(Ordering::Relaxed) >= length,
         };
-        whole || !self.body_counted.load(Ordering::Relaxed)
+        is_complete || !self.body_counted.load(Ordering::Relaxed)
     }
 
     /// Returns the position in the listener's order of accepts and responses.
@@ -249,16 +249,16 @@ impl ConnectionState {
         }
     }
 
-    /// Returns the deadline in milliseconds since the epoch plus one; `None` without one. `seen` is the time when the
-    /// sweep first saw this phase and stamp.
-    pub(super) fn deadline(&self, limits: &ListenerLimits, seen: u64) -> Option<u64> {
+    /// Returns the deadline in milliseconds since the epoch plus one; `None` without one. `first_seen` is the time when
+    /// the sweep first saw this phase and stamp.
+    pub(super) fn deadline(&self, limits: &ListenerLimits, first_seen: u64) -> Option<u64> {
         let stalled = self.stalled.load(Ordering::Relaxed);
         let by_write = (stalled != 0).then(|| stalled.saturating_add(millis(limits.write_timeout)));
         let by_phase = match self.phase() {
             (Phase::Fresh, since) if limits.tls.is_some() => Some((since, limits.header_timeout)),
             (Phase::Fresh, since) => Some((since, limits.first_byte_timeout)),
             (Phase::Head, since) => (since != 0).then_some((since, limits.header_timeout)),
-            (Phase::Idle, _) => Some((seen, limits.idle_timeout)),
+            (Phase::Idle, _) => Some((first_seen, limits.idle_timeout)),
             (Phase::Busy, _) => None,
         };
         let by_phase = by_phase.map(|(since, limit)| since.saturating_add(millis(limit)));

@@ -44,25 +44,26 @@ pub(super) fn reserve(limits: &ListenerLimits) -> usize {
 
 /// Decides if a new caller is admitted, and which connection is closed for it.
 pub(super) fn decide(open: &[Candidate], new: NewCaller, limits: &ListenerLimits) -> EvictionDecision {
-    let own = open.iter().filter(|it| it.group == new.group).count();
-    if new.capped && own >= limits.per_user {
-        let own: Vec<Candidate> = open.iter().filter(|it| it.group == new.group).copied().collect();
-        return pick_victim(&own).map_or(EvictionDecision::Reject, |(id, _)| EvictionDecision::Evict(id));
+    let own_count = open.iter().filter(|connection| connection.group == new.group).count();
+    if new.capped && own_count >= limits.per_user {
+        let own_connections: Vec<Candidate> =
+            open.iter().filter(|connection| connection.group == new.group).copied().collect();
+        return pick_victim(&own_connections).map_or(EvictionDecision::Reject, |(id, _)| EvictionDecision::Evict(id));
     }
     let reserve = reserve(limits);
-    let mut most = limits.connections;
+    let mut limit = limits.connections;
     if !new.trusted {
         // One reserve for root and the process's own user, where users are known; one for groups with few connections.
-        most -= if matches!(new.group, CallerGroup::User(_)) { reserve } else { 0 };
-        most -= if own > reserve { reserve } else { 0 };
+        limit -= if matches!(new.group, CallerGroup::User(_)) { reserve } else { 0 };
+        limit -= if own_count > reserve { reserve } else { 0 };
     }
-    if open.len() < most {
+    if open.len() < limit {
         return EvictionDecision::Admit;
     }
-    let beside = open.iter().filter(|it| it.group.network() == new.group.network()).count();
+    let own_network_count = open.iter().filter(|connection| connection.group.network() == new.group.network()).count();
     match pick_victim(open) {
         // No connection is closed for a group that has more.
-        Some((id, holds)) if new.trusted || holds >= beside => EvictionDecision::Evict(id),
+        Some((id, count)) if new.trusted || count >= own_network_count => EvictionDecision::Evict(id),
         _ => EvictionDecision::Reject,
     }
 }
@@ -72,17 +73,17 @@ pub(super) fn decide(open: &[Candidate], new: NewCaller, limits: &ListenerLimits
 /// connection: a hoarder could send one first.
 pub(super) fn pick_victim(open: &[Candidate]) -> Option<(u64, usize)> {
     let (mut networks, mut groups) = (HashMap::new(), HashMap::new());
-    for it in open {
-        *networks.entry(it.group.network()).or_insert(0_usize) += 1;
-        *groups.entry(it.group).or_insert(0_usize) += 1;
+    for connection in open {
+        *networks.entry(connection.group.network()).or_insert(0_usize) += 1;
+        *groups.entry(connection.group).or_insert(0_usize) += 1;
     }
     let count = |counts: &HashMap<CallerGroup, usize>, group| counts.get(&group).copied().unwrap_or(0);
-    let rank = |it: &&Candidate| {
-        let connection_counts = (count(&networks, it.group.network()), count(&groups, it.group));
-        (connection_counts, std::cmp::Reverse((it.last_use, it.id)))
+    let rank = |candidate: &&Candidate| {
+        let connection_counts = (count(&networks, candidate.group.network()), count(&groups, candidate.group));
+        (connection_counts, std::cmp::Reverse((candidate.last_use, candidate.id)))
     };
-    let it = open.iter().filter(|it| it.evictable).max_by_key(rank)?;
-    Some((it.id, count(&networks, it.group.network())))
+    let victim = open.iter().filter(|candidate| candidate.evictable).max_by_key(rank)?;
+    Some((victim.id, count(&networks, victim.group.network())))
 }
 
 #[cfg(test)]
@@ -116,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_full_listener_evicts_the_longest_idle_connection_of_the_largest_group() {
-        let check = |open: &[Candidate], new, wanted: EvictionDecision| {
-            assert_eq!(decide(open, new, &limits(4, 3)), wanted, "{open:?}");
+        let check = |open: &[Candidate], new, expected: EvictionDecision| {
+            assert_eq!(decide(open, new, &limits(4, 3)), expected, "{open:?}");
         };
         check(&[], user(7), EvictionDecision::Admit);
         check(&[busy(1, 1), busy(2, 1), quiet(3, 2, 9), quiet(4, 2, 5)], user(7), EvictionDecision::Evict(4));
@@ -159,7 +160,7 @@ mod tests {
     fn the_last_connections_are_reserved_for_small_groups_and_then_for_root() {
         let open = |count| (0..count).map(|id| busy(id, 7)).collect::<Vec<_>>();
         let limits = limits(64, 100);
-        for (count, uid, wanted) in [
+        for (count, uid, expected) in [
             (55, 7, EvictionDecision::Admit),
             (56, 7, EvictionDecision::Reject),
             (59, 8, EvictionDecision::Admit),
@@ -167,7 +168,7 @@ mod tests {
             (60, 0, EvictionDecision::Admit),
             (63, 500, EvictionDecision::Admit),
         ] {
-            assert_eq!(decide(&open(count), user(uid), &limits), wanted, "uid {uid} beside {count}");
+            assert_eq!(decide(&open(count), user(uid), &limits), expected, "uid {uid} beside {count}");
         }
         assert_eq!(decide(&open(63), address("192.0.2.1"), &limits), EvictionDecision::Admit);
         assert_eq!(decide(&open(64), address("192.0.2.1"), &limits), EvictionDecision::Reject);

@@ -31,7 +31,7 @@ const NAMES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
 
 impl FramingScan {
     /// Creates a scanner of a head whose beginning was not seen: it has no result.
-    pub(super) fn of_unseen_head() -> Self {
+    pub(super) fn new_skipping() -> Self {
         Self { over: true, ..Self::default() }
     }
 
@@ -90,16 +90,16 @@ mod tests {
             let mut scan = FramingScan::default();
             head.as_bytes().chunks(size).find_map(|piece| scan.feed(piece)).map(|(framing, _)| framing)
         };
-        let whole = in_pieces(head.len().max(1));
+        let framing = in_pieces(head.len().max(1));
         for size in 1..head.len() {
-            assert_eq!(in_pieces(size), whole, "{head:?} in pieces of {size}");
+            assert_eq!(in_pieces(size), framing, "{head:?} in pieces of {size}");
         }
-        whole
+        framing
     }
 
     #[test]
     fn both_framing_headers_are_detected_in_any_order_case_and_chunking() {
-        for (head, wanted) in [
+        for (head, expected) in [
             ("GET / HTTP/1.1\r\n\r\n", Some(Framing::Plain)),
             ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", Some(Framing::Plain)),
             ("GET / HTTP/1.1\nHost: a\n\n", Some(Framing::Plain)),
@@ -114,7 +114,7 @@ mod tests {
             ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n", None),
             ("", None),
         ] {
-            assert_eq!(scan(head), wanted, "{head:?}");
+            assert_eq!(scan(head), expected, "{head:?}");
         }
     }
 

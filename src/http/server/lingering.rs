@@ -28,7 +28,7 @@ impl Lingering {
 
     /// Ready once the client has closed its side, or a limit is reached.
     pub(super) fn poll<I: AsyncRead + Unpin>(&mut self, stream: &mut I, cx: &mut Context<'_>) -> Poll<()> {
-        let before = self.remaining;
+        let remaining_before = self.remaining;
         loop {
             let read = SCRATCH.with_borrow_mut(|scratch| {
                 let mut scratch = ReadBuf::new(scratch);
@@ -40,7 +40,7 @@ impl Lingering {
                 Poll::Pending => break,
             }
         }
-        if self.remaining < before {
+        if self.remaining < remaining_before {
             self.timer.as_mut().reset((Instant::now() + self.quiet).min(self.end));
         }
         self.timer.as_mut().poll(cx)
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    async fn lasts(mut lingering: Lingering, stream: &mut (impl AsyncRead + Unpin)) -> Duration {
+    async fn measure(mut lingering: Lingering, stream: &mut (impl AsyncRead + Unpin)) -> Duration {
         let started = Instant::now();
         poll_fn(|cx| lingering.poll(stream, cx)).await;
         started.elapsed()
@@ -83,22 +83,22 @@ mod tests {
                 theirs.write_all(&[b'x'; 4096]).await.unwrap();
             }
         });
-        assert_eq!(lasts(Lingering::new(false), &mut reading).await.as_secs(), 20, "until it closes");
+        assert_eq!(measure(Lingering::new(false), &mut reading).await.as_secs(), 20, "until it closes");
         caller.await.unwrap();
         drop(writing);
 
         let (ours, mut theirs) = tokio::io::duplex(1024);
         let (mut reading, _writing) = tokio::io::split(ours);
-        assert_eq!(lasts(Lingering::new(false), &mut reading).await.as_secs(), 5, "it is quiet");
-        assert_eq!(lasts(Lingering::new(true), &mut reading).await.as_millis(), 500, "we stop");
+        assert_eq!(measure(Lingering::new(false), &mut reading).await.as_secs(), 5, "it is quiet");
+        assert_eq!(measure(Lingering::new(true), &mut reading).await.as_millis(), 500, "we stop");
         let caller = tokio::spawn(async move {
             while theirs.write_all(&[b'x'; 64]).await.is_ok() {
                 tokio::time::sleep(Duration::from_secs(4)).await;
             }
         });
-        assert_eq!(lasts(Lingering::new(false), &mut reading).await.as_secs(), 30, "it never ends");
+        assert_eq!(measure(Lingering::new(false), &mut reading).await.as_secs(), 30, "it never ends");
         caller.abort();
         let mut endless = tokio::io::repeat(b'x');
-        assert_eq!(lasts(Lingering::new(false), &mut endless).await.as_secs(), 0, "it has sent too much");
+        assert_eq!(measure(Lingering::new(false), &mut endless).await.as_secs(), 0, "it has sent too much");
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP server with the only accept loop: TCP and unix sockets, time-outs, eviction of idle connections, draining.
+//! HTTP server with the only accept loop: TCP and unix sockets, timeouts, eviction of idle connections, draining.
 
 mod accept;
 mod streams;

@@ -84,8 +84,8 @@ mod tests {
             let stream = tokio::net::TcpStream::connect(to).await.unwrap();
             let (accepted, peer) = listener.accept().await.unwrap();
             let caller = ConnectionCaller::new(Peer::Tcp { address: peer, local: accepted.local_addr().unwrap() });
-            let own = rustix::process::geteuid().as_raw();
-            assert_eq!(caller.group(), CallerGroup::User(own), "{bound}");
+            let uid = rustix::process::geteuid().as_raw();
+            assert_eq!(caller.group(), CallerGroup::User(uid), "{bound}");
             drop(stream);
             // Another test may start a program meanwhile, which has a copy of the socket for a moment.
             while caller.group() != CallerGroup::Address(peer.ip()) {

@@ -15,7 +15,7 @@ impl ActivatedSockets {
     /// A value is malformed, or an announced socket is not open.
     pub(crate) fn take(pid: Option<&str>, count: Option<&str>, names: Option<&str>) -> io::Result<Self> {
         match (pid, count) {
-            (Some(pid), Some(count)) => crate::os::passed_sockets(pid, count, names.unwrap_or_default()).map(Self),
+            (Some(pid), Some(count)) => crate::os::take_passed_sockets(pid, count, names.unwrap_or_default()).map(Self),
             _ => Ok(Self::default()),
         }
     }
@@ -30,13 +30,15 @@ impl ActivatedSockets {
         let mut sockets = self.0.iter().filter(|(socket_name, _)| socket_name == name);
         match (sockets.next(), sockets.next()) {
             (Some((_, socket)), None) => socket.try_clone(),
-            (Some(_), Some(_)) => Err(io::Error::other(format!("several sockets were passed by the name {name}"))),
+            (Some(_), Some(_)) => {
+                Err(io::Error::other(format!("the service manager passed several sockets named {name}")))
+            }
             (None, _) if self.0.is_empty() => {
-                Err(io::Error::other(format!("no socket was passed by the name {name}, nor any other")))
+                Err(io::Error::other(format!("the service manager passed no socket named {name} (passed: none)")))
             }
             (None, _) => {
                 let names: Vec<&str> = self.names().collect();
-                let text = format!("no socket was passed by the name {name}, but {}", names.join(", "));
+                let text = format!("the service manager passed no socket named {name} (passed: {})", names.join(", "));
                 Err(io::Error::other(text))
             }
         }

@@ -38,7 +38,7 @@ impl Drop for SocketFile {
                 event = "listener.socket.cleanup_failed",
                 path = self.path.display().to_string(),
                 error = error.to_string(),
-                "a socket stays behind"
+                "cannot remove the socket file"
             );
         }
     }
@@ -46,7 +46,7 @@ impl Drop for SocketFile {
 
 /// Binds under a temporary name, listens, and renames the file to its path.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)> {
-    let (folder, name) = Dir::open_parent(&socket.path).map_err(|error| without_folder(&error))?;
+    let (folder, name) = Dir::open_parent(&socket.path).map_err(|error| folder_error(&error))?;
     check_replaceable(&folder, &name, &socket.path)?;
     let listener = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -60,11 +60,11 @@ pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)
     let temporary = temporary_name()?;
     let path = socket.path.with_file_name(&temporary);
     rustix::net::bind(&listener, &rustix::net::SocketAddrUnix::new(&path)?)?;
-    let made = finish(socket, folder, (&temporary, &name), &listener);
-    Ok((UnixListener::from(listener), made?))
+    let file = finish(socket, folder, (&temporary, &name), &listener);
+    Ok((UnixListener::from(listener), file?))
 }
 
-fn without_folder(error: &DirError) -> io::Error {
+fn folder_error(error: &DirError) -> io::Error {
     let kind = match error {
         DirError::Open { source, .. } => source.kind(),
         _ => io::ErrorKind::PermissionDenied,
@@ -89,7 +89,7 @@ fn finish(
     if !is_own || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "another file took the socket's place while it was made; others may write in its folder",
+            "another process replaced the socket while it was created; other users may write its folder",
         ));
     }
     let stat = match complete(socket, &file, &stat) {
@@ -182,15 +182,15 @@ fn is_listening(probe: impl AsFd) -> bool {
 }
 
 /// Socket files bound by this process: with a full queue the peer credentials cannot be read.
-static OUR_OWN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+static OWN_SOCKETS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 fn own_sockets() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
-    OUR_OWN.lock().unwrap_or_else(PoisonError::into_inner)
+    OWN_SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn temporary_name() -> io::Result<OsString> {
     let mut random = [0_u8; 4];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("the kernel returned no random bytes"))?;
     // Short, since a socket's path is limited to 107 bytes.
     Ok(format!(".{:08x}", u32::from_ne_bytes(random)).into())
 }

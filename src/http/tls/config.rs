@@ -29,24 +29,24 @@ impl ServerCertificate {
 /// Builds a client's configuration: TLS 1.2 and 1.3, HTTP/1.1. The server's name is for the caller that connects.
 ///
 /// # Errors
-/// A file or folder cannot be read or is damaged, or the system has no authority.
+/// A file or folder cannot be read or is damaged, or the system has no CA certificate.
 pub(crate) fn client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
-    let roots = match authorities(tls)? {
+    let roots = match ca_certificates(tls)? {
         Some(roots) => roots,
         None => system_authorities()?,
     };
     client_config_with(tls, roots)
 }
 
-/// As [`client_config`], for a server that is called without TLS: the system's authorities are not loaded.
+/// As [`client_config`], for a server that is called without TLS: the system's CA certificates are not loaded.
 ///
 /// # Errors
 /// As [`client_config`].
 pub(crate) fn plain_client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
-    client_config_with(tls, authorities(tls)?.unwrap_or_else(RootCertStore::empty))
+    client_config_with(tls, ca_certificates(tls)?.unwrap_or_else(RootCertStore::empty))
 }
 
-/// As [`client_config`], with the authorities of a PEM text alone; `origin` names it in errors.
+/// As [`client_config`], with only the CA certificates of a PEM text; `origin` names it in errors.
 ///
 /// # Errors
 /// The text holds no certificate, or one of its blocks is damaged.
@@ -83,8 +83,8 @@ pub(crate) fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<Certific
     Ok(chain)
 }
 
-/// The authorities that the options name; `None` where the system's are meant.
-fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateError> {
+/// Returns the CA certificates that the options name; `None` where the system's are meant.
+fn ca_certificates(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateError> {
     if tls.ca_file.is_none() && tls.ca_dir.is_none() && tls.ca_pem.is_none() {
         return Ok(None);
     }
@@ -103,7 +103,7 @@ fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateErr
         }
     }
     if let Some(text) = &tls.ca_pem {
-        roots.extend(parse_certificates(text.as_bytes(), "the setting of the authorities to trust")?);
+        roots.extend(parse_certificates(text.as_bytes(), "the setting of the CA certificates to trust")?);
     }
     Ok(Some(root_store(roots)))
 }

@@ -20,7 +20,7 @@ pub enum CertificateError {
         /// The file, folder or setting.
         origin: String,
     },
-    /// One PEM block cannot be used. All blocks of a file must be good: a dropped authority would show only when a
+    /// One PEM block cannot be used. All blocks of a file must be good: a dropped CA certificate would show only when a
     /// server that it signed is refused.
     #[error("PEM block {number} of {origin} {problem}; replace or remove that block")]
     Block {

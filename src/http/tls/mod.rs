@@ -17,7 +17,7 @@ pub(crate) use reload::FollowedFiles;
 pub use reload::{ClientTls, ServerTls};
 pub(crate) use validity::{Expiry, expiry};
 
-/// The authorities to trust, and the client's own certificate.
+/// The CA certificates to trust, and the client's own certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// PEM file of certificates to trust instead of the system's.

@@ -43,7 +43,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
     std::fs::read(path).map(Zeroizing::new).map_err(fail)
 }
 
-/// Parses all certificates of a text. Blocks of other kinds, such as keys, are skipped; `origin` names the text in errors.
+/// Parses all certificates of PEM data. Blocks of other kinds, such as keys, are skipped; `origin` names it in errors.
 pub(super) fn parse_certificates(text: &[u8], origin: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let refuse = |number, problem| CertificateError::Block { origin: origin.to_owned(), number, problem };
     let mut certificates = Vec::new();
@@ -53,10 +53,10 @@ pub(super) fn parse_certificates(text: &[u8], origin: &str) -> Result<Vec<Certif
         match block.label {
             b"CERTIFICATE" => {
                 let certificate =
-                    CertificateDer::from_pem_slice(block.text).map_err(|_| refuse(number, "is no valid base64"))?;
+                    CertificateDer::from_pem_slice(block.text).map_err(|_| refuse(number, "is not valid base64"))?;
                 RootCertStore::empty()
                     .add(certificate.clone())
-                    .map_err(|_| refuse(number, "is no X.509 certificate that can be parsed"))?;
+                    .map_err(|_| refuse(number, "is not a valid X.509 certificate"))?;
                 certificates.push(certificate);
             }
             // `TRUSTED CERTIFICATE` and `X509 CERTIFICATE` are OpenSSL's own forms.
@@ -81,7 +81,7 @@ struct Block<'a> {
 
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
-/// Splits a text into its blocks. Text between blocks is a comment, in any character set.
+/// Splits PEM data into its blocks. Text between blocks is a comment, in any character set.
 fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
     let mut blocks = Vec::new();
     let mut open: Option<(&[u8], usize)> = None;
@@ -123,17 +123,20 @@ mod tests {
 
     #[test]
     fn each_block_of_a_text_is_good_or_named_with_its_number() {
-        let check = |text: &str, wanted: &str| {
+        let check = |text: &str, expected: &str| {
             let error = parse_certificates(text.as_bytes(), "a.pem").unwrap_err().to_string();
-            assert!(error.contains(wanted) && !error.contains("hush"), "{error}");
+            assert!(error.contains(expected) && !error.contains("hush"), "{error}");
         };
         check("hush", "a.pem holds no PEM certificate");
         check("-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----\n", "a.pem holds no PEM certificate");
         check(
             "-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nhush!\n-----END CERTIFICATE-----\n",
-            "PEM block 2 of a.pem is no valid base64",
+            "PEM block 2 of a.pem is not valid base64",
         );
-        check("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "block 1 of a.pem is no X.509");
+        check(
+            "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n",
+            "block 1 of a.pem is not a valid X.509",
+        );
         check("-----BEGIN CERTIFICATE-----\naGVsbG8=\n", "PEM block 1 of a.pem has no END line");
         check("aGVsbG8=\n-----END CERTIFICATE-----\n", "PEM block 1 of a.pem has no BEGIN line");
         check(

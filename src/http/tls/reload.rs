@@ -28,7 +28,7 @@ struct LoadedValue<T> {
     stamps: Vec<FileStamp>,
 }
 
-/// Reason for which files cannot be used.
+/// Reason why files cannot be used.
 struct BuildFailure {
     error: String,
     /// The files could not be read, which another attempt may do.
@@ -71,7 +71,11 @@ impl<T: Clone> FollowedFiles<T> {
             match build() {
                 Ok(value) => {
                     (loaded.value, loaded.stamps) = (value, now);
-                    tracing::debug!(event = "tls.files.loaded", paths = join_paths(paths), "TLS uses the new files");
+                    tracing::debug!(
+                        event = "tls.files.loaded",
+                        paths = join_paths(paths),
+                        "loaded new certificate files"
+                    );
                 }
                 Err(BuildFailure { error, is_transient }) => {
                     // Files that could not be read, as without a free descriptor, are read again at the next connection.
@@ -82,7 +86,7 @@ impl<T: Clone> FollowedFiles<T> {
                         event = "tls.files.rejected",
                         paths = join_paths(paths),
                         error,
-                        "TLS keeps the old files"
+                        "rejected new certificate files; the old ones stay in use"
                     );
                 }
             }
@@ -204,9 +208,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         std::fs::write(&path, "1").unwrap();
-        let its = path.clone();
+        let source = path.clone();
         let followed = FollowedFiles::new(vec![path.clone()], move || {
-            std::fs::read_to_string(&its).and_then(|text| text.parse::<u32>().map_err(std::io::Error::other))
+            std::fs::read_to_string(&source).and_then(|text| text.parse::<u32>().map_err(std::io::Error::other))
         })
         .unwrap();
         assert_eq!(followed.current(), 1);
@@ -231,11 +235,11 @@ mod tests {
         let path = folder.path().join("a");
         std::fs::write(&path, "1").unwrap();
         let is_readable = Arc::new(AtomicBool::new(true));
-        let (its, readable) = (path.clone(), Arc::clone(&is_readable));
+        let (source, readable) = (path.clone(), Arc::clone(&is_readable));
         let followed = FollowedFiles::new(vec![path.clone()], move || {
             // As where no descriptor is left.
             let read = if readable.load(Ordering::Relaxed) { Ok(()) } else { Err(rustix::io::Errno::MFILE.into()) };
-            read.and_then(|()| std::fs::read_to_string(&its))
+            read.and_then(|()| std::fs::read_to_string(&source))
         })
         .unwrap();
         is_readable.store(false, Ordering::Relaxed);

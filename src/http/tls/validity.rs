@@ -34,7 +34,7 @@ pub(crate) fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
 const NOTICE: Duration = Duration::from_hours(14 * 24);
 
 struct Validity<'a> {
-    /// The subject's name in DER; empty in a leaf that is named by its alternative names alone.
+    /// The subject's name in DER; empty in a leaf that is named only by its alternative names.
     subject: &'a [u8],
     begins: SystemTime,
     ends: SystemTime,
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn a_truncated_certificate_has_no_dates() {
-        let whole = certificate("a", (2025, 1, 1), (2026, 1, 1));
-        assert!(Validity::parse(&whole).is_some());
-        for end in 0..whole.len() {
-            assert!(Validity::parse(&whole[..end]).is_none(), "{end}");
+        let certificate = certificate("a", (2025, 1, 1), (2026, 1, 1));
+        assert!(Validity::parse(&certificate).is_some());
+        for end in 0..certificate.len() {
+            assert!(Validity::parse(&certificate[..end]).is_none(), "{end}");
         }
     }
 }

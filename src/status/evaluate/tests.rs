@@ -71,7 +71,7 @@ fn a_session_whose_token_ends_unless_something_changes_is_at_risk() {
     assert_eq!((item.ends_in_seconds, item.code.as_deref()), (Some(35), Some("KW-1101")));
     assert_eq!(item.next, Some(ReportedStep { kind: StepKind::Retry, in_seconds: 12 }));
 
-    let nearly_over = "nine tenths of the lease are over, and the token is neither renewed nor replaced";
+    let nearly_over = "90 % of the lease has passed, and the token is neither renewed nor replaced";
     let last_minutes = good_but(json!({ "expires": "2026-01-31T09:03:00Z", "next_step_at": "2026-01-31T09:01:00Z" }));
     check(&session(last_minutes), StatusState::AtRisk, Some(nearly_over));
     let renewing = good_but(json!({
@@ -168,7 +168,7 @@ fn components_are_listed_along_the_path_of_a_token() {
         names.iter().map(|name| ((*name).to_owned(), json!({ "ready": true }))).collect();
     let report = report(json!({ "sessions": { "web": good() }, "components": components }));
     let listed: Vec<&str> = report.items.iter().map(|item| item.component.as_str()).collect();
-    let wanted = [
+    let expected = [
         "session/web",
         "derived_token/x/y",
         "sink/a",
@@ -178,7 +178,7 @@ fn components_are_listed_along_the_path_of_a_token() {
         "listener/local",
         "gateway/token",
     ];
-    assert_eq!(listed, wanted);
+    assert_eq!(listed, expected);
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn the_report_as_json_has_the_documented_names() {
         "failures": 1, "last_error": "the renewal failed", "last_error_code": "KW-1201",
         "activity": { "kind": "renewal", "since": "2026-01-31T08:59:50Z", "deadline": "2026-01-31T09:00:20Z" },
     })));
-    let wanted = json!({
+    let expected = json!({
         "component": "session/web", "state": "at_risk", "required": true, "reason": "the renewal failed",
         "code": "KW-1201", "ends_in_seconds": 1800,
         "now": { "activity": "renewal", "for_seconds": 10, "gives_up_after_seconds": 30 },
     });
-    assert_eq!(serde_json::to_value(item).unwrap(), wanted);
+    assert_eq!(serde_json::to_value(item).unwrap(), expected);
 }

@@ -55,7 +55,7 @@ fn state_badge(state: StatusState) -> Markup {
         StatusState::AtRisk => BadgeKind::Warning,
         StatusState::Down => BadgeKind::Bad,
     };
-    badge(kind, state.text())
+    badge(kind, state.as_str())
 }
 
 fn session_card(item: &ReportItem, session: &SessionEntry, events: &[RecentEvent], now: SystemTime) -> Markup {
@@ -186,7 +186,7 @@ mod tests {
                 "expires": "2026-01-31T09:05:00Z", "activity": {"kind": "renewal", "since": "2026-01-31T08:59:50Z",
                 "deadline": "2026-01-31T09:00:20Z"}}}, "reload_error": "an unknown key"}"#,
         );
-        for part in ["renewing for 10 s, gives up at 30 s", "nine tenths of the lease are over", "an unknown key"] {
+        for part in ["renewing for 10 s, gives up at 30 s", "90 % of the lease has passed", "an unknown key"] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
     }

@@ -35,8 +35,8 @@ impl SignIn {
 }
 
 /// Builds the page. `next` is the path that the browser wanted to see; `error` says why the last attempt failed.
-pub(in crate::ui) fn page(frame: Frame, wanted: SignIn, next: &str, error: Option<&str>) -> Markup {
-    let (title, label, hint) = match wanted {
+pub(in crate::ui) fn page(frame: Frame, method: SignIn, next: &str, error: Option<&str>) -> Markup {
+    let (title, label, hint) = match method {
         SignIn::Key => {
             ("Sign in", "Key of this listener", "The key is in the file that `key_file` of this listener names.")
         }
@@ -44,7 +44,7 @@ pub(in crate::ui) fn page(frame: Frame, wanted: SignIn, next: &str, error: Optio
     };
     let content = html! {
         @if let Some(error) = error { p.error role="alert" { (error) } }
-        form.card method="post" action=(wanted.path()) {
+        form.card method="post" action=(method.path()) {
             input type="hidden" name="next" value=(next);
             label for="secret" { (label) }
             input id="secret" name=(SignIn::FIELD) type="password" autocomplete="off" required autofocus
@@ -53,5 +53,5 @@ pub(in crate::ui) fn page(frame: Frame, wanted: SignIn, next: &str, error: Optio
             button type="submit" { "Sign in" }
         }
     };
-    frame.page(title, if wanted == SignIn::Key { "" } else { "/acl" }, &content)
+    frame.page(title, if method == SignIn::Key { "" } else { "/acl" }, &content)
 }

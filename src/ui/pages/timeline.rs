@@ -28,10 +28,10 @@ pub(super) struct Timeline {
     pub(super) marks: Vec<TimelineMark>,
 }
 
-/// Past that is drawn at most.
+/// Maximum of the past that is drawn.
 const PAST: Duration = Duration::from_hours(1);
 
-/// Future that is drawn at most.
+/// Maximum of the future that is drawn.
 const FUTURE: Duration = Duration::from_hours(1);
 
 /// Width of the image in its own units.
@@ -51,9 +51,9 @@ impl Timeline {
     /// Returns the place of a time on the line, from 0 to [`WIDTH`]; times beyond the ends are at the ends.
     fn position(&self, at: SystemTime) -> u64 {
         let (start, end) = self.span();
-        let whole = end.duration_since(start).unwrap_or_default().as_millis().max(1);
-        let part = at.duration_since(start).unwrap_or_default().as_millis().min(whole);
-        u64::try_from(part * u128::from(WIDTH) / whole).unwrap_or(WIDTH)
+        let total = end.duration_since(start).unwrap_or_default().as_millis().max(1);
+        let part = at.duration_since(start).unwrap_or_default().as_millis().min(total);
+        u64::try_from(part * u128::from(WIDTH) / total).unwrap_or(WIDTH)
     }
 
     /// Draws the line. The label says in words what it shows.
@@ -83,7 +83,7 @@ impl Timeline {
         let life = match self.expires {
             Some(at) if at > self.now => format!("the token ends {}", relative(at, self.now)),
             Some(at) => format!("the token ended {}", relative(at, self.now)),
-            None => "no end of a token is known".to_owned(),
+            None => "the token's expiry is unknown".to_owned(),
         };
         let next = self.next.as_ref().map(|(at, name)| format!(", {name} {}", relative(*at, self.now)));
         format!("{life}{}; failures in the last hour: {failures}", next.unwrap_or_default())

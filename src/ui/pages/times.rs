@@ -25,7 +25,7 @@ pub(super) fn relative(time: SystemTime, now: SystemTime) -> String {
     }
 }
 
-/// Builds a time with its distance from `now`; the text itself if it is no time, nothing if it is empty.
+/// Builds a time with its distance from `now`; the text itself if it is not a time, nothing if it is empty.
 pub(super) fn time(text: &str, now: SystemTime) -> Markup {
     html! {
         @if let Some(at) = parse(text) { time datetime=(text) title=(text) { (relative(at, now)) } } @else { (text) }
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn times_are_told_by_their_distance() {
         let now = parse("2026-01-31T09:00:00Z").unwrap();
-        let check = |text: &str, wanted: &str| assert_eq!(relative(parse(text).unwrap(), now), wanted, "{text}");
+        let check = |text: &str, expected: &str| assert_eq!(relative(parse(text).unwrap(), now), expected, "{text}");
         check("2026-01-31T09:00:00Z", "now");
         check("2026-01-31T09:04:32Z", "in 4 min");
         check("2026-01-31T08:00:00Z", "60 min ago");

@@ -142,7 +142,10 @@ async fn a_new_secret_is_printed_once_or_written_to_a_private_file() {
     assert_eq!(std::fs::read_to_string(file("out")).unwrap(), NEW_SECRET);
     assert_eq!(std::fs::metadata(file("out")).unwrap().permissions().mode() & 0o777, 0o600);
     let lost = acl(&server.uri(), SECRET, &format!("token create --out {}", file("no/such/folder")), "").await;
-    assert!(lost.code == 1 && lost.error.contains("deleted again") && !lost.error.contains(NEW_SECRET), "{lost:?}");
+    assert!(
+        lost.code == 1 && lost.error.contains("the new token was deleted") && !lost.error.contains(NEW_SECRET),
+        "{lost:?}"
+    );
     let deleted = format!("DELETE /v1/acl/token/{NEW} {SECRET}");
     assert_eq!(changes(&server).await.last(), Some(&deleted));
 }
@@ -196,7 +199,7 @@ async fn a_denied_command_names_the_permission_and_has_its_own_exit_code() {
     .await;
     check(409, "Invalid Role: A Role with Name \"web\" already exists", "role create web", 9, "already exists").await;
     check(400, "Role decoding failed: EOF", "role create web", 2, "Role decoding failed").await;
-    check(429, "", "token list", 75, "limits the rate of calls").await;
+    check(429, "", "token list", 75, "the server rate-limited the call").await;
     check(503, "sealed", "token list", 75, "the server is unavailable (503): sealed").await;
     check(200, "<html>", "token list", 2, "unexpected response").await;
     check(307, "", "token list", 2, "unexpected response").await;
@@ -212,7 +215,7 @@ async fn a_denied_command_names_the_permission_and_has_its_own_exit_code() {
     assert!(ended.code == 6 && ended.error.contains("KEYWARD_ACL_TOKEN_FILE"), "{ended:?}");
     let gone = acl("http://127.0.0.1:9", SECRET, "whoami", "").await;
     assert!(gone.code == 7 && gone.error.contains("--address"), "{gone:?}");
-    for (address, wanted) in [("http://10.0.0.1:8500", "in the clear"), ("http://127.0.0.1:8500/v1", "ends with /v1")] {
+    for (address, wanted) in [("http://10.0.0.1:8500", "unencrypted"), ("http://127.0.0.1:8500/v1", "ends with /v1")] {
         let ended = acl(address, SECRET, "whoami", "").await;
         assert!(ended.code == 1 && ended.error.contains(wanted), "{ended:?}");
     }
@@ -279,7 +282,10 @@ async fn a_failed_rotation_changes_nothing_or_reports_the_exact_state() {
     let server = clonable().await;
     on(&server, "DELETE", &format!("/v1/acl/token/{NEW}"), 200, "true").await;
     let ended = rotate(&server, &format!(" --out {}/no/such", folder.path().display())).await;
-    assert!(ended.code == 1 && ended.error.contains("deleted again; the old token works as before"), "{ended:?}");
+    assert!(
+        ended.code == 1 && ended.error.contains("the new token was deleted; the old token still works"),
+        "{ended:?}"
+    );
     assert_eq!(changes(&server).await, [clone_by(SECRET), delete_by(NEW, SECRET)]);
 
     // The new token is refused.
@@ -297,7 +303,7 @@ async fn a_failed_rotation_changes_nothing_or_reports_the_exact_state() {
     assert!(ended.error.contains(&state) && ended.out.is_empty(), "{ended:?}");
     on(&server, "DELETE", &format!("/v1/acl/token/{NEW}"), 200, "true").await;
     let ended = rotate(&server, "").await;
-    assert!(ended.error.contains("deleted again, and the old one works as before"), "{ended:?}");
+    assert!(ended.error.contains("the new token was deleted; the old one still works"), "{ended:?}");
     assert_eq!(ended.code, 6);
 
     // The old token cannot be deleted.
@@ -306,7 +312,7 @@ async fn a_failed_rotation_changes_nothing_or_reports_the_exact_state() {
     on(&server, "DELETE", &format!("/v1/acl/token/{OLD}"), 403, denied).await;
     let ended = rotate(&server, "").await;
     assert!(ended.code == 6 && ended.out.contains(NEW_SECRET), "{ended:?}");
-    let state = format!("the new token {NEW} was delivered and works; the old token {OLD}");
+    let state = format!("the new token {NEW} works, but the old token {OLD}");
     assert!(
         ended.error.contains(&state) && ended.error.contains("delete it with: keyward acl token delete"),
         "{ended:?}"
@@ -343,8 +349,7 @@ async fn a_rotation_stopped_while_it_waits_reports_that_both_tokens_work() {
     let (uri, path) = (server.uri(), folder.path().to_owned());
     let (status, output) = tokio::task::spawn_blocking(move || stopped_rotation(&uri, &path)).await.unwrap();
     assert_eq!(status, Some(1), "{output}");
-    let state =
-        format!("interrupted before the old token {OLD} was deleted; the new token {NEW} was delivered and both work");
+    let state = format!("interrupted: the new token {NEW} was delivered, and the old token {OLD} still works");
     assert!(output.contains(&state), "{output}");
     assert_eq!(changes(&server).await, [clone_by(SECRET)]);
 }
@@ -387,10 +392,7 @@ async fn the_bootstrap_secret_is_on_disk_before_the_server_creates_the_token() {
     on(&server, "PUT", "/v1/acl/bootstrap", 503, "later").await;
     let unsure = folder.path().join("unsure.token");
     let ended = acl(&server.uri(), "", &format!("bootstrap --out {}", unsure.display()), "").await;
-    assert!(
-        ended.code == 75 && ended.error.contains("the token may exist all the same") && unsure.exists(),
-        "{ended:?}"
-    );
+    assert!(ended.code == 75 && ended.error.contains("the token may exist anyway") && unsure.exists(), "{ended:?}");
 }
 
 #[tokio::test]

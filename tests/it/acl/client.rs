@@ -178,10 +178,10 @@ async fn deleting_an_absent_record_returns_false_in_both_server_dialects() {
     let no_path = "Invalid URL path: not a recognized HTTP API endpoint";
     let (_server, client) = mock_server(404, no_path).await;
     let error = client.delete_namespace("team").await.unwrap_err();
-    assert!(matches!(error, AclClientError::NotSupported { needs: Some("1.7.0"), .. }), "{error:?}");
+    assert!(matches!(error, AclClientError::NotSupported { since: Some("1.7.0"), .. }), "{error:?}");
     let (_server, client) = mock_server(404, no_path).await;
     let error = client.list_roles(None, &QueryOptions::default()).await.unwrap_err();
-    assert!(matches!(error, AclClientError::NotSupported { needs: Some("1.5.0"), .. }), "{error:?}");
+    assert!(matches!(error, AclClientError::NotSupported { since: Some("1.5.0"), .. }), "{error:?}");
 }
 
 /// Server that closes its first connections without a response, then responds.

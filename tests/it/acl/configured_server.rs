@@ -53,7 +53,7 @@ fn certificate_errors_are_reported_with_the_reason() {
     std::fs::write(at("key.pem"), key.serialize_pem()).unwrap();
     std::fs::set_permissions(at("key.pem"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let own = certificate_error(folder.path(), "ca.pem", &at("ca.pem"));
-    assert!(own.contains("certificate: this is a CA certificate; a server needs one of its own"), "{own}");
+    assert!(own.contains("certificate: it is a CA certificate, not a server certificate"), "{own}");
 
     let other = tempfile::tempdir().unwrap();
     certificates(other.path());

@@ -14,7 +14,7 @@ use drive::Drive;
 use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Store as _, Write};
 
 fn open(drive: &Drive) -> Embedded {
-    Embedded::over(drive.clone(), Path::new("a test's drive"), "dc1").unwrap()
+    Embedded::open_backend(drive.clone(), Path::new("a test's drive"), "dc1").unwrap()
 }
 
 fn put(key: &Key, value: &str) -> Batch {

@@ -63,7 +63,7 @@ async fn unknown_paths_are_refused_with_the_texts_of_consul() {
     let acl = Acl::start().await;
     let unknown = "Invalid URL path: not a recognized HTTP API endpoint\n";
     let foreign = "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n";
-    let odd = "Invalid URL path: it has an empty or dotted segment, or a character that cannot be printed";
+    let odd = "Invalid URL path: it has an empty or dotted segment, a control character, or invalid UTF-8";
     let mut raw = raw(&acl).await;
     for (path, status, text) in [
         ("/v1/nope", 404, unknown),

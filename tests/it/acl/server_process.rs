@@ -114,7 +114,7 @@ fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
         assert!(code == 1 && error.contains(wanted), "{args:?}: {error}");
     };
     let advice =
-        "error: --listen: would take and give tokens in the clear; write --tls-cert-file and --tls-key-file, or";
+        "error: --listen: would take and give unencrypted tokens; write --tls-cert-file and --tls-key-file, or";
     check(&["--dir", &dir, "--listen", "0.0.0.0:8500"], advice);
     let missing = ["--dir", &dir, "--tls-cert-file", "no.pem", "--tls-key-file", "no.pem"];
     check(&missing, "error: --tls-cert-file: the file ");

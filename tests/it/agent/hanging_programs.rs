@@ -86,7 +86,7 @@ fn check_while_a_command_hangs(sandbox: &str) {
     let hanging = HangingFile::new(&outside.path().join("hanging"));
     agent.edit(|_| format!("{whole}{}", templates("two")));
     agent.reload("ok");
-    agent.logs("it did not start within 1 s; its file system may not answer");
+    agent.logs("it did not start within 1 s; its file system may be unresponsive");
     eventually(LIMIT, || runs("other", 2));
     assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
     drop(hanging);

@@ -189,7 +189,7 @@ async fn a_client_certificate_logs_in() {
         assert!(error.to_string().contains(wanted), "{error}");
     };
     check("", "no PEM certificate").await;
-    check("\u{30}\u{2}", "is no PKCS#12 file with a private key, or damaged").await;
+    check("\u{30}\u{2}", "is not a PKCS#12 file with a private key, or is damaged").await;
     check(&pem[pem.find("-----BEGIN CERT").unwrap()..], "no PEM private key").await;
     let other = pem.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     check(&other, "needs a password").await;
@@ -240,7 +240,9 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
     let application = &scene.cloud.identities().application.object_id;
     for file in [&modern, &old, &pkcs8, &traditional] {
         assert_eq!(&oid(&signed(prove(file, Some(PASSWORD)).await.unwrap())), application, "{file}");
-        for (password, reason) in [(Some("another"), "does not open with its password"), (None, "needs a password")] {
+        for (password, reason) in
+            [(Some("another"), "cannot be decrypted with the password"), (None, "needs a password")]
+        {
             let error = prove(file, password).await.unwrap_err();
             assert_eq!(error.kind, IdentityErrorKind::Config);
             assert!(error.to_string().contains(reason), "{error}");

@@ -330,7 +330,7 @@ async fn checks_beyond_the_limit_return_the_last_result_and_its_age() {
         tokio::time::sleep(Duration::from_secs(7)).await;
         let spent = scene.ask("POST /agent/v1/check").await;
         assert_eq!((spent.status, spent.header("retry-after")), (429, Some("51")));
-        assert_eq!(spent.error(), "too many checks were requested; this is the last result");
+        assert_eq!(spent.error(), "too many checks were requested; returning the last result");
         assert_eq!((spent.json()["age"].as_u64(), spent.json()["serving"].as_bool()), (Some(7), Some(true)));
     };
     tokio::select! {

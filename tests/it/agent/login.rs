@@ -211,7 +211,7 @@ async fn a_server_whose_clock_is_behind_is_retried_by_its_own_clock() {
     bench.secrets.faults().respond_next(Operation::Login, behind.clone());
     bench.secrets.faults().skew(-60);
     let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
-    assert!(error.to_string().contains("its clock is 60 s behind ours"), "{error}");
+    assert!(error.to_string().contains("its clock is 60 s behind this machine's"), "{error}");
     let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, now + Duration::from_secs(56));
 

@@ -285,12 +285,12 @@ fn files_are_rendered_by_the_real_agent_and_kept_across_a_reload() {
         });
         std::fs::write(agent.path("conf.tmpl"), "ok\n{{ secrt \"x\" }}").unwrap();
         agent.reload("failed");
-        agent.logs("conf.tmpl:2:4: there is no function secrt; did you mean secret?");
+        agent.logs("conf.tmpl:2:4: unknown function secrt; did you mean secret?");
         assert_eq!(read(&agent, "made/conf"), "# new\npassword=one");
 
         // So does a check, and a start.
         let (code, output, _) = run(&["check", "--config", agent.config.to_str().unwrap()], &[]);
-        assert!(output.contains("conf.tmpl:2:4: there is no function secrt"), "{output}");
+        assert!(output.contains("conf.tmpl:2:4: unknown function secrt"), "{output}");
         assert_eq!(code, 3);
         let config = agent.config.display().to_string();
         let folder = tempfile::tempdir().unwrap();

@@ -102,7 +102,7 @@ async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
     assert_eq!(world.count(Operation::RevokeLease), 0);
     sleep(Duration::from_secs(2)).await;
     assert_eq!((world.count(Operation::RevokeLease), world.faults().leases()), (1, 1));
-    assert!(world.health.ready());
+    assert!(world.health.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +147,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
     sleep(Duration::from_secs(2)).await;
     let reason = kept.now().unwrap_err();
     assert!(reason.contains("the secret platform is not available"), "{reason}");
-    assert!(!world.health.ready());
+    assert!(!world.health.is_ready());
     let asked = world.count(Operation::Secret) + world.count(Operation::RenewLease);
     assert!(asked < 40, "{asked} calls");
     for operation in [Operation::Secret, Operation::RenewLease] {
@@ -159,7 +159,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
             break;
         }
     }
-    assert!(world.health.ready());
+    assert!(world.health.is_ready());
 }
 
 #[tokio::test(start_paused = true)]

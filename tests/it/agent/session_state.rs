@@ -89,7 +89,7 @@ async fn an_unreachable_server_at_start_does_not_shorten_the_tokens_life() {
     for hangs in [false, true] {
         if hangs {
             world.faults().come_back().await;
-            world.faults().hang(true);
+            world.faults().set_unresponsive(true);
         } else {
             world.faults().go_away().await;
         }

@@ -208,7 +208,7 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
             scene.wait_for(name, Some("hvs.two")).await;
         }
         scene.wait_for_reason("lost", "gone; it must be there").await;
-        assert!(!scene.health.ready());
+        assert!(!scene.health.is_ready());
         assert!(scene.metric("keyward_sink_state{sink=\"lost\"} 2"));
         tokio::time::sleep(Duration::from_mins(30)).await;
         let text = scene.metrics.text();
@@ -220,7 +220,7 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
         scene.wait_until_ready("lost").await;
         assert_eq!(std::fs::read_to_string(gone.join("token")).unwrap(), "hvs.two");
         assert_eq!(std::fs::read_to_string(away.join("token")).unwrap(), "hvs.one");
-        assert!(scene.health.ready());
+        assert!(scene.health.is_ready());
         // Logged once, and once that it is over.
         let logged = |event: &str| -> Vec<_> {
             log::lines().into_iter().filter(|line| line["fields"]["event"] == event).collect()

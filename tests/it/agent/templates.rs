@@ -425,7 +425,7 @@ async fn an_outage_leaves_files_as_they_are_and_is_one_caller_however_many_secre
     let asked = world.count(Operation::Secret) - before;
     assert!(asked < 150, "{asked} calls in an hour for fifty secrets");
     assert!((0..50).all(|at| bench.read(&format!("t{at}")).as_deref() == Some("p")));
-    assert!(world.health.ready(), "what is there is still what it should be as far as anyone knows");
+    assert!(world.health.is_ready(), "what is there is still what it should be as far as anyone knows");
     world.faults().respond_always(Operation::Secret, None);
     put(&world, "s7", json!({ "password": "q" })).await;
     sleep(MINUTE * 12).await;

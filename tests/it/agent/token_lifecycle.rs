@@ -41,7 +41,7 @@ async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
     assert!(last.expires.unwrap().boot > first.expires.unwrap().boot);
     let status = &world.session_statuses.sessions()["web"];
     assert_eq!((status.serving, status.failures, status.next_step.as_str()), (true, 0, "renew"));
-    assert!(world.health.ready());
+    assert!(world.health.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +183,7 @@ async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
     let reason = session.not_serving().await;
     assert!(reason.starts_with("the token has expired; "), "{reason}");
     assert!(world.clock.now().since(ends) < Duration::from_secs(1));
-    assert!(!world.health.ready());
+    assert!(!world.health.is_ready());
     minutes(60).await;
     world.faults().come_back().await;
     let before = world.count(Operation::Login);

@@ -202,13 +202,13 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
 fn a_reload_does_not_wait_for_a_login_that_hangs() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let agent = Agent::start(&world, &[], |text| text);
         eventually(Duration::from_secs(30), || ask(&agent.socket(), "GET", "/livez"));
         agent.edit(|text| text + "[sink.more]\npath = \"FOLDER/more\"\n");
         agent.reload(OK);
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 503);
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
         assert_eq!(agent.sink("more"), agent.sink("token"));
         assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1, "the login went on through the reload");
     });
@@ -220,14 +220,14 @@ fn lifecycle_options_can_change_while_the_server_is_unavailable() {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         agent.edit(|text| text.replace("mount = \"azure\"", "mount = \"azure\"\ncheck_interval = \"1h\""));
         agent.reload(OK);
         let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
         assert_eq!(status, 200, "{body}");
         assert!(body.contains(&token));
         assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
         assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }
@@ -354,7 +354,7 @@ fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
         let output = agent.binary.output();
         let line = output.lines().find(|line| line.contains("token.login.delayed")).unwrap();
         assert!(line.contains("until=") && line.contains("invalid role name"), "{line}");
-        assert!(line.contains("1 login failed before this start, the last one: "), "{line}");
+        assert!(line.contains("1 login failed in the previous process, the last with: "), "{line}");
         let session = agent.get("/agent/v1/status")["sessions"]["web"].clone();
         assert!(session["last_error"].as_str().unwrap().contains("invalid role name"), "{session}");
         assert!(session["next_step_at"].is_string(), "{session}");

@@ -73,7 +73,7 @@ fn now() -> Instant {
 fn ready_is_reported_once_every_output_has_its_token_and_watchdog_messages_before() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable(), ("WATCHDOG_USEC", "400000")], |text| text);
         manager.hears("EXTEND_TIMEOUT_USEC=");
@@ -84,7 +84,7 @@ fn ready_is_reported_once_every_output_has_its_token_and_watchdog_messages_befor
         assert_eq!(manager.count("READY=1"), 0, "a reload does not make it ready: {:?}", manager.heard);
         assert!(manager.count("WATCHDOG=1") >= 3, "{:?}", manager.heard);
 
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
         manager.hears("STATUS=ready");
         assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
         agent.sink("token");
@@ -129,7 +129,7 @@ fn a_stop_asks_the_service_manager_for_the_time_that_the_configuration_allows() 
 fn a_process_stopped_before_it_is_ready_never_reports_ready() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable()], |text| text);
         manager.hears("EXTEND_TIMEOUT_USEC=");
@@ -145,7 +145,7 @@ fn a_process_stopped_before_it_is_ready_never_reports_ready() {
 fn ready_can_mean_only_listeners_or_only_tokens() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable()], |text| text + "ready = \"listener\"\n");
         manager.hears("READY=1");
@@ -154,13 +154,13 @@ fn ready_can_mean_only_listeners_or_only_tokens() {
 
         // Another agent has the sink.
         for (ready, wanted) in [("token", 1), ("outputs", 0)] {
-            world.secrets.faults().hang(true);
+            world.secrets.faults().set_unresponsive(true);
             let mut manager = ServiceManager::start();
             let agent = Agent::start(&world, &[manager.variable()], |text| text + &format!("ready = \"{ready}\"\n"));
             let lock = std::fs::File::create(agent.path(".token.lock")).unwrap();
             lock.try_lock().unwrap();
             manager.hears("STATUS=waiting for session/web");
-            world.secrets.faults().hang(false);
+            world.secrets.faults().set_unresponsive(false);
             manager.hears("another agent writes");
             manager.listen(Duration::from_millis(300));
             assert_eq!(manager.count("READY=1"), wanted, "{ready}: {:?}", manager.heard);
@@ -211,7 +211,7 @@ fn a_stop_is_quick_despite_a_hanging_server_and_idle_connections() {
         write!(idle, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n").unwrap();
         idle.read_exact(&mut [0; 15]).unwrap();
         // The caller waits for a look at a server that does not answer.
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let mut checking = UnixStream::connect(agent.socket()).unwrap();
         let check =
             "POST /agent/v1/check HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nContent-Length: 0\r\n\r\n";
@@ -221,7 +221,7 @@ fn a_stop_is_quick_despite_a_hanging_server_and_idle_connections() {
             _ => Ok(()),
         });
         stops_soon(agent);
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
 
         // The metadata service accepts and does not answer.
         world.cloud.faults().delay(Duration::from_mins(1));
@@ -252,7 +252,7 @@ fn a_token_is_revoked_at_a_stop_after_its_sink_is_emptied() {
         let agent = Agent::ready(&world, &[], revoking);
         agent.sink("token");
         let sink = agent.path("token");
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let start = now();
         agent.binary.signal(Signal::TERM);
         eventually(Duration::from_secs(30), || match world.secrets.faults().counts().get(Operation::Revoke) {
@@ -265,7 +265,7 @@ fn a_token_is_revoked_at_a_stop_after_its_sink_is_emptied() {
         assert_eq!(status.code(), Some(0), "{}", binary.output());
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(binary.output().contains("token.revoke.failed"), "{}", binary.output());
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
 
         let before = world.secrets.faults().counts().get(Operation::Revoke);
         let agent = Agent::ready(&world, &[], revoking);
@@ -283,7 +283,7 @@ fn a_second_stop_signal_ends_the_process_at_once() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         agent.binary.signal(Signal::TERM);
         agent.logs("agent.stopping");
         // A reload during the stop is ignored and delays nothing.
@@ -301,7 +301,7 @@ fn a_second_stop_signal_ends_the_process_at_once() {
         let status = binary.ended(Duration::from_secs(30));
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}: {}", start.elapsed(), binary.output());
         assert_eq!(status.code(), Some(1));
-        assert!(binary.output().contains("stopped at once by a second signal"), "{}", binary.output());
+        assert!(binary.output().contains("a second signal stopped keyward immediately"), "{}", binary.output());
     });
 }
 
@@ -311,13 +311,13 @@ fn two_stop_signals_at_once_count_as_one() {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
         // Until the token is revoked it is stopping.
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         agent.binary.signal(Signal::TERM);
         agent.logs("agent.stopping");
         agent.binary.signal(Signal::TERM);
         // Both signals have come, at once by the program's measure, which is a second.
         std::thread::sleep(Duration::from_millis(200));
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
         let mut binary = agent.binary;
         let status = binary.ended(Duration::from_secs(30));
         assert_eq!(status.code(), Some(0), "{}", binary.output());

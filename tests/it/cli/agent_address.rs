@@ -147,7 +147,7 @@ fn commands_reach_a_healthy_agent_despite_a_broken_configuration() {
         {
             let error = check(words, &[], wanted, "warning: the configuration has errors: ");
             assert_eq!(error.matches("warning: ").count(), 1, "{error}");
-            assert!(error.contains("more); asking the agent at unix://"), "{error}");
+            assert!(error.contains("more); using the agent at unix://"), "{error}");
         }
     }
     // An address needs no file, and the variable replaces the option.

@@ -181,7 +181,7 @@ fn an_agent_without_a_token_is_live_and_not_ready() {
 fn commands_query_a_running_agent() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let agent = Agent::start(&world, &[], |text| text);
         let file = agent.config.display().to_string();
         let waiting = std::thread::spawn({
@@ -198,7 +198,7 @@ fn commands_query_a_running_agent() {
             }
         });
         agent.logs("identity.source.chosen");
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
         let sink = agent.sink("token");
         assert_eq!(waiting.join().unwrap().0, 0);
         assert_eq!(token.join().unwrap(), (0, format!("{sink}\n"), String::new()));

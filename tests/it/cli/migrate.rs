@@ -94,7 +94,7 @@ format = "json"
     assert_eq!(migrated.toml, wanted);
     assert_eq!((config.sessions.len(), config.sinks.len(), config.listeners.len()), (1, 2, 3));
     says(&migrated, "listener.tcp", Outcome::Changed, "any_local_user = true: every user of this machine may call");
-    says(&migrated, "auto_auth.sink.file.config.mode", Outcome::Changed, "640 is decimal there");
+    says(&migrated, "auto_auth.sink.file.config.mode", Outcome::Changed, "640 is a decimal number");
     says(&migrated, "listener.unix.agent_api.enable_quit", Outcome::NotSupported, "SIGTERM");
     says(&migrated, "auto_auth.method.azure.max_backoff", Outcome::Changed, "full jitter");
     says(&migrated, "cache", Outcome::Kept, "[listener.NAME.cache] of each listener");
@@ -127,7 +127,7 @@ fn files_that_vault_agent_removes_after_reading_are_removed() {
     let (migrated, _) = self::migrated("jwt-and-token.hcl");
     assert!(migrated.toml.contains("remove_after_reading = true\n"), "{}", migrated.toml);
     says(&migrated, "auto_auth.method.jwt.config.jwt_read_period", Outcome::NotSupported, "again");
-    says(&migrated, "listener.unix.socket_mode", Outcome::Changed, "has no effect there");
+    says(&migrated, "listener.unix.socket_mode", Outcome::Changed, "has no effect in Vault Agent");
     assert!(migrated.toml.contains("# mode = \"0600\"\n"), "{}", migrated.toml);
 }
 
@@ -174,7 +174,7 @@ fn unsupported_settings_are_reported_and_fail_the_check() {
     says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "dropped with its method");
     let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert!(matches!(told.as_slice(), [only] if only.contains("would send tokens in the clear")), "{told:?}");
+    assert!(matches!(told.as_slice(), [only] if only.contains("would send tokens unencrypted")), "{told:?}");
 }
 
 fn keyward(arguments: &[&str]) -> Output {
@@ -322,7 +322,7 @@ fn repeated_settings_and_settings_of_dropped_parts_are_reported_by_key() {
 fn a_listener_that_would_serve_the_token_to_more_callers_is_commented_out() {
     let (migrated, config) = migrated("jwt-and-token.hcl");
     assert!(config.listeners.is_empty(), "{}", migrated.toml);
-    let commented = "# Callers send their own token there. keyward uses the session's token if they send none.\n\
+    let commented = "# Callers send their own token to Vault Agent. keyward uses the session's token if they send none.\n\
                      # [listener.unix-1]\n# kind = \"api_proxy\"\n# address = \"unix:///run/ci/agent.sock\"\n# mode = \"0600\"\n";
     assert!(migrated.toml.contains(commented), "{}", migrated.toml);
     says(&migrated, "listener.unix", Outcome::Action, "is written commented out");

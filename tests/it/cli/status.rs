@@ -164,7 +164,7 @@ fn a_watch_on_a_pipe_prints_each_change_once_and_ends_at_an_interrupt() {
     agent.set(None);
     sees("no agent answers: ");
     agent.set(Some(sink(true, true)));
-    sees("it answers again after ");
+    sees("responding again after ");
     watch.signal(Signal::INT);
     assert_eq!(watch.ended(Duration::from_secs(10)).code(), Some(0), "{}", watch.output());
     let output = watch.output();
@@ -264,7 +264,7 @@ fn a_watch_on_a_terminal_redraws_in_place_and_leaves_the_terminal_as_it_was() {
     agent.set(None);
     terminal.sees("no agent answers: ");
     agent.set(Some(sink(true, true)));
-    terminal.sees("it answers again after ");
+    terminal.sees("responding again after ");
     assert_eq!(terminal.interrupt(), Some(0));
     let shown = terminal.shown();
     let (before, after) = shown.split_once(LEAVE).unwrap();

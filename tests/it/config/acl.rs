@@ -122,7 +122,7 @@ fn every_error_comes_with_advice() {
         "127.0.0.1:8500",
         "0.0.0.0:8500",
         &[concat!(
-            "a.toml:2:10: acl.listen: would take and give tokens in the clear; ",
+            "a.toml:2:10: acl.listen: would take and give unencrypted tokens; ",
             "write tls_cert and tls_key, or listen on loopback or a unix socket"
         )],
     );
@@ -149,16 +149,16 @@ fn every_error_comes_with_advice() {
         "principals = [\"p\"]",
         "",
         &[concat!(
-            "a.toml:10:24: acl.method.cloud.role.web: it has no bound and would let in every identity of the tenant; ",
-            "name principals or subscriptions"
+            "a.toml:10:24: acl.method.cloud.role.web: the role has no bounds and would admit every identity of the ",
+            "tenant; set principals or subscriptions"
         )],
     );
     changed(
         "principals",
         "virtual_machines",
         &[concat!(
-            "a.toml:10:24: acl.method.cloud.role.web: names of groups and machines say nothing outside of their ",
-            "subscription; name subscriptions too"
+            "a.toml:10:24: acl.method.cloud.role.web: resource group and machine names are unique only within a ",
+            "subscription; set subscriptions too"
         )],
     );
     changed(

@@ -162,7 +162,7 @@ fn a_server_must_be_safe_to_reach() {
         &[
             "a.toml:2:8: server.b.kind: \"nomad\" is not a known value; write \"vault\", \"openbao\", \"keyward\" or \"consul\"",
             concat!(
-                "a.toml:3:11: server.b.address: \"http://secrets.example.com\" would send tokens in the clear; ",
+                "a.toml:3:11: server.b.address: \"http://secrets.example.com\" would send tokens unencrypted; ",
                 "use https://; http:// is for loopback only"
             ),
             "a.toml:4:11: server.b.ca_file: the value is not an absolute path; start it with /",
@@ -194,7 +194,7 @@ fn a_server_must_be_safe_to_reach() {
             ),
             concat!(
                 "a.toml:9:1: server.c.proxy: conflicts with an http:// address: ",
-                "tokens would leave this machine in the clear; keep one of the two"
+                "tokens would leave this machine unencrypted; keep one of the two"
             ),
         ],
     );
@@ -214,7 +214,7 @@ fn a_session_names_its_server_and_one_method() {
         &[
             "a.toml:4:10: session.a.server: missing; name one of b, main",
             "a.toml:4:10: session.a.cloud: missing; a session has one method: write [session.a.cloud] with role and resource",
-            "a.toml:5:9: session.a.mount: \"auth/azure/login\" ends with login; write the mount alone, such as \"azure\"",
+            "a.toml:5:9: session.a.mount: \"auth/azure/login\" ends with login; write only the mount, such as \"azure\"",
             "a.toml:7:10: session.b.server: there is no server \"mian\"; did you mean main?",
             "a.toml:8:13: session.b.namespace: \"a//b\" is not a namespace; write its path, such as \"team-a\" or \"team-a/web\"",
             "a.toml:9:9: session.b.cloud: expected a table, found a string; write [session.b.cloud] and its keys below",
@@ -278,7 +278,7 @@ fn a_wrapped_token_goes_to_one_reader_as_json() {
             "[listener.a]\naddress = \"unix:///tmp/a.sock\"\nsessions = [\"main\"]\n",
         ),
         &[
-            "a.toml:3:7: sink.a.format: session main is wrapped, which a raw file cannot show; write format = \"json\"",
+            "a.toml:3:7: sink.a.format: session main wraps its token, which only a JSON file can hold; write format = \"json\"",
             concat!(
                 "a.toml:5:7: sink.b: takes the wrapped token of session main, like sink a; ",
                 "keep one: a wrapped token can be unwrapped once"
@@ -318,7 +318,7 @@ fn a_listener_needs_access_control() {
                 "a.toml:13:1: listener.d.owner: not allowed for a socket that systemd opens: ",
                 "set it in the socket unit; leave it out"
             ),
-            "a.toml:14:18: listener.d.allowed_hosts: \"a:80\" is not a host name; write the name alone, without scheme and port",
+            "a.toml:14:18: listener.d.allowed_hosts: \"a:80\" is not a host name; write only the name, without scheme and port",
             concat!(
                 "a.toml:16:11: listener.e.address: \"tcp://localhost:1\" is not a TCP address; ",
                 "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""

@@ -102,7 +102,7 @@ fn every_error_comes_with_advice() {
         "https://b:2379",
         "http://b:2379",
         &[concat!(
-            "a.toml:11:32: acl.etcd.endpoints: \"http://b:2379\" would send records in the clear; ",
+            "a.toml:11:32: acl.etcd.endpoints: \"http://b:2379\" would send records unencrypted; ",
             "use https://; http:// is for loopback only"
         )],
     );
@@ -123,7 +123,7 @@ fn every_error_comes_with_advice() {
     changed(
         "ca_file = \"/tmp/ca.pem\"\n",
         "",
-        &["a.toml:10:6: acl.etcd.ca_file: missing; the PEM file of the authorities that the cluster is trusted by"],
+        &["a.toml:10:6: acl.etcd.ca_file: missing; the PEM file of the CA certificates that the cluster is trusted by"],
     );
     changed(
         "[\"https://a:2379\", \"https://b:2379\"]",

@@ -47,7 +47,7 @@ fn a_session_has_one_method_with_its_required_keys() {
     check(
         "revoke_on_exit = true\nmount = \"x\"\n[session.a.token_file]\n",
         &[
-            ".revoke_on_exit: conflicts with token_file: the token is not the session's own; keep one of the two",
+            ".revoke_on_exit: conflicts with token_file: token_file sessions do not own their token; keep one of the two",
             ".mount: conflicts with token_file: there is no login; keep one of the two",
             ".token_file.file: missing; the file that holds a token of the server",
         ],

@@ -65,7 +65,7 @@ fn errors_of_templates_and_of_a_process_have_positions() {
     check(
         "[template.a]\ncontents = '''\nok\n{{ secrt }}{{ key \"x\" }}'''\ndestination = \"/tmp/a\"\n",
         &[
-            "a.toml:2:12: template.a.contents: line 2, column 4: there is no function secrt; did you mean secret?; \
+            "a.toml:2:12: template.a.contents: line 2, column 4: unknown function secrt; did you mean secret?; \
              see docs/templates.md",
             "a.toml:2:12: template.a.contents: line 2, column 15: key is not available: it reads Consul, and templates here read \
              Vault or OpenBao; see docs/templates.md",

@@ -76,7 +76,7 @@ fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_be
         assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
         site.write_drop_in(&format!("{settings}\nInaccessiblePaths=/home/ci"));
         let found = remedies(&site.doctor(&[]).1, "KW-1902");
-        assert!(found.iter().all(|fix| fix.starts_with("take /home/ci out of InaccessiblePaths= ")), "{found:?}");
+        assert!(found.iter().all(|fix| fix.starts_with("remove /home/ci from InaccessiblePaths= ")), "{found:?}");
     });
 }
 

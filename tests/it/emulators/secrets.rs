@@ -106,13 +106,13 @@ async fn fault_injection_covers_every_kind_of_failure() {
     faults.come_back().await;
     bench.upstream.lookup_self(&token.secret, None).await.unwrap();
 
-    faults.hang(true);
+    faults.set_unresponsive(true);
     let start = tokio::time::Instant::now();
     assert!(matches!(bench.upstream.lookup_self(&token.secret, None).await, Err(CallError::TimedOut { .. })));
     assert_eq!(start.elapsed().as_secs(), 10);
     assert!(matches!(try_once().await, Err(LoginError::Unavailable { .. })));
     assert_eq!(start.elapsed().as_secs(), 100, "a login's answer may take 90 s");
-    faults.hang(false);
+    faults.set_unresponsive(false);
 
     faults.garbage(true);
     assert!(matches!(bench.upstream.lookup_self(&token.secret, None).await, Err(CallError::InvalidResponse { .. })));

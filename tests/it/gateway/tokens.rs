@@ -153,7 +153,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     let source = format!("file {}", front.token_file.display());
     let reason = component(&front).reason.unwrap();
     assert!(reason.starts_with(&format!("the platform rejects the token ({source}) since 2")), "{reason}");
-    assert!(!front.health.ready() && front.metrics.text().contains("keyward_gateway_token_refused 1"));
+    assert!(!front.health.is_ready() && front.metrics.text().contains("keyward_gateway_token_refused 1"));
     let told: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
     assert!(told["platform_token"]["refused_since"].is_string(), "{told}");
 
@@ -168,7 +168,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     front.platform.accept("tok2");
     front.put_token("tok2");
     until(&front, true).await;
-    assert!(front.health.ready() && front.metrics.text().contains("keyward_gateway_token_refused 0"));
+    assert!(front.health.is_ready() && front.metrics.text().contains("keyward_gateway_token_refused 0"));
     let probes: Vec<_> =
         front.platform.seen().into_iter().filter(|seen| seen.target == "/api/v2/account/details").collect();
     assert_eq!(probes.iter().map(super::super::harness::scripted::Seen::bearer).collect::<Vec<_>>(), ["tok0", "tok2"]);

@@ -417,7 +417,7 @@ async fn a_used_port_a_missing_folder_and_a_socket_that_was_not_passed_are_error
     let error = Listener::bind(&Endpoint::Unix(socket(&scene.folder.path().join("none/api.sock")))).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     let error = Listener::bind(&Endpoint::Activated("api".to_owned())).unwrap_err();
-    assert_eq!(error.to_string(), "no socket was passed by the name api, nor any other");
+    assert_eq!(error.to_string(), "the service manager passed no socket named api (passed: none)");
 }
 
 #[tokio::test]

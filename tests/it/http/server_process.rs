@@ -144,10 +144,10 @@ fn a_passed_socket_beyond_loopback_is_refused_with_what_to_set() {
 fn an_announced_socket_that_was_not_passed_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (shell, wanted) in [
-        ("exec \"$@\"", "no socket was passed by the name api, nor any other"),
+        ("exec \"$@\"", "the service manager passed no socket named api (passed: none)"),
         (
             "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=other exec \"$@\"",
-            "no socket was passed by the name api, but other",
+            "the service manager passed no socket named api (passed: other)",
         ),
     ] {
         let passed = OwnedFd::from(UnixListener::bind(folder.path().join(wanted.len().to_string())).unwrap());

@@ -59,8 +59,8 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
     };
     let good = read("ca.pem");
     let bad = [
-        ("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "is no X.509 certificate"),
-        ("-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n", "is no valid base64"),
+        ("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "is not a valid X.509 certificate"),
+        ("-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n", "is not valid base64"),
         ("-----BEGIN CERTIFICATE-----\naGVsbG8=\n", "has no END line"),
     ];
     for (block, problem) in bad {

@@ -21,7 +21,7 @@ fn configured_method(issuer: &Issuer) -> MethodOptions {
         trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
         keys: issuer_keys::IssuerKeyOptions {
             source: KeyDocument::Jwks(format!("{}keys", issuer.url).parse().unwrap()),
-            authorities: CaSource::System,
+            ca_certificates: CaSource::System,
         },
         roles: BTreeMap::from([("web".to_owned(), role)]),
     }

@@ -147,7 +147,7 @@ fn status_in_each_state() {
         let agent = ready(&|text| text + PROXY);
         world.away(true);
         ask(&agent.path("proxy.sock"), "GET", "/v1/secret/data/app").unwrap();
-        show("the server of an API proxy is down", &agent, &[], "does not answer");
+        show("the server of an API proxy is down", &agent, &[], "does not respond");
         drop(agent);
         world.away(false);
 
@@ -168,7 +168,7 @@ fn status_in_each_state() {
         show("a token for a listener was refused", &agent, &["derived_token/derived/web"], "could not be created");
         drop(agent);
         let agent = start(&|text| text + PROGRAM);
-        show("a program is started again", &agent, &["process"], "ended with code 1");
+        show("a program is started again", &agent, &["process"], "exited with code 1");
         drop(agent);
         let agent = start(&|text| sessionless(&text) + ACL);
         show("the ACL server", &agent, &[], "");
@@ -194,7 +194,7 @@ fn status_in_each_state() {
         show("the login is refused", &agent, &["session/web", "sink/token"], REFUSED);
         drop(agent);
         world.secrets.faults().respond_always(Operation::Login, None);
-        world.secrets.faults().hang(true);
+        world.secrets.faults().set_unresponsive(true);
         let agent = start(&|text| text);
         eventually(Duration::from_secs(30), || {
             let (_, body) = ask(&agent.socket(), "GET", "/agent/v1/status")?;
@@ -204,7 +204,7 @@ fn status_in_each_state() {
         });
         show("logging in", &agent, &["session/web", "sink/token"], "");
         drop(agent);
-        world.secrets.faults().hang(false);
+        world.secrets.faults().set_unresponsive(false);
         world.away(true);
         let agent = start(&|text| text);
         show("the server is down", &agent, &["session/web", "sink/token"], "Connection refused");

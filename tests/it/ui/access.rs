@@ -105,7 +105,7 @@ fn a_listener_of_pages_needs_loopback_or_tls_and_a_key() {
     for part in [
         "a browser cannot open a unix socket",
         "whoever opens its pages gives the key",
-        "would show pages on 192.0.2.1 in the clear",
+        "would show pages on 192.0.2.1 unencrypted",
         "only allowed on a listener of kind = \"ui\"",
     ] {
         assert!(format!("{output}{error}").contains(part), "{part}: {output}{error}");

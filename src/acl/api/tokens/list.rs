@@ -1,4 +1,4 @@
-//! Tokens are listed, as they are read: a list of any length takes the memory of one page.
+//! Streams token lists: memory is bounded by one page.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(in crate::acl::api) async fn list(
     let scope = request.scope(&caller, None)?;
     let filter = parse_filter(request, &scope)?;
     let kinds =
-        WatchedKeys::policies_and_roles(scope.single()).into_iter().chain([keys::within("token", scope.single())]);
+        WatchedKeys::policies_and_roles(scope.single()).into_iter().chain([keys::kind_prefix("token", scope.single())]);
     let (index, watch) = WatchedKeys::load(state, kinds, freshness).await?.into_parts();
     let mut pages = TokenPages::open(&state.service, caller, scope.single(), filter, freshness).await?;
     // A store failure before the first byte still becomes a status, and an unreadable record a header.
@@ -42,11 +42,7 @@ pub(in crate::acl::api) async fn list(
     let frames = try_unfold(stream, async |mut stream: TokenListStream| match stream.next().await {
         Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes), stream))),
         Err(error) => {
-            tracing::error!(
-                event = "acl.list.broken",
-                error = format_chain(&error),
-                "a list of tokens was interrupted"
-            );
+            tracing::error!(event = "acl.list.broken", error = format_chain(&error), "interrupted the token list");
             Err(BodyInterrupted)
         }
     });

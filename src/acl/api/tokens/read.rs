@@ -12,7 +12,7 @@ use crate::acl::service::keys;
 use crate::acl::service::tokens::ExpandedToken;
 use crate::acl::store::Freshness;
 
-/// Needs no privilege, and shows the secret: the caller has it already.
+/// Reads the caller's own token. Needs no privilege, and shows the secret: the caller has it already.
 pub(in crate::acl::api) async fn read_self(
     state: &ApiState,
     request: &ApiRequest,
@@ -20,7 +20,7 @@ pub(in crate::acl::api) async fn read_self(
 ) -> Result<ReadResult, ApiError> {
     let secret = request.secret.as_ref().ok_or(ApiError::UnknownToken)?;
     // Loaded before the read: a change in between is then newer.
-    let kinds = WatchedKeys::policies_and_roles(None).into_iter().chain([keys::within("token", None)]);
+    let kinds = WatchedKeys::policies_and_roles(None).into_iter().chain([keys::kind_prefix("token", None)]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let live =
         state.service.authenticator().live_token_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
@@ -45,13 +45,13 @@ pub(in crate::acl::api) async fn read(
     freshness: Freshness,
 ) -> Result<ReadResult, ApiError> {
     let accessor = accessor_from_path(request)?;
-    let expanded = request.query.bool("expanded")?;
+    let expanded = request.query.parse_flag("expanded")?;
     let auth = Authenticated::for_read(state, request, freshness).await?;
-    let own = keys::token(&auth.namespace, accessor).as_str().to_owned();
+    let token_key = keys::token(&auth.namespace, accessor).as_str().to_owned();
     // An expanded read also shows the namespace's defaults, which are policies and roles of `default`.
     let linked = WatchedKeys::policies_and_roles(Some(&auth.namespace).filter(|_| !expanded));
     let defaults = expanded.then(|| keys::namespace(&auth.namespace).as_str().to_owned());
-    let watched = WatchedKeys::load(state, linked.into_iter().chain(defaults).chain([own]), freshness).await?;
+    let watched = WatchedKeys::load(state, linked.into_iter().chain(defaults).chain([token_key]), freshness).await?;
     let Some(token) = state.service.tokens().get(&auth.caller, &auth.namespace, accessor, freshness).await? else {
         let response = record_not_found("token");
         let (index, watch) = watched

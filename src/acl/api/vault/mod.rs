@@ -85,7 +85,8 @@ fn audit_accessor(head: &Parts, live: &LiveToken) {
     }
 }
 
-/// Refuses a namespace other than `default`: answering from `default` would be wrong silently.
+/// Refuses a namespace other than `default`: answering from `default` would return the wrong records without an
+/// error.
 fn require_default_namespace(headers: &HeaderMap) -> Result<(), ApiError> {
     let values = NAMESPACE_HEADERS.iter().flat_map(|name| headers.get_all(name));
     for name in values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()) {

@@ -9,11 +9,11 @@ fn parse(status: u16, text: &str) -> AclClientError {
 
 #[test]
 fn texts_of_all_servers_map_to_the_same_errors() {
-    let check = |status: u16, text: &str, wanted: &str| {
+    let check = |status: u16, text: &str, expected: &str| {
         let found = parse(status, text);
         let kind = format!("{found:?}");
         let kind = kind.split([' ', '(']).next().unwrap();
-        assert_eq!(kind, wanted, "{status} {text}: {found:?}");
+        assert_eq!(kind, expected, "{status} {text}: {found:?}");
     };
     check(403, "ACL not found", "Unauthenticated");
     check(403, "rpc error making call: rpc error making call: ACL not found", "Unauthenticated");
@@ -50,8 +50,8 @@ fn texts_of_all_servers_map_to_the_same_errors() {
 
 #[test]
 fn errors_of_older_servers_name_the_version_that_is_needed() {
-    let check = |status: u16, text: &str, what: &str, needs: Option<&'static str>| {
-        assert_eq!(parse(status, text), AclClientError::NotSupported { what: what.to_owned(), needs }, "{text}");
+    let check = |status: u16, text: &str, feature: &str, since: Option<&'static str>| {
+        assert_eq!(parse(status, text), AclClientError::NotSupported { feature: feature.to_owned(), since }, "{text}");
     };
     let no_path = "Invalid URL path: not a recognized HTTP API endpoint";
     check(404, no_path, "calls for roles, or the address's path is wrong", Some("1.5.0"));
@@ -65,16 +65,16 @@ fn errors_of_older_servers_name_the_version_that_is_needed() {
     let smaller = format!("{} - Namespaces are a Consul Enterprise feature", unknown("Namespace"));
     check(400, &smaller, "namespaces", Some("1.7.0"));
     let text = parse(400, &unknown("NodeIdentities")).to_string();
-    assert_eq!(text, "this server lacks the field NodeIdentities: it needs 1.8.1 or later");
+    assert_eq!(text, "this server does not support the field NodeIdentities: it needs 1.8.1 or later");
 }
 
 #[test]
 fn denials_name_accessor_permission_and_resource() {
-    let check = |text: &str, wanted: [Option<&str>; 4], shown: &str| {
+    let check = |text: &str, expected: [Option<&str>; 4], shown: &str| {
         let found = parse(403, text);
         let AclClientError::PermissionDenied(denial) = &found else { panic!("{found:?}") };
         let parts = [&denial.accessor, &denial.permission, &denial.resource, &denial.text];
-        assert_eq!(parts.map(Option::as_deref), wanted, "{text}");
+        assert_eq!(parts.map(Option::as_deref), expected, "{text}");
         assert_eq!(found.to_string(), shown);
     };
     let accessor = "6a1253d2-1785-24fd-91c2-f8e78c745511";
@@ -121,7 +121,7 @@ fn retry_after_is_kept_in_the_error() {
 #[test]
 fn a_write_without_a_definite_response_is_in_doubt() {
     let server = || "it".to_owned();
-    let check = |error: AclClientError, wanted: bool| assert_eq!(error.is_in_doubt(), wanted, "{error:?}");
+    let check = |error: AclClientError, expected: bool| assert_eq!(error.is_in_doubt(), expected, "{error:?}");
     check(AclClientError::Transport(TransportError::Connect { server: server(), cause: String::new() }), false);
     check(AclClientError::Transport(TransportError::TimedOut { server: server(), after: Duration::ZERO }), true);
     check(AclClientError::Transport(TransportError::Broken { server: server(), cause: String::new() }), true);

@@ -48,14 +48,14 @@ pub(crate) enum KeySource {
         /// Issuer that the document must name.
         issuer: String,
         /// CA certificates in PEM to use instead of the system store.
-        authorities: Option<String>,
+        ca_certificates: Option<String>,
     },
     /// JSON Web Key Set.
     Jwks {
         /// URL of the set.
         url: Url,
         /// CA certificates in PEM to use instead of the system store.
-        authorities: Option<String>,
+        ca_certificates: Option<String>,
     },
     /// Public keys in PEM.
     Fixed(Vec<String>),
@@ -183,13 +183,12 @@ impl<'a> Fields<'a> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-            Some(_) => Err(ConfigError(format!("Config {name} must be a text"))),
+            Some(_) => Err(ConfigError(format!("Config {name} must be a string"))),
         }
     }
 
     fn texts(&mut self, name: &str) -> Result<Vec<String>, ConfigError> {
-        let fail =
-            || ConfigError(format!("Config {name} must be a list of at most {MAX_ENTRIES} texts, none of them empty"));
+        let fail = || ConfigError(format!("Config {name} must be a list of at most {MAX_ENTRIES} non-empty strings"));
         let Some(value) = self.take(name) else { return Ok(Vec::new()) };
         let list = value.as_array().filter(|list| list.len() <= MAX_ENTRIES).ok_or_else(fail)?;
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned).ok_or_else(fail);
@@ -198,19 +197,19 @@ impl<'a> Fields<'a> {
 
     fn keys(&mut self, kind: MethodType, issuer: Option<&str>) -> Result<KeySource, ConfigError> {
         let discovery = self.text("OIDCDiscoveryURL")?;
-        let discovery_authorities = self.text("OIDCDiscoveryCACert")?;
+        let discovery_ca_certificates = self.text("OIDCDiscoveryCACert")?;
         let jwks = self.text("JWKSURL")?;
-        let jwks_authorities = self.text("JWKSCACert")?;
+        let jwks_ca_certificates = self.text("JWKSCACert")?;
         let fixed = if kind == MethodType::Jwt { self.texts("JWTValidationPubKeys")? } else { Vec::new() };
-        let without = |authorities: &Option<String>, name: &str, of: &str| match authorities {
-            Some(_) => Err(ConfigError(format!("Config {name} goes with {of} alone"))),
+        let reject_ca_certificates = |ca_certificates: &Option<String>, name: &str, of: &str| match ca_certificates {
+            Some(_) => Err(ConfigError(format!("Config {name} is only allowed with {of}"))),
             None => Ok(()),
         };
         if discovery.is_none() {
-            without(&discovery_authorities, "OIDCDiscoveryCACert", "OIDCDiscoveryURL")?;
+            reject_ca_certificates(&discovery_ca_certificates, "OIDCDiscoveryCACert", "OIDCDiscoveryURL")?;
         }
         if jwks.is_none() {
-            without(&jwks_authorities, "JWKSCACert", "JWKSURL")?;
+            reject_ca_certificates(&jwks_ca_certificates, "JWKSCACert", "JWKSURL")?;
         }
         match (discovery, jwks, fixed.is_empty()) {
             (Some(text), None, true) => {
@@ -218,10 +217,10 @@ impl<'a> Fields<'a> {
                 let document = format!("{}{DISCOVERY}", base.strip_suffix('/').unwrap_or(base));
                 let url = url("OIDCDiscoveryURL", &document)?;
                 let issuer = issuer.unwrap_or(base).to_owned();
-                Ok(KeySource::Discovery { url, issuer, authorities: discovery_authorities })
+                Ok(KeySource::Discovery { url, issuer, ca_certificates: discovery_ca_certificates })
             }
             (None, Some(text), true) => {
-                Ok(KeySource::Jwks { url: url("JWKSURL", &text)?, authorities: jwks_authorities })
+                Ok(KeySource::Jwks { url: url("JWKSURL", &text)?, ca_certificates: jwks_ca_certificates })
             }
             (None, None, false) => Ok(KeySource::Fixed(fixed)),
             _ => {
@@ -258,7 +257,7 @@ impl<'a> Fields<'a> {
             let target = value.as_str().unwrap_or_default();
             let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             if !target.starts_with(|first: char| first.is_ascii_alphabetic()) || !target.bytes().all(inner) {
-                return Err(fail(&format!("maps {} to no name: letters, digits and _ make one", quote(claim))));
+                return Err(fail(&format!("maps {} to an invalid name; use letters, digits and _", quote(claim))));
             }
             if mappings.values().any(|other| other == target) {
                 return Err(fail(&format!("maps two claims to {}", quote(target))));

@@ -109,9 +109,9 @@ impl Locality {
 pub(crate) fn max_token_ttl(span: GoDuration) -> Result<Option<Duration>, MaxTtlError> {
     match span.to_duration() {
         Some(Duration::ZERO) => Ok(None),
-        Some(ttl) if ttl > MAX_TTL => Err(MaxTtlError::More(span, GoDuration::from_duration(MAX_TTL))),
+        Some(ttl) if ttl > MAX_TTL => Err(MaxTtlError::TooLong(span, GoDuration::from_duration(MAX_TTL))),
         Some(ttl) if ttl >= MIN_TTL => Ok(Some(ttl)),
-        _ => Err(MaxTtlError::Less(span, GoDuration::from_duration(MIN_TTL))),
+        _ => Err(MaxTtlError::TooShort(span, GoDuration::from_duration(MIN_TTL))),
     }
 }
 
@@ -120,10 +120,10 @@ pub(crate) fn max_token_ttl(span: GoDuration) -> Result<Option<Duration>, MaxTtl
 pub(crate) enum MaxTtlError {
     /// Too short.
     #[error("MaxTokenTTL {0} cannot be less than {1}")]
-    Less(GoDuration, GoDuration),
+    TooShort(GoDuration, GoDuration),
     /// Too long.
     #[error("MaxTokenTTL {0} cannot be more than {1}")]
-    More(GoDuration, GoDuration),
+    TooLong(GoDuration, GoDuration),
 }
 
 #[cfg(test)]
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn tokens_of_a_login_live_a_minute_to_a_day_or_without_end() {
-        let check = |text: &str, wanted: Result<Option<u64>, &str>| {
+        let check = |text: &str, expected: Result<Option<u64>, &str>| {
             let found = max_token_ttl(text.parse().unwrap()).map_err(|error| error.to_string());
-            assert_eq!(found, wanted.map(|ttl| ttl.map(Duration::from_secs)).map_err(str::to_owned), "{text}");
+            assert_eq!(found, expected.map(|ttl| ttl.map(Duration::from_secs)).map_err(str::to_owned), "{text}");
         };
         check("0", Ok(None));
         check("1m", Ok(Some(60)));

@@ -53,9 +53,9 @@ impl Grants {
     }
 
     fn explain_query(&self, query: Query<'_>, namespace: &str) -> Option<Reason> {
-        let own = self.own_namespace == namespace;
-        let best = |policy: &PolicyInScope| policy.best_match(query, own, namespace);
-        self.deciding(best, |policy, rule_match| policy.rule_text(query, rule_match, own, namespace))
+        let is_own_namespace = self.own_namespace == namespace;
+        let best = |policy: &PolicyInScope| policy.best_match(query, is_own_namespace, namespace);
+        self.deciding(best, |policy, rule_match| policy.rule_text(query, rule_match, is_own_namespace, namespace))
     }
 
     fn explain_global(&self, global: GlobalResource) -> Option<Reason> {
@@ -91,18 +91,18 @@ impl Grants {
 }
 
 impl PolicyInScope {
-    /// Writes the rule of a match as it stands in a policy.
-    fn rule_text(&self, query: Query<'_>, rule_match: &RuleMatch, own: bool, namespace: &str) -> String {
-        let (near, close, level) = *rule_match;
+    /// Formats the rule of a match as it is written in a policy.
+    fn rule_text(&self, query: Query<'_>, rule_match: &RuleMatch, is_own_namespace: bool, namespace: &str) -> String {
+        let (namespace_match, close, level) = *rule_match;
         let rule = match query {
             Query::Acl => format!("acl = \"{}\"", level.as_str()),
             Query::Namespace => format!("policy = \"{}\"", level.as_str()),
             Query::Named(kind, _, name) => kind.rule_text(close, name, level),
         };
-        let top_level = own
-            && near == Specificity::Exact
-            && self.rules.top_level.best_match(query).is_some_and(|it| it == (close, level));
-        if top_level { rule } else { format!("{} {{ {rule} }}", format_label("namespace", near, namespace)) }
+        let top_level = is_own_namespace
+            && namespace_match == Specificity::Exact
+            && self.rules.top_level.best_match(query).is_some_and(|found| found == (close, level));
+        if top_level { rule } else { format!("{} {{ {rule} }}", format_label("namespace", namespace_match, namespace)) }
     }
 }
 

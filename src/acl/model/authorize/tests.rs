@@ -21,16 +21,16 @@ fn grants(own: &str, direct: Policies<'_>, defaults: Policies<'_>, default_polic
 
 /// Allowed accesses as letters: `rlw`, with `-` for denied ones.
 fn may(grants: &Grants, resource: Resource<'_>, namespace: &str) -> String {
-    let letter = |(access, letter)| if grants.decide(&resource, access, namespace).is_allowed() { letter } else { '-' };
-    [(Access::Read, 'r'), (Access::List, 'l'), (Access::Write, 'w')].map(letter).into_iter().collect()
+    let mark = |(access, mark)| if grants.decide(&resource, access, namespace).is_allowed() { mark } else { '-' };
+    [(Access::Read, 'r'), (Access::List, 'l'), (Access::Write, 'w')].map(mark).into_iter().collect()
 }
 
 #[test]
 fn levels_grant_their_access() {
-    let check = |level: &str, wanted: &str| {
+    let check = |level: &str, expected: &str| {
         let text = format!("key \"a\" {{ policy = \"{level}\" }}");
         let grants = grants("default", &[("default", &text)], &[], DefaultPolicy::Allow);
-        assert_eq!(may(&grants, Resource::Key("a"), "default"), wanted, "{level}");
+        assert_eq!(may(&grants, Resource::Key("a"), "default"), expected, "{level}");
     };
     check("deny", "---");
     check("read", "r--");
@@ -40,11 +40,11 @@ fn levels_grant_their_access() {
 
 #[test]
 fn the_most_specific_rule_applies_and_among_equals_the_strongest_level() {
-    let check = |policies: &[&str], wanted: &[(&str, &str)]| {
+    let check = |policies: &[&str], expected: &[(&str, &str)]| {
         let policies: Vec<_> = policies.iter().map(|text| ("default", *text)).collect();
         let grants = grants("default", &policies, &[], DefaultPolicy::Deny);
-        for (key, wanted) in wanted {
-            assert_eq!(may(&grants, Resource::Key(key), "default"), *wanted, "{policies:?} {key}");
+        for (key, expected) in expected {
+            assert_eq!(may(&grants, Resource::Key(key), "default"), *expected, "{policies:?} {key}");
         }
     };
     let write = "key \"a\" { policy = \"write\" } key_prefix \"b\" { policy = \"write\" }";
@@ -57,9 +57,9 @@ fn the_most_specific_rule_applies_and_among_equals_the_strongest_level() {
     check(&[&format!("{write} {deny}")], &[("a", "---"), ("bc", "---")]);
     let nested = "key_prefix \"\" { policy = \"read\" } key_prefix \"a/\" { policy = \"deny\" } key_prefix \"a/b/\" \
                   { policy = \"write\" } key \"a/b/c\" { policy = \"list\" }";
-    let wanted =
+    let expected =
         [("", "r--"), ("x", "r--"), ("a/", "---"), ("a/b", "---"), ("a/b/", "rlw"), ("a/b/d", "rlw"), ("a/b/c", "rl-")];
-    check(&[nested], &wanted);
+    check(&[nested], &expected);
     // Namespace specificity takes precedence over exact names, whichever policy a rule is from.
     check(
         &["key_prefix \"\" { policy = \"deny\" }", "key_prefix \"a\" { policy = \"read\" }"],
@@ -98,10 +98,10 @@ fn each_kind_has_its_own_rules() {
 
 #[test]
 fn intentions_decide_who_may_connect_and_default_to_the_service_level() {
-    let check = |block: &str, wanted: &str| {
+    let check = |block: &str, expected: &str| {
         let text = format!("service_prefix \"w\" {{ {block} }}");
         let grants = grants("default", &[("default", &text)], &[], DefaultPolicy::Deny);
-        assert_eq!(may(&grants, Resource::Intention("web"), "default"), wanted, "{block}");
+        assert_eq!(may(&grants, Resource::Intention("web"), "default"), expected, "{block}");
     };
     check("policy = \"write\"", "r--");
     check("policy = \"read\"", "r--");
@@ -114,11 +114,11 @@ fn intentions_decide_who_may_connect_and_default_to_the_service_level() {
 fn only_policies_of_default_grant_global_resources() {
     let all = "acl = \"write\" operator = \"write\" keyring = \"read\" mesh = \"write\" partition \"default\" { peering = \"read\" }";
     let owns = [Resource::Operator, Resource::Keyring, Resource::Mesh, Resource::Peering];
-    let check = |own: &str, direct: Policies<'_>, defaults: Policies<'_>, wanted: [&str; 4]| {
+    let check = |own: &str, direct: Policies<'_>, defaults: Policies<'_>, expected: [&str; 4]| {
         let grants = grants(own, direct, defaults, DefaultPolicy::Deny);
         // These resources are not namespaced: the named namespace has no effect.
         for namespace in ["default", "team", "other"] {
-            assert_eq!(owns.map(|resource| may(&grants, resource, namespace)), wanted, "{own} {namespace}");
+            assert_eq!(owns.map(|resource| may(&grants, resource, namespace)), expected, "{own} {namespace}");
         }
     };
     check("default", &[("default", all)], &[], ["rlw", "r--", "rlw", "r--"]);
@@ -131,10 +131,10 @@ fn only_policies_of_default_grant_global_resources() {
 
 #[test]
 fn rules_apply_in_the_namespace_of_the_token_or_in_the_named_one() {
-    let check = |own: &str, policies: Policies<'_>, wanted: &[(&str, &str)]| {
+    let check = |own: &str, policies: Policies<'_>, expected: &[(&str, &str)]| {
         let grants = grants(own, policies, &[], DefaultPolicy::Deny);
-        for (namespace, wanted) in wanted {
-            assert_eq!(may(&grants, Resource::Acl, namespace), *wanted, "{own} {policies:?} {namespace}");
+        for (namespace, expected) in expected {
+            assert_eq!(may(&grants, Resource::Acl, namespace), *expected, "{own} {policies:?} {namespace}");
         }
     };
     let plain = "acl = \"write\"";
@@ -169,9 +169,9 @@ fn rules_apply_in_the_namespace_of_the_token_or_in_the_named_one() {
 
 #[test]
 fn namespace_defaults_apply_where_no_direct_rule_matches() {
-    let check = |direct: &str, default: &str, policy: DefaultPolicy, wanted: &str| {
+    let check = |direct: &str, default: &str, policy: DefaultPolicy, expected: &str| {
         let grants = grants("team", &[("team", direct)], &[("default", default)], policy);
-        assert_eq!(may(&grants, Resource::Service("web"), "team"), wanted, "{direct} {default} {policy:?}");
+        assert_eq!(may(&grants, Resource::Service("web"), "team"), expected, "{direct} {default} {policy:?}");
     };
     let (deny, allow) = (DefaultPolicy::Deny, DefaultPolicy::Allow);
     let read = "service \"web\" { policy = \"read\" }";
@@ -204,10 +204,10 @@ fn the_default_policy_never_grants_acl() {
 
 #[test]
 fn a_namespace_is_visible_to_callers_with_access_inside_it() {
-    let check = |own: &str, policies: Policies<'_>, wanted: &[(&str, &str)]| {
+    let check = |own: &str, policies: Policies<'_>, expected: &[(&str, &str)]| {
         let grants = grants(own, policies, &[], DefaultPolicy::Deny);
-        for (namespace, wanted) in wanted {
-            assert_eq!(may(&grants, Resource::Namespace, namespace), *wanted, "{policies:?} {namespace}");
+        for (namespace, expected) in expected {
+            assert_eq!(may(&grants, Resource::Namespace, namespace), *expected, "{policies:?} {namespace}");
         }
     };
     check("default", &[("default", "operator = \"read\"")], &[("default", "rl-"), ("team", "rl-")]);
@@ -256,18 +256,20 @@ fn an_explanation_names_the_deciding_rule_and_its_policy() {
     ];
     let defaults: Policies<'_> = &[("default", r#"node "a" { policy = "write" }"#)];
     let grants = grants("default", direct, defaults, DefaultPolicy::Deny);
-    let check = |resource: Resource<'_>,
-                 access,
-                 namespace: &str,
-                 wanted: (bool, Result<(&str, bool, &str), Reason>)| {
-        let explained = grants.explain(&resource, access, namespace);
-        let reason = match &explained.reason {
-            Reason::Rule(policy) => Ok((policy.id.to_string(), policy.from_defaults, policy.rule.clone())),
-            other => Err(other.clone()),
+    let check =
+        |resource: Resource<'_>, access, namespace: &str, expected: (bool, Result<(&str, bool, &str), Reason>)| {
+            let explained = grants.explain(&resource, access, namespace);
+            let reason = match &explained.reason {
+                Reason::Rule(policy) => Ok((policy.id.to_string(), policy.from_defaults, policy.rule.clone())),
+                other => Err(other.clone()),
+            };
+            let expected_reason = expected.1.map(|(id, defaults, rule)| (id.to_owned(), defaults, rule.to_owned()));
+            assert_eq!(
+                (explained.decision.is_allowed(), reason),
+                (expected.0, expected_reason),
+                "{resource:?} in {namespace}"
+            );
         };
-        let wanted_reason = wanted.1.map(|(id, defaults, rule)| (id.to_owned(), defaults, rule.to_owned()));
-        assert_eq!((explained.decision.is_allowed(), reason), (wanted.0, wanted_reason), "{resource:?} in {namespace}");
-    };
     let own = "default";
     check(
         Resource::Key("app/x"),
@@ -310,7 +312,7 @@ fn access_to_a_namespace_is_explained_by_its_policy_or_by_what_is_inside() {
 
 #[test]
 fn resources_are_parsed_by_consuls_names() {
-    for (kind, wanted) in [
+    for (kind, expected) in [
         ("acl", Resource::Acl),
         ("operator", Resource::Operator),
         ("keyring", Resource::Keyring),
@@ -327,7 +329,7 @@ fn resources_are_parsed_by_consuls_names() {
         ("service", Resource::Service("a")),
         ("session", Resource::Session("a")),
     ] {
-        assert_eq!(Resource::parse(kind, "a"), Some(wanted), "{kind}");
+        assert_eq!(Resource::parse(kind, "a"), Some(expected), "{kind}");
     }
     assert_eq!(Resource::parse("", "a"), None);
     assert_eq!([DefaultPolicy::Deny, DefaultPolicy::Allow].map(DefaultPolicy::as_str), ["deny", "allow"]);

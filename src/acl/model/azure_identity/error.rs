@@ -6,24 +6,24 @@ use super::Audience;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ClaimsError {
     /// The issuer differs.
-    #[error("id token issued by a different provider, expected {wanted:?} got {found:?}")]
+    #[error("id token issued by a different provider, expected {expected:?} got {found:?}")]
     Issuer {
         /// Trusted issuer.
-        wanted: String,
+        expected: String,
         /// Value of the token.
         found: String,
     },
     /// The audience differs.
-    #[error("expected audience {wanted:?} got {found}")]
+    #[error("expected audience {expected:?} got {found}")]
     Audience {
         /// Accepted audiences.
-        wanted: String,
+        expected: String,
         /// Value of the token.
         found: Audience,
     },
     /// `exp` is missing.
     #[error("the token has no exp claim: tokens without expiration are not accepted")]
-    NoEnd,
+    MissingExpiration,
     /// The token has expired.
     #[error("token is expired (Token Expiry: {end})")]
     Expired {
@@ -32,7 +32,7 @@ pub(crate) enum ClaimsError {
     },
     /// The token is not valid yet.
     #[error("current time {now} before the nbf (not before) time: {start}")]
-    NotYet {
+    NotYetValid {
         /// Start, in seconds since 1970.
         start: u64,
         /// Server time, in seconds since 1970.
@@ -40,7 +40,7 @@ pub(crate) enum ClaimsError {
     },
     /// `exp`, `nbf` and `iat` are missing.
     #[error("the token has none of the claims exp, nbf and iat, so its expiration is unknown")]
-    NoTimes,
+    MissingTimes,
     /// The token has an audience, but none is configured.
     #[error("audience claim found in JWT but no audiences are bound")]
     NoAudiences,
@@ -55,13 +55,13 @@ pub(crate) enum ClaimsError {
     NoPrincipal,
     /// The claims name two different machines.
     #[error("xms_az_rid and xms_mirid name two different machines")]
-    TwoMachines,
+    ConflictingMachines,
     /// The role is bound to machines, but the claims name none.
     #[error("xms_az_rid and xms_mirid claims are missing from token or name no machine, but the role requires one")]
     NoMachine,
     /// A request field differs from the claims.
     #[error("{field} differs from the token's claim")]
-    Differs {
+    FieldMismatch {
         /// Name of the field.
         field: &'static str,
     },

@@ -40,32 +40,33 @@ fn verify(claims: &SignedClaims, bounds: &BoundClaims, claimed: &ClaimedFields) 
 
 #[test]
 fn issuer_audience_and_times_must_match() {
-    let check = |change: fn(&mut SignedClaims), wanted: Option<&str>| {
+    let check = |change: fn(&mut SignedClaims), expected: Option<&str>| {
         let mut claims = claims();
         change(&mut claims);
         let refusal =
-            verify(&claims, &any_of_the_subscription(), &ClaimedFields::default()).err().map(|it| it.to_string());
+            verify(&claims, &any_of_the_subscription(), &ClaimedFields::default()).err().map(|error| error.to_string());
         assert!(
-            refusal.is_some() == wanted.is_some() && refusal.iter().all(|it| it.contains(wanted.unwrap_or_default())),
-            "{refusal:?} instead of {wanted:?}"
+            refusal.is_some() == expected.is_some()
+                && refusal.iter().all(|text| text.contains(expected.unwrap_or_default())),
+            "{refusal:?} instead of {expected:?}"
         );
     };
     check(|_| (), None);
-    check(|it| it.iss = "https://sts.example/t".into(), Some("different provider"));
-    check(|it| it.iss = String::new(), Some("different provider"));
-    check(|it| it.aud = Audience::One("https://management.example".into()), Some("expected audience"));
-    check(|it| it.aud = Audience::default(), Some("expected audience"));
-    check(|it| it.aud = Audience::Many(vec!["other".into(), "https://management.example/".into()]), None);
-    check(|it| it.aud = Audience::Many(vec!["other".into()]), Some("expected audience"));
-    check(|it| it.exp = None, Some("without expiration"));
-    check(|it| it.exp = Some(NOW), Some("token is expired"));
-    check(|it| it.exp = Some(NOW + 1), None);
-    check(|it| it.exp = Some(0), Some("token is expired"));
-    check(|it| it.nbf = Some(NOW), None);
-    check(|it| it.nbf = Some(NOW + 1), Some("before the nbf"));
-    check(|it| it.nbf = None, None);
-    check(|it| it.oid = None, Some("no oid claim"));
-    check(|it| it.oid = Some(String::new()), Some("no oid claim"));
+    check(|claims| claims.iss = "https://sts.example/t".into(), Some("different provider"));
+    check(|claims| claims.iss = String::new(), Some("different provider"));
+    check(|claims| claims.aud = Audience::One("https://management.example".into()), Some("expected audience"));
+    check(|claims| claims.aud = Audience::default(), Some("expected audience"));
+    check(|claims| claims.aud = Audience::Many(vec!["other".into(), "https://management.example/".into()]), None);
+    check(|claims| claims.aud = Audience::Many(vec!["other".into()]), Some("expected audience"));
+    check(|claims| claims.exp = None, Some("without expiration"));
+    check(|claims| claims.exp = Some(NOW), Some("token is expired"));
+    check(|claims| claims.exp = Some(NOW + 1), None);
+    check(|claims| claims.exp = Some(0), Some("token is expired"));
+    check(|claims| claims.nbf = Some(NOW), None);
+    check(|claims| claims.nbf = Some(NOW + 1), Some("before the nbf"));
+    check(|claims| claims.nbf = None, None);
+    check(|claims| claims.oid = None, Some("no oid claim"));
+    check(|claims| claims.oid = Some(String::new()), Some("no oid claim"));
 }
 
 #[test]
@@ -81,8 +82,8 @@ fn bounds_are_checked_against_the_claims() {
             scale_sets: list(sets),
             virtual_machines: list(machines),
         };
-    let check = |claims: &SignedClaims, bounds: &BoundClaims, wanted: Option<ClaimsError>| {
-        assert_eq!(verify(claims, bounds, &ClaimedFields::default()).err(), wanted, "{claims:?} {bounds:?}");
+    let check = |claims: &SignedClaims, bounds: &BoundClaims, expected: Option<ClaimsError>| {
+        assert_eq!(verify(claims, bounds, &ClaimedFields::default()).err(), expected, "{claims:?} {bounds:?}");
     };
     let principal = bounds(&["PRINCIPAL-1"], &[], &[], &[], &[]);
     check(&nothing, &principal, None);
@@ -111,7 +112,7 @@ fn bounds_are_checked_against_the_claims() {
     check(&used_on("/nonsense"), &bounds(&[], &["sub"], &[], &[], &[]), Some(ClaimsError::NoMachine));
     check(&used_on("/nonsense"), &principal, None);
     let two = SignedClaims { xms_az_rid: Some(VM.replace("web-1", "web-2")), ..claims() };
-    check(&two, &principal, Some(ClaimsError::TwoMachines));
+    check(&two, &principal, Some(ClaimsError::ConflictingMachines));
     check(&SignedClaims { xms_az_rid: Some(VM.to_uppercase()), ..claims() }, &principal, None);
     // Without a bound every login is refused, although the configuration should have been refused.
     check(&claims(), &BoundClaims::default(), Some(ClaimsError::Principal));
@@ -135,7 +136,7 @@ fn a_claimed_field_must_equal_its_signed_claim() {
     let check = |claim: Option<&str>, field: &'static str, value: &str, differs: bool| {
         let claims = SignedClaims { xms_mirid: claim.map(str::to_owned), ..claims() };
         let refusal = verify(&claims, &principal, &claimed(field, value)).err();
-        assert_eq!(refusal, differs.then_some(ClaimsError::Differs { field }), "{claim:?} {field} {value}");
+        assert_eq!(refusal, differs.then_some(ClaimsError::FieldMismatch { field }), "{claim:?} {field} {value}");
     };
     check(Some(VM), "subscription_id", "SUB", false);
     check(Some(VM), "subscription_id", "sub", false);
@@ -170,10 +171,10 @@ fn claimed_fields_satisfy_no_bound_and_become_no_fact() {
 
 #[test]
 fn bounds_that_accept_too_many_are_invalid() {
-    let check = |bounds: BoundClaims, wanted: Option<&str>| {
+    let check = |bounds: BoundClaims, expected: Option<&str>| {
         let found = bounds.validation_error();
         assert!(
-            found.is_some() == wanted.is_some() && found.iter().all(|it| it.contains(wanted.unwrap_or(""))),
+            found.is_some() == expected.is_some() && found.iter().all(|text| text.contains(expected.unwrap_or(""))),
             "{found:?}"
         );
     };

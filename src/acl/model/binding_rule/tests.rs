@@ -16,17 +16,17 @@ fn bind(kind: BindType, name: &str, vars: Value) -> Result<BindTarget, String> {
 
 #[test]
 fn placeholders_are_replaced_in_lower_case() {
-    let check = |name: &str, wanted: &str| {
-        assert_eq!(bind(BindType::Service, name, Value::Null), Ok(BindTarget::Service(wanted.to_owned())), "{name}");
+    let check = |name: &str, expected: &str| {
+        assert_eq!(bind(BindType::Service, name, Value::Null), Ok(BindTarget::Service(expected.to_owned())), "{name}");
     };
     check("web", "web");
     check("test--${value.name}--${value.org}", "test--jeff2--engineering");
     check("${ value.name }", "jeff2");
     check("${value.name}${value.name}", "jeff2jeff2");
     check("a${value.none}b", "ab");
-    let fails = |name: &str, wanted: &str| {
+    let fails = |name: &str, expected: &str| {
         let found = bind(BindType::Service, name, Value::Null).unwrap_err();
-        assert!(found.contains(wanted), "{name}: {found}");
+        assert!(found.contains(expected), "{name}: {found}");
     };
     fails("", "\"\" is not a valid name for this BindType");
     fails("${value.none}", "is not a valid name for this BindType");

@@ -9,8 +9,8 @@ fn service(name: &str, datacenters: &[&str]) -> ServiceIdentity {
 
 #[test]
 fn service_identities_of_one_name_become_one() {
-    let check = |given: &[ServiceIdentity], wanted: &[ServiceIdentity]| {
-        assert_eq!(service_identities(given.to_vec(), LinkOwner::Role).as_deref(), Ok(wanted));
+    let check = |given: &[ServiceIdentity], expected: &[ServiceIdentity]| {
+        assert_eq!(service_identities(given.to_vec(), LinkOwner::Role).as_deref(), Ok(expected));
     };
     check(&[service("a", &[]), service("a", &[])], &[service("a", &[])]);
     check(&[service("a", &["2", "3"]), service("a", &["1", "2"])], &[service("a", &["1", "2", "3"])]);

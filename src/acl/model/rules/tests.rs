@@ -77,7 +77,7 @@ fn every_resource_kind_accepts_its_levels() {
 
 #[test]
 fn invalid_rules_are_rejected_in_consuls_wording() {
-    let check = |text: &str, wanted: &str| assert_eq!(error_text(text), wanted, "{text}");
+    let check = |text: &str, expected: &str| assert_eq!(error_text(text), expected, "{text}");
     check("acl = \"x\"", "Invalid acl policy: \"x\" at line 1, column 7, expected \"deny\", \"read\" or \"write\"");
     check("acl = 1", "Invalid acl policy: a number at line 1, column 7, expected \"deny\", \"read\" or \"write\"");
     check(
@@ -155,13 +155,13 @@ proptest! {
             all.add(*is_exact, label, label.clone(), |_, _| {});
         }
         let found: Vec<_> = all.matching(exact, &name).map(|(close, label)| (close, label.clone())).collect();
-        let mut wanted: Vec<_> = labels.iter().filter_map(|(is_exact, label)| match is_exact {
+        let mut expected: Vec<_> = labels.iter().filter_map(|(is_exact, label)| match is_exact {
             true => (exact && *label == name).then(|| (Specificity::Exact, label.clone())),
             false => name.starts_with(label.as_str()).then(|| (Specificity::Prefix(label.len()), label.clone())),
         }).collect();
-        wanted.sort();
-        wanted.dedup();
-        wanted.reverse();
-        prop_assert_eq!(found, wanted);
+        expected.sort();
+        expected.dedup();
+        expected.reverse();
+        prop_assert_eq!(found, expected);
     }
 }

@@ -22,7 +22,7 @@ impl Token {
     fn describe(&self) -> String {
         match self {
             Self::Word(word) => word.chars().take(64).collect(),
-            Self::Text(_) => "a text".to_owned(),
+            Self::Text(_) => "a string".to_owned(),
             Self::Sign(sign) => (*sign).to_owned(),
             Self::End => "the end".to_owned(),
         }
@@ -41,79 +41,79 @@ pub(super) fn expression(text: &str, claim_names: &VerifiedClaims) -> Result<Exp
     }
 }
 
-/// Splits a text into tokens with their character positions, ending with [`Token::End`].
+/// Splits a string into tokens with their character positions, ending with [`Token::End`].
 fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
-    let letters: Vec<char> = text.chars().collect();
+    let characters: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();
     let mut at = 0;
-    while let Some(&letter) = letters.get(at) {
+    while let Some(&character) = characters.get(at) {
         let begin = at;
-        let token = match letter {
+        let token = match character {
             space if space.is_whitespace() => {
                 at += 1;
                 continue;
             }
             '(' | ')' | '[' | ']' => {
                 at += 1;
-                Token::Sign(match letter {
+                Token::Sign(match character {
                     '(' => "(",
                     ')' => ")",
                     '[' => "[",
                     _ => "]",
                 })
             }
-            '=' | '!' if letters.get(at + 1) == Some(&'=') => {
+            '=' | '!' if characters.get(at + 1) == Some(&'=') => {
                 at += 2;
-                Token::Sign(if letter == '=' { "==" } else { "!=" })
+                Token::Sign(if character == '=' { "==" } else { "!=" })
             }
-            '"' | '`' => Token::Text(parse_quoted(&letters, &mut at)?),
+            '"' | '`' => Token::Text(parse_quoted(&characters, &mut at)?),
             '=' | '!' => {
-                let wanted = "\"==\" or \"!=\"";
-                return Err(SelectorError::Syntax { at: begin + 1, wanted, found: letter.to_string() });
+                let expected = "\"==\" or \"!=\"";
+                return Err(SelectorError::Syntax { at: begin + 1, expected, found: character.to_string() });
             }
             _ => {
-                let ends = |letter: &char| letter.is_whitespace() || "()[]=!\"`".contains(*letter);
-                let word: String = letters[at..].iter().take_while(|letter| !ends(letter)).collect();
+                let ends = |character: &char| character.is_whitespace() || "()[]=!\"`".contains(*character);
+                let word: String = characters[at..].iter().take_while(|character| !ends(character)).collect();
                 at += word.chars().count();
                 Token::Word(word)
             }
         };
         tokens.push((begin + 1, token));
     }
-    tokens.push((letters.len() + 1, Token::End));
+    tokens.push((characters.len() + 1, Token::End));
     Ok(tokens)
 }
 
 /// Reads a string in quotes with backslash escapes, or in backticks without.
-fn parse_quoted(letters: &[char], at: &mut usize) -> Result<String, SelectorError> {
+fn parse_quoted(characters: &[char], at: &mut usize) -> Result<String, SelectorError> {
     let begin = *at;
-    let quote = letters[begin];
+    let quote = characters[begin];
     let mut text = String::new();
     *at += 1;
     loop {
-        let letter = letters.get(*at).copied();
+        let character = characters.get(*at).copied();
         *at += 1;
-        match letter {
-            Some(letter) if letter == quote => return Ok(text),
+        match character {
+            Some(character) if character == quote => return Ok(text),
             Some('\\') if quote == '"' => {
-                let escaped = letters.get(*at).copied();
+                let escaped = characters.get(*at).copied();
                 *at += 1;
                 text.push(match escaped {
-                    Some(same @ ('"' | '\\')) => same,
+                    Some(quoted @ ('"' | '\\')) => quoted,
                     Some('n') => '\n',
                     Some('t') => '\t',
                     Some('r') => '\r',
                     other => {
-                        let found = other.map_or("the end".to_owned(), |letter| format!("\\{letter}"));
-                        let wanted = "one of \\\", \\\\, \\n, \\t and \\r";
-                        return Err(SelectorError::Syntax { at: *at - 1, wanted, found });
+                        let found = other.map_or("the end".to_owned(), |character| format!("\\{character}"));
+                        let expected = "one of \\\", \\\\, \\n, \\t and \\r";
+                        return Err(SelectorError::Syntax { at: *at - 1, expected, found });
                     }
                 });
             }
-            Some(letter) => text.push(letter),
+            Some(character) => text.push(character),
             None => {
-                let wanted = "a closing quote";
-                return Err(SelectorError::Syntax { at: begin + 1, wanted, found: "the end".to_owned() });
+                let expected = "a closing quote";
+                return Err(SelectorError::Syntax { at: begin + 1, expected, found: "the end".to_owned() });
             }
         }
     }
@@ -154,9 +154,9 @@ impl Parser<'_> {
         is
     }
 
-    fn fail<T>(&self, wanted: &'static str) -> Result<T, SelectorError> {
+    fn fail<T>(&self, expected: &'static str) -> Result<T, SelectorError> {
         let (at, token) = self.position();
-        Err(SelectorError::Syntax { at: *at, wanted, found: token.describe() })
+        Err(SelectorError::Syntax { at: *at, expected, found: token.describe() })
     }
 
     fn parse_or(&mut self, depth: usize) -> Result<Expression, SelectorError> {

@@ -16,9 +16,9 @@ fn claims() -> VerifiedClaims {
 
 #[test]
 fn a_selector_matches_the_claims_it_describes() {
-    let check = |text: &str, wanted: bool| {
+    let check = |text: &str, expected: bool| {
         let selector = Selector::parse(text, &claim_names()).unwrap_or_else(|error| panic!("{text}: {error}"));
-        assert_eq!(selector.matches(&claims()), wanted, "{text}");
+        assert_eq!(selector.matches(&claims()), expected, "{text}");
     };
     check("value.name == jeff2", true);
     check("value.name==jeff2", true);
@@ -64,9 +64,9 @@ fn a_selector_matches_the_claims_it_describes() {
 
 #[test]
 fn an_invalid_selector_is_rejected_with_its_position() {
-    let check = |text: &str, wanted: &str| {
+    let check = |text: &str, expected: &str| {
         let error = Selector::parse(text, &claim_names()).map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains(wanted), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     };
     check("", "at character 1: expected \"value.NAME\" or \"list.NAME\", found the end");
     check("value.name", "at character 11: expected an operator");
@@ -129,8 +129,8 @@ fn any_expression() -> impl Strategy<Value = (String, bool)> {
 
 proptest! {
     #[test]
-    fn a_selector_says_what_its_parts_say((text, wanted) in any_expression()) {
-        prop_assert_eq!(Selector::parse(&text, &claim_names()).unwrap().matches(&claims()), wanted, "{}", text);
+    fn a_selector_says_what_its_parts_say((text, expected) in any_expression()) {
+        prop_assert_eq!(Selector::parse(&text, &claim_names()).unwrap().matches(&claims()), expected, "{}", text);
     }
 
     #[test]

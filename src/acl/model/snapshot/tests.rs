@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn header() -> SnapshotHeader {
-    let taken = "2026-01-31T09:00:00Z".parse().unwrap();
-    SnapshotHeader { datacenter: "dc1".to_owned(), key_ids: vec!["k1".to_owned()], revision: 7, taken }
+    let created_at = "2026-01-31T09:00:00Z".parse().unwrap();
+    SnapshotHeader { datacenter: "dc1".to_owned(), key_ids: vec!["k1".to_owned()], revision: 7, created_at }
 }
 
 fn written(records: &[(&str, &[u8])]) -> Vec<u8> {
@@ -37,8 +37,8 @@ fn a_snapshot_is_read_in_chunks_of_any_size() {
     let bytes = written(&RECORDS);
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<_> = text.lines().take(2).collect();
-    let wanted = r#"{"Datacenter":"dc1","KeyIDs":["k1"],"Revision":7,"Taken":"2026-01-31T09:00:00Z"}"#;
-    assert_eq!(lines, ["keyward access snapshot 1", wanted]);
+    let expected = r#"{"Datacenter":"dc1","KeyIDs":["k1"],"Revision":7,"Taken":"2026-01-31T09:00:00Z"}"#;
+    assert_eq!(lines, ["keyward access snapshot 1", expected]);
     let mut pieces = vec![SnapshotPiece::Header(header())];
     pieces.extend(RECORDS.map(|(key, value)| SnapshotPiece::Record(key.to_owned(), value.to_vec())));
     pieces.push(SnapshotPiece::End(3));
@@ -65,7 +65,7 @@ fn changed_missing_and_added_bytes_are_detected() {
 
 #[test]
 fn each_defect_has_its_own_error() {
-    let check = |bytes: &[u8], wanted: SnapshotError| assert_eq!(read(bytes, 1000), Err(wanted));
+    let check = |bytes: &[u8], expected: SnapshotError| assert_eq!(read(bytes, 1000), Err(expected));
     check(b"PK\x03\x04", SnapshotError::NotASnapshot);
     check(b"keyward access\n", SnapshotError::NotASnapshot);
     check(&vec![b'x'; MAX_LINE], SnapshotError::NotASnapshot);

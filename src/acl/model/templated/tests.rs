@@ -26,8 +26,8 @@ fn every_template_renders_and_has_a_matching_schema() {
         Rules::parse(&policy.rules).unwrap();
         assert!(policy.rules.starts_with('\n') && !policy.rules.contains("{{"), "{}", template.name);
         let schema: Value = serde_json::from_str(template.schema).unwrap_or_default();
-        assert_eq!(schema["required"] == json!(["name"]), template.takes_name(), "{}", template.name);
-        assert_eq!(synthetic(template.name, json!({})).is_err(), template.takes_name(), "{}", template.name);
+        assert_eq!(schema["required"] == json!(["name"]), template.requires_name(), "{}", template.name);
+        assert_eq!(synthetic(template.name, json!({})).is_err(), template.requires_name(), "{}", template.name);
         assert_eq!(find(template.name), Some(&template));
     }
     assert_eq!(find("builtin/Service"), None);
@@ -36,9 +36,9 @@ fn every_template_renders_and_has_a_matching_schema() {
 
 #[test]
 fn a_name_that_would_leave_its_quotes_is_rejected() {
-    let check = |variables: Value, wanted: Option<&str>| {
+    let check = |variables: Value, expected: Option<&str>| {
         let found = synthetic("builtin/workload-identity", variables.clone()).ok().map(|policy| policy.rules);
-        let rules = wanted.map(|name| format!("\nidentity \"{name}\" {{\n\tpolicy = \"write\"\n}}"));
+        let rules = expected.map(|name| format!("\nidentity \"{name}\" {{\n\tpolicy = \"write\"\n}}"));
         assert_eq!(found, rules, "{variables}");
     };
     check(json!({"name": "web"}), Some("web"));

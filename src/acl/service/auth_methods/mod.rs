@@ -134,14 +134,14 @@ impl AuthMethods<'_> {
         let target = self.service.records.writable_namespace(namespace).await?;
         validate_name(&draft.name)?;
         let key = keys::auth_method(namespace, &draft.name);
-        let before = self
+        let previous = self
             .service
             .records
             .load_for_update::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name))
             .await?;
-        let method = validate_draft(draft, before.value.id, target.name.clone(), Some(before.value.kind))?;
-        let transaction = Transaction::default().require_unchanged(&key, before.modified).put(key, &method)?;
-        self.service.records.commit_update(&target, transaction, &before, method).await
+        let method = validate_draft(draft, previous.value.id, target.name.clone(), Some(previous.value.kind))?;
+        let transaction = Transaction::default().require_unchanged(&key, previous.modified).put(key, &method)?;
+        self.service.records.commit_update(&target, transaction, &previous, method).await
     }
 
     /// Deletes an auth method; returns false if it does not exist. Its tokens are invalid at once. They and its binding
@@ -182,12 +182,13 @@ impl AuthMethods<'_> {
             return Ok(None);
         }
         let key = keys::auth_method(namespace, name);
-        let Some(before) = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await? else {
+        let Some(previous) = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+        else {
             return Ok(None);
         };
-        let removal = Removal { method: before.value.id, namespace: target.name.clone() };
+        let removal = Removal { method: previous.value.id, namespace: target.name.clone() };
         let transaction = Transaction::default()
-            .require_unchanged(&key, before.modified)
+            .require_unchanged(&key, previous.modified)
             .delete(key)
             .put(keys::removal("auth-method", &removal.method.to_string()), &removal)?;
         let written = self.service.repository.commit(target.require_unchanged(transaction)).await?;

@@ -42,11 +42,11 @@ impl AuthMethods<'_> {
         let work = async {
             loop {
                 self.service.wait_until_open().await;
-                let Some((seen, done)) = self.resume_removals().await else { continue };
+                let Some((listed_at, all_complete)) = self.resume_removals().await else { continue };
                 let store = self.service.repository.store();
                 tokio::select! {
-                    Ok(_) = store.changed(REMOVAL_PREFIX, seen), if done => {}
-                    () = self.service.clock.sleep(RETRY_DELAY), if !done => {}
+                    Ok(_) = store.changed(REMOVAL_PREFIX, listed_at), if all_complete => {}
+                    () = self.service.clock.sleep(RETRY_DELAY), if !all_complete => {}
                     else => self.service.clock.sleep(RETRY_DELAY).await,
                 }
             }
@@ -58,7 +58,7 @@ impl AuthMethods<'_> {
     /// if a restore interrupted them.
     async fn resume_removals(self) -> Option<(Revision, bool)> {
         let listing = self.service.repository.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
-        let (removals, seen) = match listing {
+        let (removals, listed_at) = match listing {
             Ok(listing) => (listing.entries, listing.revision),
             Err(error) => {
                 tracing::warn!(
@@ -69,7 +69,7 @@ impl AuthMethods<'_> {
                 return Some((Revision(0), false));
             }
         };
-        let mut done = true;
+        let mut all_complete = true;
         for removal in removals {
             let method = removal.value.method;
             match self.delete_dependents(&removal.value, removal.modified, usize::MAX).await {
@@ -83,7 +83,7 @@ impl AuthMethods<'_> {
                 }
                 Err(ServiceError::Restoring) => return None,
                 Err(error) => {
-                    done = false;
+                    all_complete = false;
                     tracing::warn!(
                         event = "acl.removal.failed",
                         method = method.to_string(),
@@ -93,7 +93,7 @@ impl AuthMethods<'_> {
                 }
             }
         }
-        Some((seen, done))
+        Some((listed_at, all_complete))
     }
 
     /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records. `written`
@@ -115,8 +115,8 @@ impl AuthMethods<'_> {
         }
         if budget.batches > 0 {
             let key = keys::removal("auth-method", &removal.method.to_string());
-            let done = Transaction::default().require_unchanged(&key, written).delete(key);
-            match self.service.repository.commit(done).await {
+            let end_removal = Transaction::default().require_unchanged(&key, written).delete(key);
+            match self.service.repository.commit(end_removal).await {
                 // The deleting request and the background task work at the same time: only one of them ends the
                 // removal, so that a deletion has the same revisions each time.
                 Ok(_) | Err(ServiceError::Commit(CommitError::Conflict(_))) => {}
@@ -133,7 +133,7 @@ impl AuthMethods<'_> {
         removal: &Removal,
         budget: &mut BatchBudget,
     ) -> Result<Option<ServiceError>, ServiceError> {
-        let prefix = keys::within("binding-rule", Some(&removal.namespace));
+        let prefix = keys::kind_prefix("binding-rule", Some(&removal.namespace));
         let (mut after, mut unreadable) = (None, None);
         loop {
             let part = self

@@ -20,7 +20,7 @@ impl IssuerKeyOptions {
             KeyDocument::Discovery(url) => {
                 let document: Discovery = self.document(url).await?;
                 if document.issuer != issuer {
-                    return Err(FetchError::Issuer { found: document.issuer, wanted: issuer.to_owned() });
+                    return Err(FetchError::Issuer { found: document.issuer, expected: issuer.to_owned() });
                 }
                 parse_jwks_url(&document.jwks_uri).map_err(FetchError::KeysUrl)?
             }
@@ -31,7 +31,7 @@ impl IssuerKeyOptions {
     }
 
     async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
-        let tls = match self.authorities.clone() {
+        let tls = match self.ca_certificates.clone() {
             CaSource::System => client::TlsOptions::default(),
             CaSource::File(path) => client::TlsOptions { ca_file: Some(path), ..client::TlsOptions::default() },
             CaSource::Pem(text) => client::TlsOptions { ca_pem: Some(text), ..client::TlsOptions::default() },
@@ -75,8 +75,8 @@ impl JwkSet {
     }
 }
 
-/// Parses a signature key of a JWK set; `None` for other keys. A key whose `use`, `alg` or `kid` is no text is skipped: without the
-/// restriction it would verify more than its issuer allows.
+/// Parses a signature key of a JWK set; `None` for other keys. A key whose `use`, `alg` or `kid` is not a string is
+/// skipped: without the restriction it would verify more than its issuer allows.
 fn parse_signing_key(key: &Value) -> Option<IssuerKey> {
     let text = |name: &str| key.get(name).and_then(Value::as_str);
     let optional = |name: &str| match key.get(name) {
@@ -105,8 +105,8 @@ pub(super) enum FetchError {
     Status { server: String, status: u16 },
     #[error("{server} did not return a valid JSON document")]
     Malformed { server: String },
-    #[error("the discovery document is of issuer {found:?}, expected {wanted:?}")]
-    Issuer { found: String, wanted: String },
+    #[error("the discovery document is of issuer {found:?}, expected {expected:?}")]
+    Issuer { found: String, expected: String },
     #[error("the discovery document's jwks_uri {0}")]
     KeysUrl(JwksUrlError),
     #[error("the key set has no RSA, P-256 or P-384 signature key")]

@@ -30,7 +30,7 @@ pub(crate) fn from_jwks(document: &[u8]) -> Option<IssuerKeys> {
     let source = KeyDocument::Jwks("https://issuer.invalid/keys".parse().ok()?);
     Some(IssuerKeys(KeySet::Fetched(Arc::new(KeyFetcher {
         issuer: "issuer".to_owned(),
-        options: IssuerKeyOptions { source, authorities: CaSource::System },
+        options: IssuerKeyOptions { source, ca_certificates: CaSource::System },
         state_tx: watch::Sender::new(state),
         in_flight: AtomicBool::new(false),
         tasks: TaskTracker::new(),

@@ -35,7 +35,7 @@ impl Grant {
         claim_names: &VerifiedClaims,
         claims: &VerifiedClaims,
     ) -> Result<Option<Self>, LoginError> {
-        let prefix = keys::within("binding-rule", Some(&method.namespace));
+        let prefix = keys::kind_prefix("binding-rule", Some(&method.namespace));
         let rules = service.repository.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
         let mut grant = Self::default();
         let mut bound_any = false;

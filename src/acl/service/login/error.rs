@@ -22,10 +22,10 @@ pub(crate) enum LoginError {
     #[error("malformed jwt")]
     Malformed,
     /// Unsupported signature algorithm, or none.
-    #[error("id token signed with unsupported algorithm, expected {wanted:?} got {found:?}")]
+    #[error("id token signed with unsupported algorithm, expected {expected:?} got {found:?}")]
     Algorithm {
         /// Supported algorithms.
-        wanted: String,
+        expected: String,
         /// Algorithm of the token header.
         found: String,
     },

@@ -83,8 +83,9 @@ impl LoginMethods {
             .ok_or(LoginError::NoBinding)?;
 
         let secret = PlainSecret::random();
-        let made = retry_on_conflict(|| self.insert_token(&method, &grant, &verified, &request.meta, &secret)).await;
-        match made {
+        let inserted =
+            retry_on_conflict(|| self.insert_token(&method, &grant, &verified, &request.meta, &secret)).await;
+        match inserted {
             Ok(live) => Ok((live, secret)),
             // The method or its namespace was deleted during the login.
             Err(ServiceError::NotFound(_)) => Err(unknown()),

@@ -59,15 +59,15 @@ impl VerifierCache {
         let config = MethodConfig::read(record.kind, &record.config).ok()?;
         let trusting = |pem: &Option<String>| pem.clone().map_or(CaSource::System, CaSource::Pem);
         let fetched = |issuer: String, source: KeyDocument, pem: &Option<String>| {
-            let options = issuer_keys::IssuerKeyOptions { source, authorities: trusting(pem) };
+            let options = issuer_keys::IssuerKeyOptions { source, ca_certificates: trusting(pem) };
             IssuerKeys::fetched(issuer, options, self.clock.clone())
         };
         let keys = match &config.keys {
-            KeySource::Discovery { url, issuer, authorities } => {
-                fetched(issuer.clone(), KeyDocument::Discovery(url.clone()), authorities)
+            KeySource::Discovery { url, issuer, ca_certificates } => {
+                fetched(issuer.clone(), KeyDocument::Discovery(url.clone()), ca_certificates)
             }
-            KeySource::Jwks { url, authorities } => {
-                fetched(record.name.clone(), KeyDocument::Jwks(url.clone()), authorities)
+            KeySource::Jwks { url, ca_certificates } => {
+                fetched(record.name.clone(), KeyDocument::Jwks(url.clone()), ca_certificates)
             }
             KeySource::Fixed(texts) => {
                 let keys: Result<Vec<_>, _> = texts.iter().map(|text| pem_keys(text)).collect();

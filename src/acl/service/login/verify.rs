@@ -24,9 +24,9 @@ pub(super) async fn signed_claims<T: DeserializeOwned>(
     let unverified_header = unverified_header(unverified_jwt).ok_or(LoginError::Malformed)?;
     let algorithm = Algorithm::parse(&unverified_header.alg).filter(|algorithm| allowed.contains(algorithm));
     let Some(algorithm) = algorithm else {
-        let wanted: Vec<_> = allowed.iter().map(|algorithm| algorithm.as_str()).collect();
+        let expected: Vec<_> = allowed.iter().map(|algorithm| algorithm.as_str()).collect();
         let found = unverified_header.alg.chars().take(32).collect();
-        return Err(LoginError::Algorithm { wanted: wanted.join(", "), found });
+        return Err(LoginError::Algorithm { expected: expected.join(", "), found });
     };
     // Critical header extensions must be rejected if unknown (RFC 7515, 4.1.11).
     if unverified_header.has_crit {

@@ -84,10 +84,10 @@ impl Namespaces<'_> {
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        if let Some(there) = self.service.records.namespace(name, Freshness::Linearizable).await? {
-            return Err(match there.value.deleted_at {
-                Some(_) => namespace_marked(&there.value.name),
-                None => Conflict::NamespaceName(there.value.name.as_str().to_owned()).into(),
+        if let Some(existing) = self.service.records.namespace(name, Freshness::Linearizable).await? {
+            return Err(match existing.value.deleted_at {
+                Some(_) => namespace_marked(&existing.value.name),
+                None => Conflict::NamespaceName(existing.value.name.as_str().to_owned()).into(),
             });
         }
         let namespace = self.build_record(name.clone(), draft).await?;
@@ -152,16 +152,16 @@ impl Namespaces<'_> {
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        let before = self.service.records.active_namespace(name).await?;
+        let previous = self.service.records.active_namespace(name).await?;
         // Removing a default policy with deny rules grants permissions, as adding one does.
-        if before.value.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
+        if previous.value.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
             caller.require(Privilege::AclWrite, &NamespaceName::default_namespace())?;
         }
-        let namespace = self.build_record(before.value.name.clone(), draft).await?;
+        let namespace = self.build_record(previous.value.name.clone(), draft).await?;
         let key = keys::namespace(name);
-        let transaction = Transaction::default().require_unchanged(&key, before.modified).put(key, &namespace)?;
+        let transaction = Transaction::default().require_unchanged(&key, previous.modified).put(key, &namespace)?;
         let modified = self.service.repository.commit(transaction).await?;
-        Ok(Stored { value: namespace.into(), created: before.created, modified })
+        Ok(Stored { value: namespace.into(), created: previous.created, modified })
     }
 
     /// Marks a namespace for deletion; returns false if it already was. It rejects writes and its tokens are invalid
@@ -178,17 +178,17 @@ impl Namespaces<'_> {
     }
 
     async fn try_delete(self, name: &NamespaceName) -> Result<bool, ServiceError> {
-        let Some(before) = self.service.records.namespace(name, Freshness::Linearizable).await? else {
+        let Some(previous) = self.service.records.namespace(name, Freshness::Linearizable).await? else {
             return Err(namespace_not_found(name));
         };
-        if before.value.deleted_at.is_some() {
+        if previous.value.deleted_at.is_some() {
             return Ok(false);
         }
-        let namespace = NamespaceRecord { deleted_at: Some(self.service.now()), ..(*before.value).clone() };
+        let namespace = NamespaceRecord { deleted_at: Some(self.service.now()), ..(*previous.value).clone() };
         let key = keys::namespace(name);
         self.service
             .repository
-            .commit(Transaction::default().require_unchanged(&key, before.modified).put(key, &namespace)?)
+            .commit(Transaction::default().require_unchanged(&key, previous.modified).put(key, &namespace)?)
             .await?;
         Ok(true)
     }
@@ -219,7 +219,8 @@ impl Namespaces<'_> {
     }
 }
 
-/// Default links grant their permissions to all tokens of the namespace.
+/// Checks the privileges for a draft: `operator:write`, and `acl:write` if it has default links, which grant their
+/// permissions to all tokens of the namespace.
 fn require_privileges(caller: &Caller, draft: &NamespaceDraft) -> Result<(), ServiceError> {
     let default_namespace = NamespaceName::default_namespace();
     caller.require(Privilege::OperatorWrite, &default_namespace)?;

@@ -44,12 +44,12 @@ impl Namespaces<'_> {
     async fn run(self) {
         loop {
             self.service.wait_until_open().await;
-            let done = match self.delete_marked().await {
-                Ok((seen, done)) => {
-                    let changed = self.service.repository.store().changed("namespace/", seen);
+            let all_complete = match self.delete_marked().await {
+                Ok((listed_at, all_complete)) => {
+                    let changed = self.service.repository.store().changed("namespace/", listed_at);
                     tokio::select! {
                         changed = changed => changed.is_ok(),
-                        () = self.service.clock.sleep(RETRY_DELAY), if !done => true,
+                        () = self.service.clock.sleep(RETRY_DELAY), if !all_complete => true,
                     }
                 }
                 Err(ServiceError::Restoring) => continue,
@@ -62,7 +62,7 @@ impl Namespaces<'_> {
                     false
                 }
             };
-            if !done {
+            if !all_complete {
                 self.service.clock.sleep(RETRY_DELAY).await;
             }
         }
@@ -71,7 +71,7 @@ impl Namespaces<'_> {
     /// Deletes all marked namespaces. Returns the revision at which they were listed and whether all are complete.
     async fn delete_marked(self) -> Result<(Revision, bool), ServiceError> {
         let all = self.service.repository.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
-        let (seen, mut done) = (all.revision, true);
+        let (listed_at, mut all_complete) = (all.revision, true);
         for marked in all.entries.iter().filter(|namespace| namespace.value.deleted_at.is_some()) {
             let namespace = marked.value.name.as_str();
             match self.delete_one(marked).await {
@@ -81,11 +81,16 @@ impl Namespaces<'_> {
                 Ok(RemovalOutcome::Superseded) => {}
                 Err(ServiceError::Restoring) => return Err(ServiceError::Restoring),
                 Ok(RemovalOutcome::Unreadable(records)) => {
-                    done = false;
-                    tracing::warn!(event = "acl.removal.stuck", namespace, records, "records cannot be read");
+                    all_complete = false;
+                    tracing::warn!(
+                        event = "acl.removal.stuck",
+                        namespace,
+                        records,
+                        "the namespace has records that cannot be read"
+                    );
                 }
                 Err(error) => {
-                    done = false;
+                    all_complete = false;
                     tracing::warn!(
                         event = "acl.removal.failed",
                         namespace,
@@ -95,14 +100,16 @@ impl Namespaces<'_> {
                 }
             }
         }
-        Ok((seen, done))
+        Ok((listed_at, all_complete))
     }
 
     async fn delete_one(self, marked: &Stored<NamespaceRecord>) -> Result<RemovalOutcome, ServiceError> {
-        let own = keys::namespace(&marked.value.name);
+        let namespace_key = keys::namespace(&marked.value.name);
         let removed = AtomicUsize::new(0);
         retry_on_conflict(async || match self.delete_contents(marked, &removed).await {
-            Err(ServiceError::Commit(CommitError::Conflict(key))) if key == own => Ok(RemovalOutcome::Superseded),
+            Err(ServiceError::Commit(CommitError::Conflict(key))) if key == namespace_key => {
+                Ok(RemovalOutcome::Superseded)
+            }
             outcome => outcome,
         })
         .await
@@ -116,11 +123,11 @@ impl Namespaces<'_> {
         removed: &AtomicUsize,
     ) -> Result<RemovalOutcome, ServiceError> {
         let name = &marked.value.name;
-        let own = keys::namespace(name);
-        let while_marked = || Transaction::default().require_unchanged(&own, marked.modified);
+        let namespace_key = keys::namespace(name);
+        let while_marked = || Transaction::default().require_unchanged(&namespace_key, marked.modified);
         let (mut transaction, mut pending, mut unreadable) = (while_marked(), 0, 0);
         for kind in ["token"].into_iter().chain(KINDS) {
-            let prefix = keys::within(kind, Some(name));
+            let prefix = keys::kind_prefix(kind, Some(name));
             let mut after = None;
             loop {
                 let page = Page { after, limit: PAGE };
@@ -152,7 +159,7 @@ impl Namespaces<'_> {
             self.service.repository.commit(transaction).await?;
             return Ok(RemovalOutcome::Unreadable(unreadable));
         }
-        self.service.repository.commit(transaction.delete(own.clone())).await?;
+        self.service.repository.commit(transaction.delete(namespace_key.clone())).await?;
         Ok(RemovalOutcome::Complete(removed.load(Ordering::Relaxed) + pending))
     }
 }

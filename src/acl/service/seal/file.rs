@@ -131,14 +131,14 @@ pub enum SealKeyError {
         path: PathBuf,
     },
     /// The store names a key that the file lacks.
-    #[error("{} holds the key {found}, but the store requires {wanted}", path.display())]
+    #[error("{} holds the key {found}, but the store requires {expected}", path.display())]
     Mismatch {
         /// Path of the key file.
         path: PathBuf,
         /// Ids of the keys in the file.
         found: String,
         /// Id of the key that the store requires.
-        wanted: String,
+        expected: String,
     },
     /// The store failed.
     #[error("cannot write the key id to the store")]
@@ -168,11 +168,11 @@ mod tests {
         let path = folder.path().join("seal.key");
         create(&path).unwrap();
         let first = read(&path).unwrap().ids();
-        let mut wanted = first.clone();
+        let mut expected = first.clone();
         for _ in 1..MAX_KEYS {
             let keyring = prepend(&path).unwrap();
-            wanted = format!("{} {wanted}", keyring.first.id());
-            assert_eq!((keyring.ids(), read(&path).unwrap().ids()), (wanted.clone(), wanted.clone()));
+            expected = format!("{} {expected}", keyring.first.id());
+            assert_eq!((keyring.ids(), read(&path).unwrap().ids()), (expected.clone(), expected.clone()));
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         let full = std::fs::read(&path).unwrap();

@@ -51,8 +51,8 @@ impl Keyring {
 }
 
 /// Keys of the key file, and those that the store's key record names: first the key for new tokens, then, during a
-/// rotation, keys of older tokens. Only the record decides, so that servers whose files differ in order behave the
-/// same.
+/// rotation, keys of older tokens. Only the record decides which keys are used. Servers whose files differ in order
+/// therefore behave the same.
 #[derive(Debug, Clone)]
 pub(crate) struct SealKeys {
     /// All keys of the key file.
@@ -94,8 +94,8 @@ impl SealKeys {
 
     /// Returns the keys to name in the key record to make the file's first key the current one.
     pub(crate) fn with_file_key_first(&self) -> Keyring {
-        let aimed = Keyring::new(std::iter::once(&self.file.first).chain(self.active.keys()).cloned());
-        aimed.unwrap_or_else(|| self.active.clone())
+        let target = Keyring::new(std::iter::once(&self.file.first).chain(self.active.keys()).cloned());
+        target.unwrap_or_else(|| self.active.clone())
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_key_record_selects_the_active_keys_of_the_file() {
         let (a, b, c) = (key(1), key(2), key(3));
-        let check = |file: &[&Arc<SealKey>], record: &[&Arc<SealKey>], wanted: Result<[&str; 3], &str>| {
+        let check = |file: &[&Arc<SealKey>], record: &[&Arc<SealKey>], expected: Result<[&str; 3], &str>| {
             let file = Keyring::new(file.iter().copied().cloned()).unwrap();
             let record = record.iter().map(|key| key.id()).collect::<Vec<_>>().join(" ");
             let keys = SealKeys::new(&file, record.as_bytes(), Revision(7));
@@ -121,7 +121,7 @@ mod tests {
                 assert_eq!(keys.is_rotating(), record.contains(' '));
                 [keys.current().id().to_owned(), keys.with_file_key_first().ids(), keys.active.first_only().ids()]
             });
-            assert_eq!(found, wanted.map(|texts| texts.map(str::to_owned)).map_err(str::to_owned), "{record}");
+            assert_eq!(found, expected.map(|texts| texts.map(str::to_owned)).map_err(str::to_owned), "{record}");
         };
         let (ia, ib, ic) = (a.id(), b.id(), c.id());
         check(&[&a], &[&a], Ok([ia, ia, ia]));

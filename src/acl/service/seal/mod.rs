@@ -17,7 +17,7 @@ pub(crate) use key::{SealError, SealKey};
 pub(crate) use keyring::{Keyring, SealKeys};
 
 use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Record, Revision, Store, Write};
-use crate::atomic_file::sweep_at_start;
+use crate::atomic_file::sweep_and_log;
 
 /// Keys of the key file, and the ones that the store names, as last read.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Sealer {
     /// # Errors
     /// The file cannot be read or created, or lacks a key that the store names.
     pub(crate) async fn open(path: &Path, store: &dyn Store) -> Result<Self, SealKeyError> {
-        sweep_at_start(path);
+        sweep_and_log(path);
         let mut record = store.get(&key_record(), Freshness::Linearizable).await?;
         if !path.try_exists().map_err(|source| SealKeyError::Create { path: path.to_owned(), source })? {
             if record.is_some() {
@@ -130,8 +130,8 @@ impl Sealer {
     /// Runs blocking work on the key file.
     async fn file(&self, work: fn(&Path) -> Result<Keyring, SealKeyError>) -> Result<Keyring, SealKeyError> {
         let path = self.file.clone();
-        let done = tokio::task::spawn_blocking(move || work(&path)).await;
-        done.unwrap_or_else(|error| Err(SealKeyError::Create { path: self.file.clone(), source: error.into() }))
+        let outcome = tokio::task::spawn_blocking(move || work(&path)).await;
+        outcome.unwrap_or_else(|error| Err(SealKeyError::Create { path: self.file.clone(), source: error.into() }))
     }
 
     fn store_keys(&self, keys: SealKeys) -> Arc<SealKeys> {
@@ -144,6 +144,6 @@ impl Sealer {
 }
 
 fn active_keys(path: &Path, keyring: &Keyring, record: &Record) -> Result<SealKeys, SealKeyError> {
-    let other = |wanted| SealKeyError::Mismatch { path: path.to_owned(), found: keyring.ids(), wanted };
+    let other = |expected| SealKeyError::Mismatch { path: path.to_owned(), found: keyring.ids(), expected };
     SealKeys::new(keyring, &record.value, record.modified).map_err(other)
 }

@@ -7,7 +7,7 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::store::{Export, Key};
 
 /// Keys per read.
-const RECORDS: usize = 64;
+const PAGE_SIZE: usize = 64;
 
 /// Existing keys in order, without those of the restore records.
 pub(super) struct ExistingKeys {
@@ -24,7 +24,7 @@ impl ExistingKeys {
     /// Returns the next key; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Key>, ServiceError> {
         while self.read.is_empty() {
-            let records = self.export.next(RECORDS).await?;
+            let records = self.export.next(PAGE_SIZE).await?;
             if records.is_empty() {
                 return Ok(None);
             }

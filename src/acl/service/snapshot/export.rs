@@ -8,7 +8,7 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::store::{Export, Freshness, StoreError};
 
 /// Records per chunk; bounds the memory if each has the largest size.
-const RECORDS: usize = 64;
+const PAGE_SIZE: usize = 64;
 
 /// A snapshot that is being exported.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl SnapshotExport {
             datacenter: service.datacenter.clone(),
             key_ids: keys.active.keys().map(|key| key.id().to_owned()).collect(),
             revision: export.revision().0,
-            taken: service.now(),
+            created_at: service.now(),
         };
         Ok(Self { export, header, writer: None, ended: None })
     }
@@ -56,7 +56,7 @@ impl SnapshotExport {
             Some(writer) => writer,
             None => SnapshotWriter::begin(&self.header, &mut bytes).map_err(ServiceError::Encode)?,
         };
-        let records = self.export.next(RECORDS).await?;
+        let records = self.export.next(PAGE_SIZE).await?;
         if records.is_empty() {
             self.ended = Some(writer.end(&mut bytes));
             return Ok(Some(bytes));

@@ -122,7 +122,8 @@ impl RestoreRunner {
     }
 }
 
-/// A snapshot contains and replaces all permissions.
+/// Checks the privileges for snapshots: `operator:write` and `acl:write`, as a snapshot contains and replaces all
+/// permissions.
 fn require_snapshot_privileges(caller: &Caller) -> Result<(), Denied> {
     let default_namespace = NamespaceName::default_namespace();
     caller.require(Privilege::OperatorWrite, &default_namespace)?;

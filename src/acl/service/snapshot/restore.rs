@@ -41,10 +41,10 @@ impl AuthorizedRestore {
 }
 
 /// Time between the marker and the first change, in which running requests finish.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Keys per read.
-const RECORDS: usize = 64;
+const PAGE_SIZE: usize = 64;
 
 const NAMESPACES: &str = "namespace/";
 
@@ -68,19 +68,19 @@ impl Restore<'_> {
     /// # Errors
     /// The caller is not allowed; the store failed.
     pub(crate) async fn authorize(self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
-        let seen = self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
-        let Some(marker) = seen.marker else {
+        let state = self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
+        let Some(marker) = state.marker else {
             let caller = self.service.authenticator().authenticate(presented, Freshness::Linearizable).await?;
             require_snapshot_privileges(&caller)?;
             return Ok(AuthorizedRestore { accessor: caller.accessor(), marker: None });
         };
-        let same = match (&marker.value.by, presented) {
+        let is_same_caller = match (&marker.value.by, presented) {
             // The key record may be from before or from the snapshot, so any key of the file counts.
             (Some(by), Some(secret)) => self.service.sealer.keys().file.keys().any(|key| key.hash(secret) == *by),
             (None, None) => true,
             _ => false,
         };
-        if same {
+        if is_same_caller {
             Ok(AuthorizedRestore { accessor: marker.value.accessor, marker: Some(marker.modified) })
         } else {
             Err(Forbidden::Restore.into())
@@ -102,7 +102,7 @@ impl Restore<'_> {
             records,
             "restoring a snapshot: the store is locked until it completes"
         );
-        tokio::time::sleep(DRAIN).await;
+        tokio::time::sleep(DRAIN_TIME).await;
         let revision = self.replace(&mut spool, marker).await?;
         self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
         // The snapshot may lack the anonymous token, if its store did.
@@ -143,8 +143,8 @@ impl Restore<'_> {
 
     async fn check_header(self, header: &SnapshotHeader) -> Result<(), ServiceError> {
         if header.datacenter != self.service.datacenter {
-            let (found, wanted) = (header.datacenter.clone(), self.service.datacenter.clone());
-            return Err(InvalidRequest::SnapshotDatacenter { found, wanted }.into());
+            let (found, expected) = (header.datacenter.clone(), self.service.datacenter.clone());
+            return Err(InvalidRequest::SnapshotDatacenter { found, expected }.into());
         }
         let key_ids = header.key_ids.join(" ");
         if self.require_keys(&key_ids).is_err() {
@@ -173,14 +173,14 @@ impl Restore<'_> {
         let key = keys::restore_marker();
         let keys = self.service.reload_keys().await?;
         let by = presented.map(|secret| keys.current().hash(secret));
-        let marker = RestoreMarker { by, accessor: authorized.accessor, began: self.service.now() };
+        let marker = RestoreMarker { by, accessor: authorized.accessor, started_at: self.service.now() };
         let value = serde_json::to_vec(&marker).map_err(ServiceError::Encode)?;
         let check = match authorized.marker {
             Some(at) => Check::Unchanged(key.clone(), at),
             None => Check::Absent(key.clone()),
         };
-        let began = serde_json::to_vec(&marker.began).map_err(ServiceError::Encode)?;
-        let writes = vec![Write::Put(key, value), Write::Put(keys::restore_last(), began)];
+        let started_at = serde_json::to_vec(&marker.started_at).map_err(ServiceError::Encode)?;
+        let writes = vec![Write::Put(key, value), Write::Put(keys::restore_last(), started_at)];
         let put = self.service.repository.store().commit(Batch { checks: vec![check], writes }).await;
         let at = put.map_err(|error| match error {
             CommitError::Conflict(_) => ServiceError::from(Conflict::RestoreStarted),
@@ -196,7 +196,7 @@ impl Restore<'_> {
         let mut writes = RestoreWriter::new(store, marker);
         let mut after = None;
         loop {
-            let page = Page { after, limit: RECORDS };
+            let page = Page { after, limit: PAGE_SIZE };
             let listing = store.list(NAMESPACES, page, Freshness::Linearizable).await?;
             after = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
             for (key, _) in listing.entries {

@@ -30,14 +30,14 @@ impl Spool {
     /// The file cannot be created.
     pub(super) async fn create(folder: &Path) -> Result<Self, ServiceError> {
         let path: PathBuf = folder.join(format!(".restore.{}", Id::random()));
-        let made = tokio::task::spawn_blocking(move || {
+        let file = tokio::task::spawn_blocking(move || {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
             // Unlinked at once, so that a killed process leaves nothing behind.
             rustix::fs::unlink(&path)?;
             Ok::<_, io::Error>(std::fs::File::from(file))
         });
-        let file = made.await.map_err(|_| failed(io::Error::other("the task was stopped")))?.map_err(failed)?;
+        let file = file.await.map_err(|_| failed(io::Error::other("the task was stopped")))?.map_err(failed)?;
         Ok(Self { file: File::from_std(file), bytes: 0 })
     }
 

@@ -42,18 +42,18 @@ impl Tokens<'_> {
         draft: &TokenDraft,
     ) -> Result<Stored<TokenRecord>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
-        let Some(before) = self.find(namespace, accessor, Freshness::Linearizable).await? else {
+        let Some(previous) = self.find(namespace, accessor, Freshness::Linearizable).await? else {
             return Err(NotFound::Token(accessor).into());
         };
-        self.require_same_immutable(&before.value, draft).await?;
-        let mut token = TokenRecord::clone(&before.value);
+        self.require_same_immutable(&previous.value, draft).await?;
+        let mut token = TokenRecord::clone(&previous.value);
         token.description.clone_from(&draft.description);
         token.links =
             self.service.links().validate(namespace, &draft.links, LinkOwner::Token { local: draft.local }).await?;
         token.roles = self.service.links().resolve(namespace, LinkKind::Role, &draft.roles).await?;
         let key = keys::token(namespace, accessor);
-        let transaction = Transaction::default().require_unchanged(&key, before.modified).put(key, &token)?;
-        self.service.records.commit_update(&target, transaction, &before, token).await
+        let transaction = Transaction::default().require_unchanged(&key, previous.modified).put(key, &token)?;
+        self.service.records.commit_update(&target, transaction, &previous, token).await
     }
 
     /// Rejects a draft that differs in immutable fields. Missing fields are unchanged, except that a missing `local`
@@ -102,11 +102,11 @@ impl Tokens<'_> {
     async fn try_delete(self, namespace: &NamespaceName, accessor: Id) -> Result<bool, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         let key = keys::token(namespace, accessor);
-        let Some(before) = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await? else {
+        let Some(previous) = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await? else {
             return Ok(false);
         };
         let transaction =
-            self.service.token_records().delete(&before, target.require_unchanged(Transaction::default())).await?;
+            self.service.token_records().delete(&previous, target.require_unchanged(Transaction::default())).await?;
         self.service.repository.commit(transaction).await?;
         Ok(true)
     }

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn an_expiration_is_a_minute_to_a_day_away() {
         let now = Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(1_000_000));
-        let check = |time: Option<u64>, ttl: &str, wanted: Result<Option<u64>, &str>| {
+        let check = |time: Option<u64>, ttl: &str, expected: Result<Option<u64>, &str>| {
             let at = |seconds: u64| Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(seconds));
             let draft = TokenDraft {
                 expiration_time: time.map(at),
@@ -88,7 +88,7 @@ mod tests {
                 ..TokenDraft::default()
             };
             let found = draft.end(now).map_err(|error| error.to_string());
-            assert_eq!(found, wanted.map(|end| end.map(at)).map_err(str::to_owned), "{time:?} {ttl}");
+            assert_eq!(found, expected.map(|end| end.map(at)).map_err(str::to_owned), "{time:?} {ttl}");
         };
         check(None, "0", Ok(None));
         check(None, "1m", Ok(Some(1_000_060)));

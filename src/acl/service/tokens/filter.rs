@@ -31,7 +31,7 @@ impl TokenFilter {
             Self::All => true,
             Self::Policy(id) => id.is_some_and(|id| token.links.policies.contains(&id)),
             Self::Role(id) => id.is_some_and(|id| token.roles.contains(&id)),
-            Self::Service(name) => token.links.service_identities.iter().any(|it| it.service_name == *name),
+            Self::Service(name) => token.links.service_identities.iter().any(|identity| identity.service_name == *name),
             Self::Method { name, namespace } => token.immutable().login.as_ref().is_some_and(|login| {
                 login.auth_method == *name && namespace.as_ref().is_none_or(|namespace| login.namespace == *namespace)
             }),

@@ -67,7 +67,7 @@ impl TokenPages {
         let readable = service.records.readable_namespaces(&caller, "token", namespace, freshness).await?;
         let (mut namespaces, mut omitted) = (readable.namespaces, readable.omitted);
         let damaged =
-            |namespace: &NamespaceName| service.repository.has_unreadable(&keys::within("token", Some(namespace)));
+            |namespace: &NamespaceName| service.repository.has_unreadable(&keys::kind_prefix("token", Some(namespace)));
         omitted.unreadable |= namespaces.iter().any(damaged);
         namespaces.reverse();
         let (after, lookups) = (None, LookupCache::default());
@@ -80,15 +80,15 @@ impl TokenPages {
     /// The store failed, or a restore has begun.
     pub(crate) async fn next(&mut self, service: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
-        let prefix = keys::within("token", Some(&namespace));
+        let prefix = keys::kind_prefix("token", Some(&namespace));
         let page = service.repository.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
         self.omitted.unreadable |= page.unreadable.is_some();
         self.unreadable = self.unreadable.take().or(page.unreadable);
         let now = service.now();
         let mut listed = Vec::with_capacity(page.entries.len());
         for (_, token) in page.entries {
-            let wanted = !token.value.is_expired(now) && self.filter.matches(&token.value);
-            if !wanted || !self.lookups.auth_method_exists(service, &token.value, self.freshness).await? {
+            let is_match = !token.value.is_expired(now) && self.filter.matches(&token.value);
+            if !is_match || !self.lookups.auth_method_exists(service, &token.value, self.freshness).await? {
                 continue;
             }
             let secret = match service.tokens().visible_secret(&self.caller, &token.value).await {
@@ -156,17 +156,17 @@ impl LookupCache {
         let Some(login) = &token.immutable().login else { return Ok(true) };
         let Some(id) = login.method_id else { return Ok(true) };
         let key = keys::auth_method(&login.namespace, &login.auth_method);
-        if let Some(there) = self.methods.get(&key) {
-            return Ok(*there == Some(id));
+        if let Some(found_id) = self.methods.get(&key) {
+            return Ok(*found_id == Some(id));
         }
-        let there = match service.repository.get::<AuthMethodRecord>(&key, freshness).await {
+        let found_id = match service.repository.get::<AuthMethodRecord>(&key, freshness).await {
             Ok(method) => method.map(|method| method.value.id),
             // Unknown whether the method exists. The token does not authenticate, but it is listed.
             Err(error) if service.repository.skip_unreadable(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
-        remember(&mut self.methods, key, there);
-        Ok(there == Some(id))
+        remember(&mut self.methods, key, found_id);
+        Ok(found_id == Some(id))
     }
 }
 

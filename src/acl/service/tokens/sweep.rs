@@ -19,7 +19,7 @@ use crate::error_chain::format_chain;
 use crate::metrics::Metrics;
 
 /// Interval between sweeps.
-const SWEEP_EVERY: Duration = Duration::from_mins(1);
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Most conflicts before the rest is left to the next sweep.
 const MAX_CONFLICTS: usize = 100;
@@ -44,14 +44,14 @@ impl TokenSweeper<'_> {
     /// The store failed, or a restore is in progress. Deletions so far persist.
     pub(crate) async fn sweep(self) -> Result<usize, ServiceError> {
         self.service.epoch(Freshness::Linearizable).await?;
-        let (mut swept, mut lost) = (0, 0);
+        let (mut swept, mut conflicts) = (0, 0);
         let mut after = None;
         loop {
             match self.sweep_page(after.clone(), &mut swept).await {
                 Ok(None) => return Ok(swept),
                 Ok(next) => after = next,
                 // Another server sweeps too, or changed one of these tokens; read them again.
-                Err(ServiceError::Commit(CommitError::Conflict(_))) if lost < MAX_CONFLICTS => lost += 1,
+                Err(ServiceError::Commit(CommitError::Conflict(_))) if conflicts < MAX_CONFLICTS => conflicts += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -97,7 +97,7 @@ impl TokenSweeper<'_> {
 
     /// Sweeps once a minute until `stop`, and counts deletions in `metrics`.
     pub(crate) async fn run(self, stop: CancellationToken, metrics: &Metrics) {
-        while stop.run_until_cancelled(self.service.clock.sleep(SWEEP_EVERY)).await.is_some() {
+        while stop.run_until_cancelled(self.service.clock.sleep(SWEEP_INTERVAL)).await.is_some() {
             match self.sweep().await {
                 Ok(0) | Err(ServiceError::Restoring) => {}
                 Ok(swept) => {

@@ -69,8 +69,8 @@ impl TokenRecords<'_> {
             let keys = self.service.sealer.keys();
             let outcome = self.try_insert(&keys, target, &new, transaction.clone()).await;
             // Retry if the conflict is a concurrent key rotation.
-            let lost = matches!(outcome, Err(ServiceError::Commit(CommitError::Conflict(_))));
-            if !lost || self.service.reload_keys().await?.at == keys.at {
+            let is_conflict = matches!(outcome, Err(ServiceError::Commit(CommitError::Conflict(_))));
+            if !is_conflict || self.service.reload_keys().await?.at == keys.at {
                 return outcome;
             }
         }

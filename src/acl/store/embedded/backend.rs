@@ -85,7 +85,7 @@ impl LeasedBackend {
         if self.valid.load(Ordering::Acquire) {
             return Ok(&*self.bytes.backend);
         }
-        Err(io::Error::other("the store was opened anew"))
+        Err(io::Error::other("the lease is stale: the database was reopened"))
     }
 }
 
@@ -148,12 +148,12 @@ const PAGE: usize = 4096;
 
 impl Overlay {
     fn read(&self, backend: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let there = usize::try_from(backend.len()?.saturating_sub(offset))
-            .map_or(out.len(), |available| available.min(out.len()));
-        if there > 0 {
-            backend.read(offset, &mut out[..there])?;
+        let available =
+            usize::try_from(backend.len()?.saturating_sub(offset)).map_or(out.len(), |length| length.min(out.len()));
+        if available > 0 {
+            backend.read(offset, &mut out[..available])?;
         }
-        out[there..].fill(0);
+        out[available..].fill(0);
         for (number, from, at, length) in page_ranges(offset, out.len()) {
             if let Some(page) = self.pages.get(&number) {
                 out[at..at + length].copy_from_slice(&page[from..from + length]);

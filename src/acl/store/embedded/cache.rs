@@ -53,21 +53,21 @@ impl Cache {
         Self { shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// Returns the record, or the miss to pass to [`Cache::fill`]. Must be called before the file is read.
+    /// Returns the record, or the miss to pass to [`Cache::insert_after_miss`]. Must be called before the file is read.
     pub(super) fn get(&self, key: &Key) -> Result<Record, CacheMiss> {
         let mut shard = self.shard(key);
         if let Some(record) = shard.recent.get(key) {
             return Ok(record.clone());
         }
         let Some((key, record)) = shard.older.remove_entry(key) else { return Err(CacheMiss(shard.writes)) };
-        let forgotten = shard.put(key, record.clone());
+        let evicted = shard.put(key, record.clone());
         drop(shard);
-        drop(forgotten);
+        drop(evicted);
         Ok(record)
     }
 
     /// Inserts a record that was read after a miss.
-    pub(super) fn fill(&self, key: &Key, record: &Record, miss: CacheMiss) {
+    pub(super) fn insert_after_miss(&self, key: &Key, record: &Record, miss: CacheMiss) {
         if weight(key, record) > MAX_RECORD_BYTES {
             return;
         }
@@ -75,9 +75,9 @@ impl Cache {
         if shard.writes != miss.0 || shard.writing.contains(key) {
             return;
         }
-        let forgotten = shard.put(key.clone(), record.clone());
+        let evicted = shard.put(key.clone(), record.clone());
         drop(shard);
-        drop(forgotten);
+        drop(evicted);
     }
 
     /// Evicts keys before their write and blocks insertion until [`Cache::end_write`].
@@ -121,15 +121,15 @@ impl Shard {
     /// Inserts an entry; returns the evicted generation, to be dropped without the lock.
     fn put(&mut self, key: Key, record: Record) -> HashMap<Key, Record> {
         let more = weight(&key, &record);
-        let mut forgotten = HashMap::new();
+        let mut evicted = HashMap::new();
         if self.weight + more > GENERATION_BYTES {
-            forgotten = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
+            evicted = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
             self.weight = 0;
         }
         if self.recent.insert(key, record).is_none() {
             self.weight += more;
         }
-        forgotten
+        evicted
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     fn read(cache: &Cache, key: &Key, length: usize) -> bool {
         let miss = cache.get(key).err();
-        miss.inspect(|miss| cache.fill(key, &record(length), *miss)).is_none()
+        miss.inspect(|miss| cache.insert_after_miss(key, &record(length), *miss)).is_none()
     }
 
     #[test]
@@ -192,17 +192,17 @@ mod tests {
         // Inserting a value from before the write must fail at each later step.
         cache.begin_write([&one].into_iter());
         let during = cache.get(&one).unwrap_err();
-        cache.fill(&one, &record(10), during);
+        cache.insert_after_miss(&one, &record(10), during);
         assert!(cache.get(&one).is_err());
         cache.end_write();
-        cache.fill(&one, &record(10), during);
+        cache.insert_after_miss(&one, &record(10), during);
         let after = cache.get(&one).unwrap_err();
-        cache.fill(&one, &record(10), after);
+        cache.insert_after_miss(&one, &record(10), after);
         assert!(cache.get(&one).is_ok());
 
         let miss = cache.get(&large).unwrap_err();
         cache.clear();
-        cache.fill(&large, &record(10), miss);
+        cache.insert_after_miss(&large, &record(10), miss);
         assert!(cache.get(&large).is_err() && cache.get(&one).is_err());
         assert!(!read(&cache, &large, MAX_RECORD_BYTES) && !read(&cache, &large, MAX_RECORD_BYTES));
     }

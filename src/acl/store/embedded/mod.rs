@@ -38,7 +38,7 @@ mod writer;
 /// Batches queued for the writer; further callers wait.
 const QUEUE_LENGTH: usize = 1024;
 
-/// A store in its own directory, open in one process at a time.
+/// A store in its own folder, open in one process at a time.
 ///
 /// [`Store::get`] is cheap: recently read records are in memory, and a hit takes a fraction of a microsecond. So are
 /// [`Store::last`], and [`Store::changed`] if there is a newer change.
@@ -62,7 +62,7 @@ impl Embedded {
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let folder = secure_dir::create_private(folder, 0o022)?;
         let path = Self::file_in(&folder);
-        Self::over(LockedFile::open_private(&path)?, &path, datacenter)
+        Self::open_backend(LockedFile::open_private(&path)?, &path, datacenter)
     }
 
     /// Opens a store over any backend; `path` is its name in errors. The caller ensures exclusive access. Blocks, as
@@ -70,7 +70,7 @@ impl Embedded {
     ///
     /// # Errors
     /// It belongs to another datacenter, it is damaged, or it cannot be read and written.
-    pub fn over(backend: impl StorageBackend, path: &Path, datacenter: &str) -> Result<Self, OpenError> {
+    pub fn open_backend(backend: impl StorageBackend, path: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let (path, store) = (path.to_owned(), path.display().to_string());
         let damaged = |source: StoreError| OpenError::Damaged { store: store.clone(), source };
         let mut disk = BackendHandle::new(backend);
@@ -83,7 +83,7 @@ impl Embedded {
             return Err(OpenError::Format { store, found: about.format });
         }
         if about.datacenter != datacenter {
-            return Err(OpenError::Datacenter { store, found: about.datacenter, wanted: datacenter.to_owned() });
+            return Err(OpenError::Datacenter { store, found: about.datacenter, expected: datacenter.to_owned() });
         }
         let shared = Arc::new(SharedState::new(database, about.checksums).map_err(damaged)?);
         let (jobs, queue) = mpsc::channel(QUEUE_LENGTH);
@@ -102,7 +102,7 @@ impl Embedded {
         verify::file(&mut BackendHandle::new(LockedFile::existing(&path)?)).map_err(damaged)
     }
 
-    /// Returns the path of the store file in a directory.
+    /// Returns the path of the store file in a folder.
     pub fn file_in(folder: &Path) -> PathBuf {
         folder.join("access.redb")
     }
@@ -147,7 +147,7 @@ impl Store for Embedded {
         let checksums = &self.shared.checksums;
         let record = self.read(|database| get(&begin(database)?, checksums, key)).await?;
         if let Some(record) = &record {
-            self.shared.cache.fill(key, record, miss);
+            self.shared.cache.insert_after_miss(key, record, miss);
         }
         Ok(record)
     }

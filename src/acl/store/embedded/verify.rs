@@ -18,9 +18,9 @@ pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, Sto
         return Ok(verification);
     };
     let computed_totals = count_records(&records, &kinds, &checksums, |key, bytes| {
-        let whole =
+        let is_intact =
             StoredRecord::read(bytes).map(|record| record.checksum.map(|_| record.has_valid_checksum(key, &checksums)));
-        verification.count(key, whole.unwrap_or(Some(false)));
+        verification.count(key, is_intact.unwrap_or(Some(false)));
     })?;
     let mut stored_totals = TotalsByKind::new();
     for entry in transaction.open_table(TOTALS)?.iter()? {
@@ -54,7 +54,7 @@ pub(super) fn pages(disk: &mut BackendHandle) -> Result<Option<bool>, StoreError
         Err(error) => return Err(error.into()),
     };
     match database.check_integrity() {
-        Ok(whole) => Ok(Some(whole)),
+        Ok(is_intact) => Ok(Some(is_intact)),
         // Neither of the last two commits is intact.
         Err(redb::DatabaseError::Storage(redb::StorageError::Corrupted(_))) => Ok(Some(false)),
         Err(error) => Err(error.into()),

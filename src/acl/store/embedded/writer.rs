@@ -52,7 +52,7 @@ struct Failure {
     error: StoreError,
     outage: Outage,
     /// Time of the next attempt.
-    again: ClockReading,
+    retry_at: ClockReading,
     /// True if the database is open for writing.
     writable: bool,
 }
@@ -64,7 +64,7 @@ pub(super) fn start(
     mut jobs: mpsc::Receiver<CommitJob>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let mut writer = Writer { shared, disk, failure: None };
-    std::thread::Builder::new().name("access-store".into()).spawn(move || {
+    std::thread::Builder::new().name("acl-store".into()).spawn(move || {
         let mut last = 0;
         while let Some(group) = collect_group(&mut jobs, last) {
             last = group.len();
@@ -82,7 +82,7 @@ fn collect_group(jobs: &mut mpsc::Receiver<CommitJob>, last: usize) -> Option<Ve
     let mut group = vec![first];
     let mut sleeps = 0;
     loop {
-        let before = group.len();
+        let previous_length = group.len();
         while group.len() < MAX_GROUP
             && bytes < MAX_GROUP_BYTES
             && let Ok(job) = jobs.try_recv()
@@ -90,8 +90,8 @@ fn collect_group(jobs: &mut mpsc::Receiver<CommitJob>, last: usize) -> Option<Ve
             bytes += job.batch.bytes();
             group.push(job);
         }
-        let nobody_came = sleeps > 0 && group.len() == before;
-        if nobody_came
+        let is_quiet = sleeps > 0 && group.len() == previous_length;
+        if is_quiet
             || sleeps == MAX_GATHER_SLEEPS
             || group.len().max(last) == 1
             || group.len() == MAX_GROUP
@@ -127,21 +127,21 @@ impl Writer {
     fn attempt(&mut self, group: &[CommitJob]) -> Result<Outcomes, CommitError> {
         if let Some(failure) = &self.failure {
             let error = failure.error.clone();
-            let due = Clock::System.has_reached(failure.again);
-            let sound = self.shared.database().begin_write().is_ok();
-            if !sound || (due && !failure.writable) {
-                self.reopen(error.clone(), sound);
+            let due = Clock::System.has_reached(failure.retry_at);
+            let is_readable = self.shared.database().begin_write().is_ok();
+            if !is_readable || (due && !failure.writable) {
+                self.reopen(error.clone(), is_readable);
             }
             let ready = due && self.failure.as_ref().is_some_and(|failure| failure.writable);
             if !ready {
                 return Err(error.into());
             }
         }
-        let before = self.shared.kinds.last(ALL_KINDS);
+        let previous_revision = self.shared.kinds.last(ALL_KINDS);
         match write(&self.shared, group) {
             Ok(outcomes) => {
                 if let Some(mut failure) = self.failure.take() {
-                    let lasted_seconds = failure.outage.end(Clock::System.now());
+                    let lasted_seconds = failure.outage.record_success(Clock::System.now());
                     tracing::info!(event = "acl.store.recovered", lasted_seconds, "the store is writable again");
                 }
                 Ok(outcomes)
@@ -154,11 +154,11 @@ impl Writer {
                     error = format_chain(&error),
                     "cannot write to the store"
                 );
-                let touched = self.disk.header_was_touched();
+                let header_written = self.disk.header_was_touched();
                 let writable = self.reopen(error.clone(), false);
                 // The reopened database shows whether the group was written.
-                let is_there = !writable || self.shared.kinds.last(ALL_KINDS) != before;
-                let in_doubt = in_doubt && touched && is_there;
+                let may_be_written = !writable || self.shared.kinds.last(ALL_KINDS) != previous_revision;
+                let in_doubt = in_doubt && header_written && may_be_written;
                 Err(if in_doubt { CommitError::Unknown(error) } else { error.into() })
             }
         }
@@ -174,8 +174,9 @@ impl Writer {
         });
         let end = Clock::System.now();
         let mut outage = self.failure.take().map(|failure| failure.outage).unwrap_or_default();
-        outage.begin(start);
-        self.failure = Some(Failure { error, outage, again: end + RETRY_DELAY.max(end.since(start) * 10), writable });
+        outage.record_failure(start);
+        self.failure =
+            Some(Failure { error, outage, retry_at: end + RETRY_DELAY.max(end.since(start) * 10), writable });
         writable
     }
 }
@@ -234,8 +235,8 @@ fn apply<'a>(
     let mut applied = Applied::default();
     let mut revision = last;
     for CommitJob { batch, .. } in group {
-        let mut seen = match evaluate_checks(&records, &batch.checks)? {
-            Ok(seen) => seen,
+        let mut created_revisions = match evaluate_checks(&records, &batch.checks)? {
+            Ok(created_revisions) => created_revisions,
             Err(conflict) => {
                 applied.outcomes.push(Err(CommitError::Conflict(conflict)));
                 continue;
@@ -258,7 +259,7 @@ fn apply<'a>(
             };
             match write {
                 Write::Put(_, value) => {
-                    let created = match seen.iter().rfind(|(seen, _)| *seen == key) {
+                    let created = match created_revisions.iter().rfind(|(written, _)| *written == key) {
                         Some((_, created)) => *created,
                         None => record_revisions(&records, key)?.map(|(created, _)| created),
                     };
@@ -271,13 +272,13 @@ fn apply<'a>(
                     if let Some(totals) = &mut totals {
                         totals.add(&checksum);
                     }
-                    seen.push((key, Some(created)));
+                    created_revisions.push((key, Some(created)));
                 }
                 Write::Delete(_) => {
                     if let Some(old) = records.remove(key.as_str())? {
                         replaced(old.value());
                     }
-                    seen.push((key, None));
+                    created_revisions.push((key, None));
                 }
             }
             applied.changed.insert(key.kind(), revision);
@@ -324,21 +325,21 @@ fn evaluate_checks<'a>(
     records: &Records<'_>,
     checks: &'a [Check],
 ) -> Result<Result<CreatedRevisions<'a>, Key>, StoreError> {
-    let mut seen = Vec::with_capacity(checks.len());
+    let mut created_revisions = Vec::with_capacity(checks.len());
     for check in checks {
         let (Check::Absent(key) | Check::Unchanged(key, _)) = check;
         let record = records.get(key.as_str())?;
         let then = record.as_ref().and_then(|bytes| revisions(bytes.value()));
-        let holds = match check {
+        let is_satisfied = match check {
             Check::Absent(_) => record.is_none(),
             Check::Unchanged(_, at) => then.is_some_and(|(_, modified)| modified == *at),
         };
-        if !holds {
+        if !is_satisfied {
             return Ok(Err(key.clone()));
         }
-        seen.push((key, then.map(|(created, _)| created)));
+        created_revisions.push((key, then.map(|(created, _)| created)));
     }
-    Ok(Ok(seen))
+    Ok(Ok(created_revisions))
 }
 
 /// Reads the creation and modification revision of a record.

@@ -18,8 +18,8 @@ use crate::secret;
 
 /// A dead member is detected after the sum of both. etcd closes connections that ping more often than every 5 s, or
 /// without active calls.
-const PING_EVERY: Duration = Duration::from_secs(10);
-const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// True if calls require that the member knows a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Connection {
         let tls = tls.current();
         let mut connect_options = ConnectOptions::new()
             .with_connect_timeout(options.connect_timeout)
-            .with_keep_alive(PING_EVERY, PING_ANSWERED_WITHIN)
+            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
             .with_keep_alive_while_idle(false)
             .with_require_leader(leader == LeaderRequirement::Required);
         if let Some(tls) = &tls {
@@ -104,15 +104,15 @@ impl Connection {
         self.login.is_some()
     }
 
-    /// Logs in if the last login is still number `seen`; returns the number of the valid login.
+    /// Logs in if the last login is still number `known_login`; returns the number of the valid login.
     ///
     /// # Errors
     /// The password file cannot be read, or the member rejects the login or does not answer by `end`.
-    pub(super) async fn log_in(&self, seen: u64, end: Instant) -> Result<u64, MemberError> {
-        let Some(login) = &self.login else { return Ok(seen) };
+    pub(super) async fn log_in(&self, known_login: u64, end: Instant) -> Result<u64, MemberError> {
+        let Some(login) = &self.login else { return Ok(known_login) };
         let attempt = async {
             let mut logins = self.logins.lock().await;
-            if *logins > seen {
+            if *logins > known_login {
                 return Ok(*logins);
             }
             let password = secret::read_file(&login.password_file)

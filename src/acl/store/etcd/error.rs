@@ -49,14 +49,14 @@ impl MemberError {
         let (text, kind) = match error {
             ClientError::GRpcStatus(status) => {
                 let causes = causes(status);
-                let unsent = causes.iter().any(|cause| cause.is::<ConnectError>());
+                let is_unsent = causes.iter().any(|cause| cause.is::<ConnectError>());
                 let mut text = status.message().to_owned();
                 for cause in causes.iter().map(|cause| describe_error(*cause)) {
                     if !text.contains(&cause) {
                         text = format!("{text}: {cause}");
                     }
                 }
-                (text, kind(status.code(), status.message(), unsent))
+                (text, kind(status.code(), status.message(), is_unsent))
             }
             other => (other.to_string(), FailureKind::Unknown),
         };
@@ -89,9 +89,9 @@ impl MemberErrors {
     /// Adds an error and replaces an earlier one of the same member; a timeout keeps the earlier, more specific text.
     pub(super) fn add(&mut self, mut error: MemberError) {
         if let Some(position) = self.0.iter().position(|other| other.member == error.member) {
-            let before = self.0.remove(position);
+            let previous = self.0.remove(position);
             if matches!(error.kind, FailureKind::TimedOut | FailureKind::LoginTimedOut) {
-                error.text = before.text;
+                error.text = previous.text;
             }
         }
         self.0.push(error);
@@ -138,9 +138,9 @@ fn causes<'a>(status: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static
 }
 
 /// Classifies codes and texts of etcd 3.4 to 3.6 (`api/v3rpc/rpctypes/error.go`).
-fn kind(code: Code, message: &str, unsent: bool) -> FailureKind {
+fn kind(code: Code, message: &str, is_unsent: bool) -> FailureKind {
     match (code, message) {
-        _ if unsent => FailureKind::Unreachable,
+        _ if is_unsent => FailureKind::Unreachable,
         // Sent before the request is proposed: no leader, or overload.
         (Code::Unavailable, "etcdserver: no leader") | (Code::ResourceExhausted, "etcdserver: too many requests") => {
             FailureKind::NotExecuted

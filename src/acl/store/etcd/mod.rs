@@ -91,8 +91,8 @@ impl Etcd {
             return Err(OpenError::Format { store: store(), found: metadata.format });
         }
         if metadata.datacenter != datacenter {
-            let wanted = datacenter.to_owned();
-            return Err(OpenError::Datacenter { store: store(), found: metadata.datacenter, wanted });
+            let expected = datacenter.to_owned();
+            return Err(OpenError::Datacenter { store: store(), found: metadata.datacenter, expected });
         }
         let (kinds, watchers) = (Arc::new(KindRevisions::default()), Arc::new(Watchers::default()));
         kinds.raise_lower_bound(now);

@@ -79,7 +79,7 @@ impl EtcdOptions {
 /// Description of a valid prefix, for errors.
 pub(crate) const PREFIX_FORM: &str = "a prefix is 2 to 128 letters, digits and \"-_./\", and ends with one slash";
 
-/// Returns whether a text is a valid prefix.
+/// Returns whether a string is a valid prefix.
 pub(crate) fn is_prefix(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let ends = text.strip_suffix('/').is_some_and(|rest| !rest.is_empty() && !rest.ends_with('/'));

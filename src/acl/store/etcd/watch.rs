@@ -94,7 +94,7 @@ impl ChangeWatch {
         match first.map_err(|error| MemberError::from_client(&member, &error))? {
             Some(response) if response.created() && !response.canceled() => Ok(OpenWatch { responses, member, index }),
             Some(response) => Err(watch_canceled(&member, &response)),
-            None => Err(MemberError::not_executed(&member, "the member ended the watch")),
+            None => Err(MemberError::not_executed(&member, "the etcd member closed the watch")),
         }
     }
 
@@ -105,7 +105,7 @@ impl ChangeWatch {
             let WatchEnd { next, mut error } = self.follow(stream, from).await;
             from = next;
             tracing::warn!(event = "acl.store.watch_lost", error = error.to_string(), "the etcd watch ended, retrying");
-            let lost = Instant::now();
+            let disconnected_at = Instant::now();
             stream = loop {
                 if error.kind == FailureKind::Compacted
                     && let Ok(now) = self.skip_to_now().await
@@ -115,12 +115,12 @@ impl ChangeWatch {
                 sleep(backoff.next(random_unit())).await;
                 match self.open(from).await {
                     Ok(stream) => break stream,
-                    Err(again) => error = again,
+                    Err(next_error) => error = next_error,
                 }
                 tracing::debug!(error = error.to_string(), "cannot open the etcd watch");
             };
             backoff.reset();
-            let (etcd, lasted_seconds) = (&*stream.member, seconds(lost.elapsed()));
+            let (etcd, lasted_seconds) = (&*stream.member, seconds(disconnected_at.elapsed()));
             tracing::info!(event = "acl.store.watch_recovered", etcd, lasted_seconds, "the etcd watch is open again");
         }
     }
@@ -146,7 +146,7 @@ impl ChangeWatch {
             match responses.message().await {
                 Ok(Some(response)) if response.canceled() => break watch_canceled(&member, &response),
                 Ok(Some(response)) => next = next.max(self.apply(&response)),
-                Ok(None) => break MemberError::not_executed(&member, "the member ended the watch"),
+                Ok(None) => break MemberError::not_executed(&member, "the etcd member closed the watch"),
                 Err(error) => break MemberError::from_client(&member, &error),
             }
         };

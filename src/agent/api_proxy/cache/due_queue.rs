@@ -57,8 +57,8 @@ impl<K> DueQueue<K> {
     }
 
     fn first(&self, is_renewal: bool) -> Option<(Ticket, Step)> {
-        let least = Ticket { is_renewal, at: Duration::ZERO, id: 0 };
-        let (ticket, (_, step)) = self.steps.range(least..).next()?;
+        let first = Ticket { is_renewal, at: Duration::ZERO, id: 0 };
+        let (ticket, (_, step)) = self.steps.range(first..).next()?;
         (ticket.is_renewal == is_renewal).then_some((*ticket, *step))
     }
 }

@@ -268,7 +268,7 @@ impl CachedEntries {
         let pending = self.pending;
         let removed = self.slots.keys_where(|key, slot| {
             // The pending generation is no login that could have ended.
-            matches(key, slot.entry.lease_ref(), slot.generation().filter(|own| Some(*own) != pending))
+            matches(key, slot.entry.lease_ref(), slot.generation().filter(|generation| Some(*generation) != pending))
         });
         for key in &removed {
             self.remove(key);

@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn only_plain_and_leased_responses_are_cacheable() {
-        let check = |kind, body: &str, wanted| assert_eq!(parse(kind, body).is_some(), wanted, "{body}");
+        let check = |kind, body: &str, expected| assert_eq!(parse(kind, body).is_some(), expected, "{body}");
         check(Plain, r#"{"data":{"a":"b"},"lease_id":"","lease_duration":2764800,"auth":null,"wrap_info":null}"#, true);
         check(Plain, r#"{"data":{"a":"b"}}"#, true);
         check(Plain, r#"{"data":null,"auth":null}"#, false);

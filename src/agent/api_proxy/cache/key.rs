@@ -93,9 +93,9 @@ impl CacheKey {
         (lines.next().unwrap_or_default(), lines.next().unwrap_or_default())
     }
 
-    /// The least of all keys with this path in this namespace, by the order of [`CacheKey::full_path`] and then of
+    /// Returns the smallest key with this path in this namespace, by the order of [`CacheKey::full_path`] and then of
     /// [`CacheKey::cmp_parts`].
-    pub(super) fn least(namespace: &str, path: &str) -> Self {
+    pub(super) fn smallest(namespace: &str, path: &str) -> Self {
         let text = format!("\n{}\n{path}\n", namespace.trim_matches('/'));
         Self { scope: TokenScope::Session, text, body: [0; 32] }
     }
@@ -109,11 +109,11 @@ impl CacheKey {
 
     /// Returns true if the full path starts with that of `prefix`.
     pub(super) fn has_path_prefix(&self, prefix: &Self) -> bool {
-        let mut own = self.full_path();
-        prefix.full_path().all(|byte| own.next() == Some(byte))
+        let mut full_path = self.full_path();
+        prefix.full_path().all(|byte| full_path.next() == Some(byte))
     }
 
-    /// Orders keys of one full path; equal keys alone are equal.
+    /// Orders keys of one full path; only equal keys are equal.
     pub(super) fn cmp_parts(&self, other: &Self) -> Ordering {
         let parts = |key: &Self| (key.scope, key.body);
         self.text.cmp(&other.text).then_with(|| parts(self).cmp(&parts(other)))

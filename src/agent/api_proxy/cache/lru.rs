@@ -62,7 +62,7 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
     }
 
     /// Inserts or replaces a value of `size` bytes as the most recently used one. Returns the
-    /// shared key; `None` if the value is larger than the map, and is dropped. `on_removal` gets the values that made room.
+    /// shared key; `None` if the value is larger than the map, and is dropped. `on_removal` gets the evicted values.
     pub(super) fn insert(
         &mut self,
         key: K,
@@ -123,14 +123,14 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
     /// Returns the most recently used values whose sizes sum up to at most `max_bytes`, the oldest first. A value that does not
     /// fit any more is left out.
     pub(super) fn most_recent(&self, max_bytes: usize) -> Vec<(&K, &V)> {
-        let mut room = max_bytes;
+        let mut remaining_bytes = max_bytes;
         let mut entries = Vec::new();
         for key in self.by_use.values().rev() {
-            if room < Self::OVERHEAD {
+            if remaining_bytes < Self::OVERHEAD {
                 break;
             }
-            if let Some(slot) = self.slots.get(key).filter(|slot| slot.size <= room) {
-                room -= slot.size;
+            if let Some(slot) = self.slots.get(key).filter(|slot| slot.size <= remaining_bytes) {
+                remaining_bytes -= slot.size;
                 entries.push((&**key, &slot.value));
             }
         }
@@ -163,14 +163,14 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_values_make_room() {
-        let check = |uses: &[&'static str], new: Sized, evicted: &[usize], wanted: &[&str]| {
+        let check = |uses: &[&'static str], new: Sized, evicted: &[usize], expected: &[&str]| {
             let mut map = filled(100, &[("a", 30), ("b", 31), ("c", 32)]);
             for key in uses {
                 assert!(map.get(key).is_some());
             }
             let mut removed = Vec::new();
             map.insert(new.0, new.1, new.1, |_, value| removed.push(value));
-            assert_eq!((removed.as_slice(), keys(&map).as_slice()), (evicted, wanted), "{uses:?} {new:?}");
+            assert_eq!((removed.as_slice(), keys(&map).as_slice()), (evicted, expected), "{uses:?} {new:?}");
         };
         check(&[], ("d", 7), &[], &["a", "b", "c", "d"]);
         check(&[], ("d", 8), &[30], &["b", "c", "d"]);
@@ -209,9 +209,9 @@ mod tests {
         let overhead = LruMap::<&str, usize>::OVERHEAD;
         let mut map = filled(100 * overhead, &[("a", overhead), ("b", 10 * overhead), ("c", 2 * overhead)]);
         map.get(&"a");
-        let check = |room: usize, wanted: &[&str]| {
-            let found: Vec<_> = map.most_recent(room * overhead).into_iter().map(|(key, _)| *key).collect();
-            assert_eq!(found, wanted, "{room}");
+        let check = |max_entries: usize, expected: &[&str]| {
+            let found: Vec<_> = map.most_recent(max_entries * overhead).into_iter().map(|(key, _)| *key).collect();
+            assert_eq!(found, expected, "{max_entries}");
         };
         check(13, &["b", "c", "a"]);
         check(12, &["c", "a"]);

@@ -40,9 +40,9 @@ impl PathIndex {
 
     /// Returns the keys whose full path starts with the one of `namespace` and `path`.
     pub(super) fn with_prefix(&self, namespace: &str, path: &str) -> Vec<Arc<CacheKey>> {
-        let least = ByPath(Arc::new(CacheKey::least(namespace, path)));
-        let has_prefix = |key: &&ByPath| key.0.has_path_prefix(&least.0);
-        self.0.range(&least..).take_while(has_prefix).map(|key| Arc::clone(&key.0)).collect()
+        let start = ByPath(Arc::new(CacheKey::smallest(namespace, path)));
+        let has_prefix = |key: &&ByPath| key.0.has_path_prefix(&start.0);
+        self.0.range(&start..).take_while(has_prefix).map(|key| Arc::clone(&key.0)).collect()
     }
 }
 
@@ -84,10 +84,11 @@ mod tests {
         let text = |key: &CacheKey| String::from_utf8(key.full_path().collect()).unwrap();
         for (namespace, path) in requests.into_iter().chain([("", ""), ("", "a/"), ("/a/", "b/"), ("x", ""), ("", "z")])
         {
-            let prefix = CacheKey::least(namespace, path);
-            let mut wanted: Vec<_> = all.iter().filter(|key| text(key).starts_with(&text(&prefix))).cloned().collect();
-            wanted.sort_by(|one, other| ByPath(Arc::clone(one)).cmp(&ByPath(Arc::clone(other))));
-            assert_eq!(index.with_prefix(namespace, path), wanted, "{namespace} {path}");
+            let prefix = CacheKey::smallest(namespace, path);
+            let mut expected: Vec<_> =
+                all.iter().filter(|key| text(key).starts_with(&text(&prefix))).cloned().collect();
+            expected.sort_by(|a, b| ByPath(Arc::clone(a)).cmp(&ByPath(Arc::clone(b))));
+            assert_eq!(index.with_prefix(namespace, path), expected, "{namespace} {path}");
         }
         // Six of the requests lead there, three of them through a namespace; each has nine keys.
         assert_eq!(index.with_prefix("a", "b").len(), 6 * 9);

@@ -54,7 +54,7 @@ pub(in crate::agent::api_proxy) struct LeaseRenewer {
 struct FinishedRenewal {
     renewal: LeaseRenewal,
     /// The cached token renewed itself; otherwise the session's token renewed a secret's lease.
-    by_own_token: bool,
+    renewed_itself: bool,
     /// The error is `None` if there was no token to renew with.
     result: Result<Lease, Option<CallError>>,
 }
@@ -118,7 +118,7 @@ impl LeaseRenewer {
     async fn step(&mut self) -> bool {
         let clock = self.state.clock.clone();
         let due = self.state.entries().next_due().filter(|_| self.renewals.len() < MAX_RENEWALS);
-        // After a failure, all renewals wait for the back-off: the server is asked once, not once a lease.
+        // After a failure, all renewals wait for the backoff: the server is asked once, not once a lease.
         let due =
             due.map(
                 |due| if due.boot < self.retry_budget.not_before().boot { self.retry_budget.not_before() } else { due },
@@ -137,7 +137,7 @@ impl LeaseRenewer {
                 self.follow_token();
             }
             Some(Ok(renewal)) = self.renewals.join_next() => self.record_renewal(&renewal),
-            () = self.state.changed.notified() => self.schedule_changes(),
+            () = self.state.wake_renewer.notified() => self.schedule_changes(),
             () = clock.sleep_until_some(due) => self.start_renewal(),
             () = write_due => self.save(),
         }
@@ -163,7 +163,8 @@ impl LeaseRenewer {
             }
             let current = self.token.as_ref().map(|token| token.generation);
             removed += entries.remove_where(|key, _, generation| {
-                (is_revoked && key.scope == TokenScope::Session) || generation.is_some_and(|own| Some(own) != current)
+                (is_revoked && key.scope == TokenScope::Session)
+                    || generation.is_some_and(|generation| Some(generation) != current)
             });
             self.state.publish_changes(&mut entries);
         }
@@ -176,7 +177,7 @@ impl LeaseRenewer {
             tracing::info!(
                 event = "cache.token.ended",
                 entries = removed,
-                "cache entries ended with the session's previous token"
+                "removed cache entries of the session's previous token"
             );
         }
     }
@@ -195,7 +196,7 @@ impl LeaseRenewer {
         let namespace = if key_namespace.is_empty() { self.deps.namespace.clone() } else { Some(key_namespace) };
         self.renewals.spawn(async move {
             let namespace = namespace.as_deref();
-            let (by_own_token, result) = match (renewal.entry.lease_ref(), token) {
+            let (renewed_itself, result) = match (renewal.entry.lease_ref(), token) {
                 (Some(LeaseRef::Token(own, ..)), _) => {
                     (true, upstream.renew_self(own, namespace).await.map(|renewed| renewed.lease).map_err(Some))
                 }
@@ -205,12 +206,12 @@ impl LeaseRenewer {
                 // Without a token nothing renews it.
                 (Some(LeaseRef::Secret(_)), None) | (None, _) => (false, Err(None)),
             };
-            FinishedRenewal { renewal, by_own_token, result }
+            FinishedRenewal { renewal, renewed_itself, result }
         });
     }
 
     fn record_renewal(&mut self, finished: &FinishedRenewal) {
-        let FinishedRenewal { renewal, by_own_token, result } = finished;
+        let FinishedRenewal { renewal, renewed_itself, result } = finished;
         let (now, unit) = (self.state.clock.now(), random_unit());
         let mut entries = self.state.entries();
         match result {
@@ -223,10 +224,10 @@ impl LeaseRenewer {
                 tracing::warn!(
                     event = "cache.renewal.failed",
                     error = format_chain(error),
-                    "a cached lease could not be renewed"
+                    "cannot renew a cached lease"
                 );
                 match RenewalFailure::from_error(error) {
-                    RenewalFailure::SuspectToken if *by_own_token => entries.remove_renewed(renewal),
+                    RenewalFailure::SuspectToken if *renewed_itself => entries.remove_renewed(renewal),
                     RenewalFailure::Refused => entries.refuse_renewal(renewal, unit),
                     failure @ (RenewalFailure::Outage | RenewalFailure::SuspectToken) => {
                         if failure == RenewalFailure::SuspectToken {

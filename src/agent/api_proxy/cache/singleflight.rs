@@ -27,7 +27,7 @@ pub(in crate::agent::api_proxy) enum FlightResult<T> {
     Pending,
     /// The response for all that wait.
     Shared(T),
-    /// The response is the leader's alone, such as one that is too long to share.
+    /// The response is only for the leader, such as one that is too long to share.
     Unshared,
 }
 

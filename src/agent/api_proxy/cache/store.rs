@@ -44,7 +44,7 @@ pub(super) struct CacheState {
     entries: Mutex<CachedEntries>,
     singleflight: Singleflight<Arc<BufferedResponse>>,
     /// Wakes the renewer: a lease was inserted, or a change is to be saved.
-    pub(super) changed: Notify,
+    pub(super) wake_renewer: Notify,
     /// The entries are saved to a file.
     pub(super) is_persistent: AtomicBool,
     bytes_gauge: Option<Gauge>,
@@ -78,7 +78,7 @@ pub(in crate::agent::api_proxy) enum Invalidate<'a> {
 }
 
 impl std::fmt::Debug for Invalidate<'_> {
-    /// Prints the kind alone: the values are secret.
+    /// Prints only the kind: the values are secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::All => "All",
@@ -100,7 +100,7 @@ impl Cache {
             clock,
             entries: Mutex::new(CachedEntries::new(limits.bytes)),
             singleflight: Singleflight::new(),
-            changed: Notify::new(),
+            wake_renewer: Notify::new(),
             is_persistent: AtomicBool::new(false),
             bytes_gauge,
         }))
@@ -140,7 +140,7 @@ impl Cache {
             self.0.publish_changes(&mut entries);
         }
         if is_leased {
-            self.0.changed.notify_one();
+            self.0.wake_renewer.notify_one();
         }
     }
 
@@ -169,7 +169,7 @@ impl Cache {
             _ => None,
         };
         let prefix = match scope {
-            Invalidate::Path(namespace, path) => Some(CacheKey::least(namespace, path)),
+            Invalidate::Path(namespace, path) => Some(CacheKey::smallest(namespace, path)),
             _ => None,
         };
         // The response to a request under way is unknown: it may be the one with the lease or the token.
@@ -216,7 +216,7 @@ impl CacheState {
     /// Updates the gauge, and wakes the renewer if there is more to save.
     pub(super) fn publish_changes(&self, entries: &mut CachedEntries) {
         if self.is_persistent.load(Ordering::Relaxed) && entries.report_changes() {
-            self.changed.notify_one();
+            self.wake_renewer.notify_one();
         }
         if let Some(gauge) = &self.bytes_gauge {
             gauge.set(i64::try_from(entries.bytes()).unwrap_or(i64::MAX));

@@ -1,7 +1,7 @@
 use super::*;
 
 fn rules(allow: &[&str], deny: &[&str], exempt: &[&str]) -> Rules {
-    let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
+    let rules = |patterns: &[&str]| patterns.iter().map(|pattern| Rule::parse(pattern).unwrap()).collect();
     let exempt = exempt.iter().map(|name| Exemption::parse(name).unwrap()).collect();
     Rules { allow: rules(allow), deny: rules(deny), exempt }
 }
@@ -21,8 +21,8 @@ fn each_violation_has_the_name_of_its_setting() {
 
 #[test]
 fn a_request_passes_if_some_rule_allows_it_and_none_denies_it() {
-    let check = |allow: &[&str], deny: &[&str], request: &str, wanted| {
-        assert_eq!(checked_path(&rules(allow, deny, &[]), request), wanted, "{allow:?} {deny:?} {request}");
+    let check = |allow: &[&str], deny: &[&str], request: &str, expected| {
+        assert_eq!(checked_path(&rules(allow, deny, &[]), request), expected, "{allow:?} {deny:?} {request}");
     };
     let (allowed, denied, not_allowed) = (Ok(()), Err(RuleViolation::Denied), Err(RuleViolation::NotAllowed));
     check(&[], &[], "DELETE secret/data/web", allowed);
@@ -81,19 +81,19 @@ fn the_syntax_of_a_rule_is_checked() {
         assert_eq!(Rule::parse(text), Err("has an empty segment, or . or .."), "{text:?}");
     }
     let (rule, none) = (Rule::parse("GET secret/+").unwrap(), Query::parse(None).unwrap());
-    for (method, path, wanted) in
+    for (method, path, expected) in
         [("GET", "/v1/secret/a/", true), ("GET", "/v1/secret", false), ("PUT", "/v1/secret/a", false)]
     {
         let operation = Operation::parse(&method.parse().unwrap(), none).unwrap();
-        assert_eq!(rule.matches_path(operation, &ApiPath::parse(path).unwrap()), wanted, "{method} {path}");
+        assert_eq!(rule.matches_path(operation, &ApiPath::parse(path).unwrap()), expected, "{method} {path}");
     }
     for text in ["*", "secret/", "secret/*", "GET secret/+/a", "GET,LIST  secret/a*", "+"] {
         assert!(Rule::parse(text).is_ok(), "{text:?}: {:?}", Rule::parse(text));
     }
     for method in METHODS {
         let operation = Operation::parse(&method.parse().unwrap(), none).unwrap();
-        let wanted = (method == "GET", method == "HEAD", matches!(method, "LIST" | "SCAN"));
-        assert_eq!((operation.is_read(), operation.is_head(), operation.is_list()), wanted, "{method}");
+        let expected = (method == "GET", method == "HEAD", matches!(method, "LIST" | "SCAN"));
+        assert_eq!((operation.is_read(), operation.is_head(), operation.is_list()), expected, "{method}");
     }
     for method in [Method::CONNECT, Method::OPTIONS] {
         assert_eq!(Operation::parse(&method, none), Err(OperationError::Method), "{method}");
@@ -102,9 +102,9 @@ fn the_syntax_of_a_rule_is_checked() {
 
 #[test]
 fn protected_operations_are_refused_with_the_sessions_token_unless_exempt_by_name() {
-    let check = |exempt: &[&str], path: &str, wanted: Option<&'static str>| {
+    let check = |exempt: &[&str], path: &str, expected: Option<&'static str>| {
         let found = rules(&[], &[], exempt).check_session_token(&ApiPath::parse(&format!("/v1/{path}")).unwrap());
-        assert_eq!(found, wanted.map_or(Ok(()), |name| Err(RuleViolation::Protected(name))), "{exempt:?} {path}");
+        assert_eq!(found, expected.map_or(Ok(()), |name| Err(RuleViolation::Protected(name))), "{exempt:?} {path}");
     };
     check(&[], "auth/token/create", Some("auth/token/create"));
     check(&[], "auth/token/create/", Some("auth/token/create"));

@@ -30,7 +30,7 @@ fn program(path: &str, sha256: Option<[u8; 32]>) -> Vec<ExecutableRule> {
 #[test]
 fn every_criterion_must_be_met_by_one_of_its_values() {
     let any = CallerMatch::default;
-    for (rule, wanted) in [
+    for (rule, expected) in [
         (any(), None),
         (CallerMatch { uids: vec![1, 33], ..any() }, None),
         (CallerMatch { uids: vec![1], ..any() }, Some(Criterion::Uid)),
@@ -48,7 +48,7 @@ fn every_criterion_must_be_met_by_one_of_its_values() {
         (CallerMatch { executables: program("/usr/sbin/nginx", Some([2; 32])), ..any() }, Some(Criterion::Executable)),
         (CallerMatch { uids: vec![33], units: unit("cron.service"), ..any() }, Some(Criterion::Unit)),
     ] {
-        assert_eq!(rule.unmet(&facts()), wanted, "{rule}");
+        assert_eq!(rule.unmet(&facts()), expected, "{rule}");
     }
 }
 
@@ -67,8 +67,10 @@ fn a_fact_that_is_not_told_meets_no_criterion() {
     ] {
         assert!(rule.unmet(&unknown).is_some(), "{rule}");
     }
-    let unread =
-        PeerFacts { executable: facts().executable.map(|it| ExecutableFacts { sha256: None, ..it }), ..facts() };
+    let unread = PeerFacts {
+        executable: facts().executable.map(|executable| ExecutableFacts { sha256: None, ..executable }),
+        ..facts()
+    };
     let digest = CallerMatch { executables: program("/usr/sbin/nginx", Some([1; 32])), ..any() };
     assert_eq!(digest.unmet(&unread), Some(Criterion::Executable), "its digest could not be read");
 }
@@ -77,7 +79,7 @@ fn a_fact_that_is_not_told_meets_no_criterion() {
 fn a_rule_covers_another_if_each_of_its_criteria_does() {
     let any = CallerMatch::default;
     let web = CallerMatch { uids: vec![33], units: unit("nginx.service"), ..any() };
-    for (wide, narrow, wanted) in [
+    for (wide, narrow, expected) in [
         (any(), web.clone(), true),
         (web.clone(), any(), false),
         (CallerMatch { uids: vec![33, 34], ..any() }, web.clone(), true),
@@ -96,7 +98,7 @@ fn a_rule_covers_another_if_each_of_its_criteria_does() {
             false,
         ),
     ] {
-        assert_eq!(wide.covers(&narrow), wanted, "{wide} | {narrow}");
+        assert_eq!(wide.covers(&narrow), expected, "{wide} | {narrow}");
     }
 }
 

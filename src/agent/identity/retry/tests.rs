@@ -34,8 +34,8 @@ fn waits(failure: &AttemptError, endpoint: IdentityEndpoint) -> Vec<u64> {
 #[expect(clippy::too_many_lines, reason = "a flat table")]
 fn each_retry_rule_waits_and_reports_as_specified() {
     use IdentityEndpoint::{Authority, ManagedIdentityHost, Metadata};
-    let check = |failure: AttemptError, endpoint, wanted: &[u64], kind, hint: &str| {
-        assert_eq!(waits(&failure, endpoint), wanted, "{failure}");
+    let check = |failure: AttemptError, endpoint, expected: &[u64], kind, hint: &str| {
+        assert_eq!(waits(&failure, endpoint), expected, "{failure}");
         let error = to_identity_error(&failure, endpoint, "source");
         assert_eq!(error.kind, kind, "{failure}");
         assert!(error.hint.unwrap_or_default().contains(hint) && error.hint.is_some() != hint.is_empty(), "{error}");

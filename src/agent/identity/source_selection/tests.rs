@@ -34,9 +34,9 @@ fn description(from: IdentityOrigin, variables: &str) -> String {
 /// Azure identity, key `authenticate_from_environment`: the provider's priority order.
 #[test]
 fn environment_variables_select_sources_in_the_order_of_azure_sdks() {
-    let check = |variables: &str, wanted: &str| {
+    let check = |variables: &str, expected: &str| {
         let description = description(IdentityOrigin::Environment, variables);
-        assert!(description.starts_with(wanted), "{variables}: {description}");
+        assert!(description.starts_with(expected), "{variables}: {description}");
     };
     let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c";
     let at = "(client_id c in tenant t at login.microsoftonline.com)";
@@ -64,9 +64,9 @@ fn environment_variables_select_sources_in_the_order_of_azure_sdks() {
 
 #[test]
 fn an_incomplete_set_of_variables_is_an_error_that_names_the_missing_ones() {
-    let check = |variables: &str, wanted: &str| {
+    let check = |variables: &str, expected: &str| {
         let description = description(IdentityOrigin::Environment, variables);
-        assert!(description.starts_with("error: ") && description.contains(wanted), "{variables}: {description}");
+        assert!(description.starts_with("error: ") && description.contains(expected), "{variables}: {description}");
     };
     check("AZURE_CLIENT_SECRET", "AZURE_TENANT_ID and AZURE_CLIENT_ID are missing");
     check("AZURE_CLIENT_SECRET AZURE_CLIENT_ID", "AZURE_TENANT_ID is missing");
@@ -88,10 +88,10 @@ fn an_incomplete_set_of_variables_is_an_error_that_names_the_missing_ones() {
 
 #[test]
 fn the_kind_of_host_is_detected_by_its_variables_in_both_modes() {
-    let check = |variables: &str, wanted: &str| {
+    let check = |variables: &str, expected: &str| {
         for from in [IdentityOrigin::Instance(ManagedIdentity::System), IdentityOrigin::Environment] {
             let description = description(from, variables);
-            assert!(description.contains(wanted), "{variables}: {description}");
+            assert!(description.contains(expected), "{variables}: {description}");
         }
     };
     check("IDENTITY_ENDPOINT=http://localhost:1/x IDENTITY_HEADER", "App Service");
@@ -148,7 +148,7 @@ fn each_skipped_source_has_a_reason() {
         [
             "client secret: AZURE_CLIENT_SECRET is not set",
             "client certificate: AZURE_CLIENT_CERTIFICATE_PATH is not set",
-            "managed identity: it comes last",
+            "managed identity: it has the lowest precedence",
         ]
     );
 }
@@ -157,9 +157,9 @@ fn each_skipped_source_has_a_reason() {
 #[test]
 fn incomplete_variables_of_the_token_proxy_are_errors_that_name_one() {
     let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c AZURE_FEDERATED_TOKEN_FILE=/f";
-    let check = |variables: &str, wanted: &str| {
+    let check = |variables: &str, expected: &str| {
         let description = description(IdentityOrigin::Environment, &format!("{who} {variables}"));
-        assert!(description.contains(wanted), "{variables}: {description}");
+        assert!(description.contains(expected), "{variables}: {description}");
     };
     let proxy = "AZURE_KUBERNETES_TOKEN_PROXY=https://10.0.0.1:6443/token";
     check(

@@ -35,7 +35,7 @@ impl<T> SecretRenewer<T> {
         if let Some(health) = &self.deps.health {
             health.clear_warning();
         }
-        if let Some(lasted_seconds) = self.outage.end(now) {
+        if let Some(lasted_seconds) = self.outage.record_success(now) {
             let secret = &self.options.name;
             tracing::info!(event = "agent.secret.recovered", secret, lasted_seconds, "the secret can be read again");
         }
@@ -93,7 +93,7 @@ impl<T> SecretRenewer<T> {
 
     /// Rejects a secret that cannot be used, and schedules another read: a better one may be written.
     fn reject(&mut self, reason: &str, now: ClockReading) {
-        self.outage.begin(now);
+        self.outage.record_failure(now);
         let code = ErrorCode::SecretUnusable;
         tracing::warn!(
             event = "agent.secret.failed",
@@ -129,7 +129,7 @@ impl<T> SecretRenewer<T> {
         generation: Generation,
         now: ClockReading,
     ) {
-        self.outage.begin(now);
+        self.outage.record_failure(now);
         let verdict = error.verdict();
         let (secret, text) = (&self.options.name, format_chain(error));
         let code = error.code().map(ErrorCode::as_str);
@@ -139,7 +139,8 @@ impl<T> SecretRenewer<T> {
             renewal,
             code,
             error = text,
-            "a secret could not be read"
+            "{}",
+            if renewal { "cannot renew the lease" } else { "cannot read the secret" }
         );
         let suspect = verdict == TokenVerdict::Denied && self.deps.retry_budget.may_suspect_token(now);
         if verdict.suspects_token() || suspect {
@@ -187,6 +188,6 @@ impl<T> SecretRenewer<T> {
 
     fn schedule_retry(&mut self, now: ClockReading, failure: ReadFailure, retry_after: Option<Duration>) {
         let interval = self.options.interval;
-        self.retries.failed(now, failure, retry_after, interval, &self.deps.retry_budget, random_unit());
+        self.retries.record_failure(now, failure, retry_after, interval, &self.deps.retry_budget, random_unit());
     }
 }

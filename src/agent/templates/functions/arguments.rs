@@ -2,13 +2,13 @@
 
 use gotmpl::{TemplateError as EngineError, Value};
 
-/// Bounds the texts that functions process, in bytes: a text that is appended to itself in a loop would take all memory.
+/// Longest string that functions process, in bytes. A string that is appended to itself in a loop would take all memory.
 const MAX_TEXT: usize = 16 << 20;
 
-/// Refuses texts above [`MAX_TEXT`].
+/// Refuses strings above [`MAX_TEXT`].
 pub(super) fn check_size(text: &str) -> Result<(), EngineError> {
     if text.len() > MAX_TEXT {
-        return Err(EngineError::Exec(format!("a text here exceeds {} MiB", MAX_TEXT >> 20)));
+        return Err(EngineError::Exec(format!("a string here exceeds {} MiB", MAX_TEXT >> 20)));
     }
     Ok(())
 }
@@ -21,22 +21,22 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Checks that there are `wanted` arguments.
-    pub(super) fn exactly(name: &'a str, all: &'a [Value], wanted: usize) -> Result<Self, EngineError> {
-        Self::between(name, all, wanted, wanted)
+    /// Checks that there are `expected` arguments.
+    pub(super) fn exactly(name: &'a str, all: &'a [Value], expected: usize) -> Result<Self, EngineError> {
+        Self::between(name, all, expected, expected)
     }
 
-    /// Checks that there are `least` to `most` arguments.
-    pub(super) fn between(name: &'a str, all: &'a [Value], least: usize, most: usize) -> Result<Self, EngineError> {
-        if (least..=most).contains(&all.len()) {
+    /// Checks that there are `min` to `max` arguments.
+    pub(super) fn between(name: &'a str, all: &'a [Value], min: usize, max: usize) -> Result<Self, EngineError> {
+        if (min..=max).contains(&all.len()) {
             return Ok(Self { name, all });
         }
-        let wanted = match (least, most) {
-            (least, most) if least == most => least.to_string(),
-            (least, usize::MAX) => format!("{least} or more"),
-            (least, most) => format!("{least} to {most}"),
+        let expected = match (min, max) {
+            (min, max) if min == max => min.to_string(),
+            (min, usize::MAX) => format!("{min} or more"),
+            (min, max) => format!("{min} to {max}"),
         };
-        Err(EngineError::Exec(format!("{name} takes {wanted} arguments, and got {}", all.len())))
+        Err(EngineError::Exec(format!("{name} expects {expected} arguments, got {}", all.len())))
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -47,23 +47,23 @@ impl<'a> Arguments<'a> {
         self.all.get(at).ok_or_else(|| self.type_error(at, "a value"))
     }
 
-    /// Returns a text.
+    /// Returns a string.
     pub(super) fn text(&self, at: usize) -> Result<&'a str, EngineError> {
-        let text = self.value(at)?.as_str().ok_or_else(|| self.type_error(at, "a text"))?;
+        let text = self.value(at)?.as_str().ok_or_else(|| self.type_error(at, "a string"))?;
         check_size(text)?;
         Ok(text)
     }
 
-    /// Returns a text, a number or a boolean as it would be printed.
+    /// Returns a string, a number or a boolean as it would be printed.
     pub(super) fn format_argument(&self, at: usize) -> Result<String, EngineError> {
         match self.value(at)? {
             Value::String(text) => Ok(text.to_string()),
             value @ (Value::Int(_) | Value::Uint(_) | Value::Float(_) | Value::Bool(_)) => Ok(value.to_string()),
-            _ => Err(self.type_error(at, "a text")),
+            _ => Err(self.type_error(at, "a string")),
         }
     }
 
-    /// Returns an integer, also from a text of digits.
+    /// Returns an integer, also from a string of digits.
     pub(super) fn integer(&self, at: usize) -> Result<i64, EngineError> {
         let number = match self.value(at)? {
             Value::Int(number) => Some(*number),
@@ -89,17 +89,17 @@ impl<'a> Arguments<'a> {
     }
 
     /// Builds the error for an argument of another type.
-    pub(super) fn type_error(&self, at: usize, wanted: &str) -> EngineError {
+    pub(super) fn type_error(&self, at: usize, expected: &str) -> EngineError {
         let got = match self.all.get(at) {
             None | Some(Value::Nil) => "nothing",
-            Some(Value::String(_)) => "a text",
+            Some(Value::String(_)) => "a string",
             Some(Value::List(_)) => "a list",
             Some(Value::Map(_)) => "a map",
             Some(Value::Bool(_)) => "a boolean",
             Some(Value::Function(_)) => "a function",
             Some(_) => "a number",
         };
-        EngineError::Exec(format!("{} wants {wanted} as argument {}, and got {got}", self.name, at + 1))
+        EngineError::Exec(format!("{} expects {expected} as argument {}, got {got}", self.name, at + 1))
     }
 
     /// Builds the error for a call that fails.

@@ -26,12 +26,12 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("explodeMap", |args| {
         let args = Arguments::exactly("explodeMap", args, 1)?;
-        let mut whole = BTreeMap::new();
+        let mut exploded = BTreeMap::new();
         for (key, value) in fields(&args, 0)? {
             let names: Vec<&str> = key.split('/').filter(|name| !name.is_empty()).take(MAX_DEPTH).collect();
-            explode(&mut whole, &names, value).map_err(|()| args.fail("a key is also the prefix of another"))?;
+            explode(&mut exploded, &names, value).map_err(|()| args.fail("a key is also the prefix of another"))?;
         }
-        Ok(Value::Map(Arc::new(whole)))
+        Ok(Value::Map(Arc::new(exploded)))
     }),
     ("in", |args| {
         let args = Arguments::exactly("in", args, 2)?;
@@ -120,20 +120,20 @@ fn explode(whole: &mut Fields, names: &[&str], value: &Value) -> Result<(), ()> 
     explode(Arc::make_mut(below), rest, value)
 }
 
-/// Returns true if the list, the map's keys or the text of an argument contains a value.
+/// Returns true if the list, the map's keys or the string of an argument contains a value.
 fn contains(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, EngineError> {
     match args.value(at)? {
         Value::List(items) => Ok(items.iter().any(|item| item == value)),
         Value::Map(fields) => Ok(value.as_str().is_some_and(|key| fields.contains_key(key))),
         Value::String(whole) => Ok(value.as_str().is_some_and(|part| whole.contains(part))),
-        _ => Err(args.type_error(at, "a list, a map or a text")),
+        _ => Err(args.type_error(at, "a list, a map or a string")),
     }
 }
 
 /// Counts the items of the first list that are in the second.
 fn count_common(args: &Arguments<'_>) -> Result<usize, EngineError> {
-    let there = args.list(1)?;
-    Ok(args.list(0)?.iter().filter(|wanted| there.contains(wanted)).count())
+    let list = args.list(1)?;
+    Ok(args.list(0)?.iter().filter(|item| list.contains(item)).count())
 }
 
 #[cfg(test)]
@@ -147,11 +147,12 @@ mod tests {
     fn maps_are_merged_and_exploded_as_in_consul_template() {
         let call = |name: &str, args: &[Json]| {
             let args: Vec<Value> = args.iter().map(from_json).collect();
-            let (_, function) = FUNCTIONS.iter().find(|(its, _)| *its == name).unwrap();
+            let (_, function) = FUNCTIONS.iter().find(|(function, _)| *function == name).unwrap();
             function(&args).map(|found| to_json(&found).unwrap()).map_err(|error| error.to_string())
         };
         let (one, other) = (json!({ "a": 1, "b": { "c": 1, "d": "" } }), json!({ "a": 2, "b": { "d": 3 }, "e": 4 }));
-        let check = |name, wanted: Json| assert_eq!(call(name, &[one.clone(), other.clone()]), Ok(wanted), "{name}");
+        let check =
+            |name, expected: Json| assert_eq!(call(name, &[one.clone(), other.clone()]), Ok(expected), "{name}");
         check("mergeMap", json!({ "a": 1, "b": { "c": 1, "d": 3 }, "e": 4 }));
         check("mergeMapWithOverride", json!({ "a": 2, "b": { "c": 1, "d": 3 }, "e": 4 }));
         let exploded = call("explodeMap", &[json!({ "a/b": 1, "a/c/d": 2, "e": 3 })]);

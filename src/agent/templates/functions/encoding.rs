@@ -26,7 +26,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let args = Arguments::exactly("parseJSON", args, 1)?;
         match args.text(0)? {
             "" => Ok(map::<&str>([])),
-            // The parser's message contains characters of the text.
+            // The parser's message contains characters of the string.
             json => serde_json::from_str::<Json>(json).map(|json| from_json(&ZeroizingJson(json).0)).map_err(|error| {
                 args.fail(&format!("invalid JSON at line {} column {}", error.line(), error.column()))
             }),
@@ -50,7 +50,7 @@ fn decode_base64(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> F
     let args = Arguments::exactly(name, args, 1)?;
     let coded = args.text(0)?;
     let bytes = engines.iter().find_map(|engine| engine.decode(coded).ok());
-    let bytes = Zeroizing::new(bytes.ok_or_else(|| args.fail("the text is not base64"))?);
+    let bytes = Zeroizing::new(bytes.ok_or_else(|| args.fail("the string is not base64"))?);
     std::str::from_utf8(&bytes).map(text).map_err(|_| args.fail("the decoded text is not UTF-8"))
 }
 
@@ -68,7 +68,7 @@ fn to_json_text(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<St
 
 /// Escapes characters with a meaning in HTML as Go does. In JSON they occur only within strings.
 fn escape_html(json: &str) -> Zeroizing<String> {
-    replace_chars(json, |one| match one {
+    replace_chars(json, |c| match c {
         '<' => Some("\\u003c"),
         '>' => Some("\\u003e"),
         '&' => Some("\\u0026"),
@@ -81,8 +81,8 @@ fn escape_line_ends(json: &str) -> Zeroizing<String> {
     replace_chars(json, line_end)
 }
 
-const fn line_end(one: char) -> Option<&'static str> {
-    match one {
+const fn line_end(c: char) -> Option<&'static str> {
+    match c {
         '\u{2028}' => Some("\\u2028"),
         '\u{2029}' => Some("\\u2029"),
         _ => None,
@@ -90,12 +90,12 @@ const fn line_end(one: char) -> Option<&'static str> {
 }
 
 fn replace_chars(json: &str, by: impl Fn(char) -> Option<&'static str>) -> Zeroizing<String> {
-    // Large enough not to grow: a text that grows leaves a copy behind.
+    // Large enough not to grow: a string that grows leaves a copy behind.
     let mut text = Zeroizing::new(String::with_capacity(json.len() * 6));
-    for one in json.chars() {
-        match by(one) {
+    for c in json.chars() {
+        match by(c) {
             Some(escape) => text.push_str(escape),
-            None => text.push(one),
+            None => text.push(c),
         }
     }
     text

@@ -79,10 +79,10 @@ fn add_inputs(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEva
             name,
             Box::new(move |args| {
                 let args = Arguments::exactly(name, args, 1)?;
-                let wanted = args.text(0)?;
-                variable(wanted).ok_or_else(|| {
+                let requested = args.text(0)?;
+                variable(requested).ok_or_else(|| {
                 args.fail(&format!(
-                    "the variable {wanted} is not set or not passed; name it in the template's pass_env, or write envOrDefault"
+                    "the variable {requested} is not set or not passed; name it in the template's pass_env, or write envOrDefault"
                 ))
             })
             }),
@@ -132,7 +132,7 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
     let mut fields = BTreeMap::new();
     for at in 1..args.len() {
         let field = args.format_argument(at)?;
-        let (field, value) = field.split_once('=').ok_or_else(|| args.type_error(at, "a text NAME=VALUE"))?;
+        let (field, value) = field.split_once('=').ok_or_else(|| args.type_error(at, "a string NAME=VALUE"))?;
         fields.insert(field.to_owned(), value.to_owned());
     }
     let op = if fields.is_empty() { SecretOp::Read } else { SecretOp::Write(fields) };
@@ -142,12 +142,12 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
 /// Parses a path of the server, which is encoded when it is sent. Refuses paths that could lead elsewhere.
 fn path(args: &Arguments<'_>) -> Result<String, EngineError> {
     let path = args.text(0)?.trim_start_matches('/').trim_end_matches('/');
-    let (only, _) = path.split_once('?').unwrap_or((path, ""));
-    let error = if only.is_empty() {
+    let (path_only, _) = path.split_once('?').unwrap_or((path, ""));
+    let error = if path_only.is_empty() {
         "argument 1 is not the path of a secret: it is empty"
-    } else if only.split('/').any(|part| ["", ".", ".."].contains(&part)) {
+    } else if path_only.split('/').any(|part| ["", ".", ".."].contains(&part)) {
         "argument 1 is not the path of a secret: it has an empty segment, or . or .."
-    } else if only.contains(['#', '\\', '%']) {
+    } else if path_only.contains(['#', '\\', '%']) {
         "argument 1 is not the path of a secret: it contains #, \\ or %; write it without encoding"
     } else if path.chars().any(char::is_control) {
         "argument 1 is not the path of a secret: it contains a control character"

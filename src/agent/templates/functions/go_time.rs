@@ -1,4 +1,4 @@
-//! Go's time layouts: the reference time Mon Jan 2 15:04:05 2006, written in the wanted form.
+//! Go's time layouts: the reference time Mon Jan 2 15:04:05 2006, written in the requested form.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -38,7 +38,7 @@ fn write_element(time: OffsetDateTime, layout: &str, written: &mut String) -> Op
     let names = ["January", "Monday"].into_iter().find(|long| layout.starts_with(long));
     let element = names.or_else(|| name("Jan")).or_else(|| name("Mon"));
     let element = element.or_else(|| ELEMENTS.into_iter().find(|part| layout.starts_with(part)))?;
-    let done = match element {
+    let result = match element {
         "January" => write!(written, "{month}"),
         "Jan" => write!(written, "{month:.3}"),
         "Monday" => write!(written, "{day}"),
@@ -67,7 +67,7 @@ fn write_element(time: OffsetDateTime, layout: &str, written: &mut String) -> Op
         zone => write!(written, "{}", zone.replace('-', "+").replace('7', "0")),
     };
     // Writing to a string cannot fail.
-    done.ok().map(|()| element.len())
+    result.ok().map(|()| element.len())
 }
 
 /// Elements other than the names of months and days.
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_time_has_the_form_of_its_layout() {
         let now = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 120_000_000);
-        let check = |layout, wanted: &str| assert_eq!(format_time(now, layout), wanted, "{layout}");
+        let check = |layout, expected: &str| assert_eq!(format_time(now, layout), expected, "{layout}");
         check("unix", "1700000000");
         check("2006-01-02T15:04:05Z07:00", "2023-11-14T22:13:20Z");
         check("Mon, 02 Jan 2006 03:04 PM MST", "Tue, 14 Nov 2023 10:13 PM UTC");
@@ -143,7 +143,7 @@ mod tests {
         check("Z0700 Z07 -07 -0700 -07:00:00", "Z Z +00 +0000 +00:00:00");
         check("002 __2 _2006 Janet Monk", "318 318 _2023 Janet Monk");
         let early = SystemTime::UNIX_EPOCH + Duration::from_secs(4 * 24 * 3600 + 3661);
-        let check = |layout, wanted: &str| assert_eq!(format_time(early, layout), wanted, "{layout}");
+        let check = |layout, expected: &str| assert_eq!(format_time(early, layout), expected, "{layout}");
         check("Jan _2 15:04:05", "Jan  5 01:01:01");
         check("__2 002 5 .999|.000", "  5 005 1 |.000");
     }

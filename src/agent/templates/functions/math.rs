@@ -18,7 +18,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
             // As in consul-template, an empty text is false.
             "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-            _ => Err(args.fail("the text is neither true nor false")),
+            _ => Err(args.fail("the argument is not a boolean")),
         }
     }),
     ("parseFloat", |args| parse("parseFloat", args, Value::Float)),
@@ -31,7 +31,7 @@ fn parse<T: std::str::FromStr + Default>(name: &str, args: &[Value], value: fn(T
     let args = Arguments::exactly(name, args, 1)?;
     match args.text(0)? {
         "" => Ok(value(T::default())),
-        text => text.parse().map(value).map_err(|_| args.fail("the text is not such a number")),
+        text => text.parse().map(value).map_err(|_| args.fail("the argument is not a valid number")),
     }
 }
 

@@ -156,8 +156,9 @@ pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> Fun
             };
             let mut value = whole.clone();
             for key in keys {
-                let lacks = matches!((&value, key), (Value::Map(map), Value::String(key)) if !map.contains_key(key));
-                shared.lock().lacks_key |= lacks;
+                let is_missing_key =
+                    matches!((&value, key), (Value::Map(map), Value::String(key)) if !map.contains_key(key));
+                shared.lock().lacks_key |= is_missing_key;
                 value = value.index(key)?;
             }
             Ok(value)

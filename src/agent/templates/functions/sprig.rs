@@ -13,15 +13,17 @@ use crate::agent::templates::value::{list, text};
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_atoi", |args| {
         let args = Arguments::exactly("sprig_atoi", args, 1)?;
-        // As in sprig, a text that is not a number is 0.
+        // As in sprig, a string that is not a number is 0.
         Ok(Value::Int(args.text(0)?.parse().unwrap_or_default()))
     }),
     ("sprig_cat", |args| {
         let args = Arguments::between("sprig_cat", args, 0, usize::MAX)?;
-        let texts: Result<Vec<_>, _> = (0..args.len()).map(|at| args.format_argument(at)).collect();
-        Ok(text(texts?.join(" ")))
+        let parts: Result<Vec<_>, _> = (0..args.len()).map(|at| args.format_argument(at)).collect();
+        Ok(text(parts?.join(" ")))
     }),
-    ("sprig_contains", |args| on_texts("sprig_contains", args, |part, whole| Value::Bool(whole.contains(part)))),
+    ("sprig_contains", |args| {
+        apply_to_strings("sprig_contains", args, |part, string| Value::Bool(string.contains(part)))
+    }),
     ("sprig_dict", |args| {
         let args = Arguments::between("sprig_dict", args, 0, usize::MAX)?;
         let pairs = (0..args.len()).step_by(2).map(|at| {
@@ -30,14 +32,18 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         });
         Ok(Value::Map(Arc::new(pairs.collect::<Result<BTreeMap<Arc<str>, Value>, EngineError>>()?)))
     }),
-    ("sprig_first", |args| on_list("sprig_first", args, |items| items.first().cloned())),
+    ("sprig_first", |args| apply_to_list("sprig_first", args, |items| items.first().cloned())),
     ("sprig_fromJson", |args| alias("parseJSON", args)),
     ("sprig_has", |args| {
         let args = Arguments::exactly("sprig_has", args, 2)?;
         Ok(Value::Bool(args.list(1)?.contains(args.value(0)?)))
     }),
-    ("sprig_hasPrefix", |args| on_texts("sprig_hasPrefix", args, |part, whole| Value::Bool(whole.starts_with(part)))),
-    ("sprig_hasSuffix", |args| on_texts("sprig_hasSuffix", args, |part, whole| Value::Bool(whole.ends_with(part)))),
+    ("sprig_hasPrefix", |args| {
+        apply_to_strings("sprig_hasPrefix", args, |part, string| Value::Bool(string.starts_with(part)))
+    }),
+    ("sprig_hasSuffix", |args| {
+        apply_to_strings("sprig_hasSuffix", args, |part, string| Value::Bool(string.ends_with(part)))
+    }),
     ("sprig_indent", |args| {
         let args = Arguments::exactly("sprig_indent", args, 2)?;
         // Unlike `indent`, sprig indents empty lines too.
@@ -45,7 +51,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let spaces = " ".repeat(spaces.ok_or_else(|| args.type_error(0, "a number from 0 to 1000"))?);
         Ok(text(format!("{spaces}{}", args.text(1)?.replace('\n', &format!("\n{spaces}")))))
     }),
-    ("sprig_initial", |args| on_list("sprig_initial", args, |items| Some(list(items.split_last()?.1.to_vec())))),
+    ("sprig_initial", |args| apply_to_list("sprig_initial", args, |items| Some(list(items.split_last()?.1.to_vec())))),
     ("sprig_int", |args| {
         let args = Arguments::exactly("sprig_int", args, 1)?;
         match args.value(0)? {
@@ -54,7 +60,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         }
     }),
     ("sprig_join", |args| alias("join", args)),
-    ("sprig_last", |args| on_list("sprig_last", args, |items| items.last().cloned())),
+    ("sprig_last", |args| apply_to_list("sprig_last", args, |items| items.last().cloned())),
     ("sprig_list", |args| Ok(list(args.to_vec()))),
     ("sprig_regexMatch", |args| alias("regexMatch", args)),
     ("sprig_regexReplaceAll", |args| {
@@ -69,30 +75,33 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         Ok(text(once.repeat(count.ok_or_else(|| args.fail("the result exceeds 1 MiB"))?)))
     }),
     ("sprig_replace", |args| alias("replaceAll", args)),
-    ("sprig_rest", |args| on_list("sprig_rest", args, |items| Some(list(items.split_first()?.1.to_vec())))),
-    ("sprig_reverse", |args| on_list("sprig_reverse", args, |items| Some(list(items.iter().rev().cloned())))),
+    ("sprig_rest", |args| apply_to_list("sprig_rest", args, |items| Some(list(items.split_first()?.1.to_vec())))),
+    ("sprig_reverse", |args| apply_to_list("sprig_reverse", args, |items| Some(list(items.iter().rev().cloned())))),
     ("sprig_sortAlpha", |args| {
-        on_list("sprig_sortAlpha", args, |items| {
-            let mut texts: Vec<String> = items.iter().map(ToString::to_string).collect();
-            texts.sort_unstable();
-            Some(list(texts.iter().map(text)))
+        apply_to_list("sprig_sortAlpha", args, |items| {
+            let mut strings: Vec<String> = items.iter().map(ToString::to_string).collect();
+            strings.sort_unstable();
+            Some(list(strings.iter().map(text)))
         })
     }),
     ("sprig_splitList", |args| {
         let args = Arguments::exactly("sprig_splitList", args, 2)?;
-        let (by, whole) = (args.text(0)?, args.text(1)?);
+        let (by, string) = (args.text(0)?, args.text(1)?);
         if by.is_empty() {
-            return Ok(list(whole.chars().map(|one| text(one.to_string()))));
+            return Ok(list(string.chars().map(|c| text(c.to_string()))));
         }
-        Ok(list(whole.split(by).map(text)))
+        Ok(list(string.split(by).map(text)))
     }),
     ("sprig_substr", |args| {
         let args = Arguments::exactly("sprig_substr", args, 3)?;
-        let (start, end, whole) = (args.integer(0)?, args.integer(1)?, args.text(2)?);
-        // In bytes; a negative end means the end of the text.
+        let (start, end, string) = (args.integer(0)?, args.integer(1)?, args.text(2)?);
+        // In bytes; a negative end means the end of the string.
         let start = usize::try_from(start).unwrap_or_default();
-        let end = usize::try_from(end).map_or(whole.len(), |end| end.min(whole.len()));
-        whole.get(start..end).map(text).ok_or_else(|| args.fail("the text has no such part"))
+        let end = usize::try_from(end).map_or(string.len(), |end| end.min(string.len()));
+        string
+            .get(start..end)
+            .map(text)
+            .ok_or_else(|| args.fail("the range is outside the string or splits a character"))
     }),
     ("sprig_title", |args| alias("toTitle", args)),
     ("sprig_toJson", |args| alias("toJSON", args)),
@@ -103,14 +112,14 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_trimSuffix", |args| alias("trimSuffix", args)),
     ("sprig_trunc", |args| {
         let args = Arguments::exactly("sprig_trunc", args, 2)?;
-        let (count, whole) = (args.integer(0)?, args.text(1)?);
-        let length = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX).min(whole.len());
+        let (count, string) = (args.integer(0)?, args.text(1)?);
+        let length = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX).min(string.len());
         // In bytes; from the end for a negative number.
-        let part = if count < 0 { whole.get(whole.len() - length..) } else { whole.get(..length) };
+        let part = if count < 0 { string.get(string.len() - length..) } else { string.get(..length) };
         part.map(text).ok_or_else(|| args.fail("the cut would split a character"))
     }),
     ("sprig_uniq", |args| {
-        on_list("sprig_uniq", args, |items| {
+        apply_to_list("sprig_uniq", args, |items| {
             let mut unique: Vec<Value> = Vec::new();
             for item in items {
                 if !unique.contains(item) {
@@ -139,13 +148,13 @@ fn alias(name: &str, args: &[Value]) -> FunctionResult {
     }
 }
 
-fn on_texts(name: &str, args: &[Value], response: fn(&str, &str) -> Value) -> FunctionResult {
+fn apply_to_strings(name: &str, args: &[Value], response: fn(&str, &str) -> Value) -> FunctionResult {
     let args = Arguments::exactly(name, args, 2)?;
     Ok(response(args.text(0)?, args.text(1)?))
 }
 
 /// Applies a function to a list; `nil` if it returns nothing, as for an empty list.
-fn on_list(name: &str, args: &[Value], response: fn(&[Value]) -> Option<Value>) -> FunctionResult {
+fn apply_to_list(name: &str, args: &[Value], response: fn(&[Value]) -> Option<Value>) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     Ok(response(args.list(0)?).unwrap_or(Value::Nil))
 }
@@ -159,10 +168,10 @@ mod tests {
 
     #[test]
     fn functions_have_the_results_of_sprig() {
-        let check = |name: &str, args: &[Json], wanted: Json| {
+        let check = |name: &str, args: &[Json], expected: Json| {
             let args: Vec<Value> = args.iter().map(from_json).collect();
             let found = alias(name, &args).map(|found| to_json(&found).unwrap());
-            assert_eq!(found.map_err(|error| error.to_string()), Ok(wanted), "{name}");
+            assert_eq!(found.map_err(|error| error.to_string()), Ok(expected), "{name}");
         };
         check("sprig_atoi", &[json!("12")], json!(12));
         check("sprig_atoi", &[json!("x")], json!(0));

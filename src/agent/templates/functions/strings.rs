@@ -1,4 +1,4 @@
-//! Functions on texts.
+//! Functions on strings.
 
 use std::sync::Arc;
 
@@ -33,15 +33,15 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("split", |args| {
         let args = Arguments::exactly("split", args, 2)?;
-        let (by, whole) = (args.text(0)?, args.text(1)?.trim());
-        if whole.is_empty() {
+        let (by, string) = (args.text(0)?, args.text(1)?.trim());
+        if string.is_empty() {
             return Ok(list([]));
         }
         // As in Go, an empty separator splits into characters.
         if by.is_empty() {
-            return Ok(list(whole.chars().map(|one| text(one.to_string()))));
+            return Ok(list(string.chars().map(|c| text(c.to_string()))));
         }
-        Ok(list(whole.split(by).map(text)))
+        Ok(list(string.split(by).map(text)))
     }),
     ("splitToMap", |args| {
         let args = Arguments::exactly("splitToMap", args, 3)?;
@@ -72,13 +72,13 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let args = Arguments::exactly("toTitle", args, 1)?;
         let mut begins = true;
         let mut title = String::with_capacity(args.text(0)?.len());
-        for one in args.text(0)?.chars() {
+        for c in args.text(0)?.chars() {
             if begins {
-                title.extend(one.to_uppercase());
+                title.extend(c.to_uppercase());
             } else {
-                title.push(one);
+                title.push(c);
             }
-            begins = !(one.is_alphanumeric() || one == '_' || one == '\'');
+            begins = !(c.is_alphanumeric() || c == '_' || c == '\'');
         }
         Ok(text(title))
     }),
@@ -93,14 +93,14 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("trimPrefix", |args| {
         let args = Arguments::exactly("trimPrefix", args, 2)?;
-        let whole = args.text(1)?;
-        Ok(text(whole.strip_prefix(args.text(0)?).unwrap_or(whole)))
+        let string = args.text(1)?;
+        Ok(text(string.strip_prefix(args.text(0)?).unwrap_or(string)))
     }),
     ("trimSpace", |args| Ok(text(Arguments::exactly("trimSpace", args, 1)?.text(0)?.trim()))),
     ("trimSuffix", |args| {
         let args = Arguments::exactly("trimSuffix", args, 2)?;
-        let whole = args.text(1)?;
-        Ok(text(whole.strip_suffix(args.text(0)?).unwrap_or(whole)))
+        let string = args.text(1)?;
+        Ok(text(string.strip_suffix(args.text(0)?).unwrap_or(string)))
     }),
 ];
 
@@ -115,10 +115,10 @@ fn parse_regex(args: &Arguments<'_>) -> Result<Regex, gotmpl::TemplateError> {
 }
 
 /// Indents the non-empty lines of argument 2 by the number of spaces in argument 1.
-fn indent(args: &Arguments<'_>, before: &str) -> FunctionResult {
+fn indent(args: &Arguments<'_>, prefix: &str) -> FunctionResult {
     let spaces = usize::try_from(args.integer(0)?).ok().filter(|spaces| *spaces <= 1000);
     let spaces = " ".repeat(spaces.ok_or_else(|| args.type_error(0, "a number from 0 to 1000"))?);
     let line = |line: &str| if line.is_empty() { String::new() } else { format!("{spaces}{line}") };
     let lines: Vec<String> = args.text(1)?.split('\n').map(line).collect();
-    Ok(Value::String(Arc::from(format!("{before}{}", lines.join("\n")))))
+    Ok(Value::String(Arc::from(format!("{prefix}{}", lines.join("\n")))))
 }

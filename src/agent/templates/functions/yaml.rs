@@ -1,4 +1,4 @@
-//! `parseYAML`: reads the first document of a text, with the types of Go's library as far as JSON has them.
+//! `parseYAML`: reads the first document of a string, with the types of Go's library as far as JSON has them.
 
 use std::collections::BTreeMap;
 
@@ -59,9 +59,9 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
                 self.line = span.start.line();
                 Ok(event)
             }
-            // The parser's message contains parts of the text.
+            // The parser's message contains parts of the input.
             Some(Err(error)) => Err(YamlError { line: error.marker().line(), reason: "the syntax is invalid" }),
-            None => Err(self.error("the text ends too early")),
+            None => Err(self.error("the document ends too early")),
         }
     }
 
@@ -181,7 +181,7 @@ fn resolve_scalar(text: &str) -> Json {
 
 fn parse_number(text: &str) -> Option<Json> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if !unsigned.starts_with(|letter: char| letter.is_ascii_digit() || letter == '.') {
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
     let plain = text.replace('_', "");

@@ -51,8 +51,8 @@ fn has_too_large_number(json: &Json) -> bool {
 fn without_nil(value: &Value) -> Value {
     match value {
         Value::Map(fields) => {
-            let there = fields.iter().filter(|(_, value)| !matches!(value, Value::Nil));
-            Value::Map(std::sync::Arc::new(there.map(|(key, value)| (key.clone(), without_nil(value))).collect()))
+            let present = fields.iter().filter(|(_, value)| !matches!(value, Value::Nil));
+            Value::Map(std::sync::Arc::new(present.map(|(key, value)| (key.clone(), without_nil(value))).collect()))
         }
         Value::List(items) => Value::List(items.iter().map(without_nil).collect()),
         other => other.clone(),
@@ -113,7 +113,7 @@ fn indent(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// Adds a point and the exponent's sign: YAML 1.1 reads `1e21` as a text.
+/// Adds a point and the exponent's sign: YAML 1.1 reads `1e21` as a string.
 fn yaml_number(json: &str) -> String {
     let Some((mantissa, exponent)) = json.split_once('e') else { return json.to_owned() };
     let point = if mantissa.contains('.') { "" } else { ".0" };
@@ -121,17 +121,17 @@ fn yaml_number(json: &str) -> String {
     format!("{mantissa}{point}e{sign}{exponent}")
 }
 
-/// Writes a text plain if parsers of YAML 1.1 and 1.2 read it as a text, and in double quotes otherwise.
+/// Writes a string plain if parsers of YAML 1.1 and 1.2 read it as a string, and in double quotes otherwise.
 fn write_scalar(out: &mut String, text: &str) {
-    let begins = text.starts_with(|letter: char| letter.is_ascii_alphabetic());
+    let begins = text.starts_with(|c: char| c.is_ascii_alphabetic());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
     if begins && text.bytes().all(plain) && !RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word)) {
         out.push_str(text);
         return;
     }
     out.push('"');
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
@@ -139,7 +139,7 @@ fn write_scalar(out: &mut String, text: &str) {
             // Characters that a parser may refuse or read as a line end.
             '\0'..='\u{1f}' | '\u{7f}'..='\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
                 // Writing to a string cannot fail.
-                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+                let _ = write!(out, "\\u{:04x}", u32::from(character));
             }
             other => out.push(other),
         }
@@ -157,7 +157,7 @@ mod tests {
     use serde_json::json;
 
     fn call(name: &str, value: &Json) -> Result<String, String> {
-        let (_, function) = FUNCTIONS.iter().find(|(its, _)| *its == name).unwrap();
+        let (_, function) = FUNCTIONS.iter().find(|(function, _)| *function == name).unwrap();
         match function(&[from_json(value)]) {
             Ok(Value::String(text)) => Ok(text.to_string()),
             Ok(_) => panic!("no text"),
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn yaml_has_the_layout_of_consul_template() {
-        let check = |value: Json, wanted: &str| assert_eq!(call("toYAML", &value).unwrap(), wanted, "{value}");
+        let check = |value: Json, expected: &str| assert_eq!(call("toYAML", &value).unwrap(), expected, "{value}");
         check(
             json!({ "b": { "d": { "e": 1 }, "c": [1, "x", true] }, "a": "text" }),
             "a: text\nb:\n  c:\n  - 1\n  - x\n  - true\n  d:\n    e: 1",
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn texts_that_yaml_would_read_as_another_type_are_quoted() {
-        let check = |text: &str, wanted: &str| assert_eq!(call("toYAML", &json!(text)).unwrap(), wanted, "{text}");
+        let check = |text: &str, expected: &str| assert_eq!(call("toYAML", &json!(text)).unwrap(), expected, "{text}");
         for plain in ["web-1", "a/b.c", "hvs.abc_DEF", "nothing", "yesterday"] {
             check(plain, plain);
         }
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn toml_omits_fields_without_a_value() {
-        let check = |value: Json, wanted: Result<&str, &str>| {
+        let check = |value: Json, expected: Result<&str, &str>| {
             let found = call("toTOML", &value);
-            assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{value}");
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{value}");
         };
         check(
             json!({ "z": 1, "a": { "b": "x", "c": null, "d": { "e": true } }, "list": [1, 2] }),
@@ -238,7 +238,7 @@ mod tests {
         let list = "TOML has no null in a list and no number this large";
         check(json!({ "a": [null] }), Err(&format!("toTOML: {list}")));
         check(json!({ "a": u64::MAX }), Err(&format!("toTOML: {list}")));
-        check(json!([1]), Err("toTOML wants a map as argument 1, and got a list"));
+        check(json!([1]), Err("toTOML expects a map as argument 1, got a list"));
     }
 
     #[test]

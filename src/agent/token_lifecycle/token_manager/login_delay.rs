@@ -35,15 +35,15 @@ impl TokenManager {
                 until = format_rfc3339((now + wait).wall),
                 retry_in_seconds = seconds(wait),
                 error = cause,
-                "no login before then, unless a caller waits or `keyward retry` asks for one"
+                "the next login is delayed; a waiting caller or `keyward retry` forces one"
             );
         }
         is_delayed
     }
 }
 
-/// Reason for which a session without a token waits, although its last login succeeded.
-const USED_UP: &str = "the session's logins are used up for now: too many failed, or their tokens ended early";
+/// Reason why a session without a token waits, although its last login succeeded.
+const USED_UP: &str = "the session's logins are used up for now: too many failed, or their tokens expired early";
 
 /// Shorter waits are ordinary backoff and are not logged.
 const MIN_LOGGED_DELAY: Duration = Duration::from_secs(2);

@@ -155,7 +155,7 @@ impl TokenManager {
                 if let Some(current) = &mut self.current {
                     current.lifetime.renewable = false;
                     if !current.renewed {
-                        self.planner.hold_renewals(now);
+                        self.planner.suspend_renewals(now);
                     }
                 }
                 self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
@@ -169,7 +169,7 @@ impl TokenManager {
                     retry_in_seconds,
                     code,
                     error = message,
-                    "not renewed"
+                    "cannot renew the token"
                 );
                 // A refusal may mean that the token is dead; only a look-up shows it.
                 self.start_lookup();
@@ -188,7 +188,7 @@ impl TokenManager {
                     retry_in_seconds,
                     code,
                     error = message,
-                    "not renewed"
+                    "cannot renew the token"
                 );
             }
         }
@@ -215,14 +215,14 @@ impl TokenManager {
         self.reporter.count_attempt(Attempt::Check, None);
         let was_suspect = current.lookup_status == LookupStatus::Suspect || current.health != TokenHealth::Good;
         self.replacement_limiter.confirm();
-        let moved = current.apply_lookup(lookup, now);
+        let expiry_changed = current.apply_lookup(lookup, now);
         if was_suspect {
             self.publisher.clear_error();
         }
-        if (moved || was_suspect) && !self.calls.is_busy() {
+        if (expiry_changed || was_suspect) && !self.calls.is_busy() {
             self.plan_next_step(self.planner.last_outcome());
         }
-        if moved {
+        if expiry_changed {
             self.publish();
             self.save_state();
         } else {
@@ -247,7 +247,7 @@ impl TokenManager {
             TokenVerdict::Refused | TokenVerdict::Unavailable => {
                 self.outage.record_failure(Attempt::Check, now);
                 let (session, code) = (&self.options.name, error.code().map(ErrorCode::as_str));
-                tracing::warn!(event = "token.check.failed", session, code, error = message, "not looked up");
+                tracing::warn!(event = "token.check.failed", session, code, error = message, "token lookup failed");
             }
         }
         if !self.awaits_replacement() {
@@ -265,7 +265,7 @@ impl TokenManager {
         match current.lookup_status {
             LookupStatus::Untried | LookupStatus::Forbidden => {
                 current.lookup_status = LookupStatus::Forbidden;
-                tracing::debug!(event = "token.check.refused", session, error = message, "not allowed");
+                tracing::debug!(event = "token.check.refused", session, error = message, "the policies forbid lookups");
             }
             LookupStatus::Suspect => {
                 tracing::debug!(
@@ -309,14 +309,14 @@ impl TokenManager {
         self.publisher.record_error(Some(code), message.to_owned());
         let code = code.as_str();
         match current.record_refusal(&mut self.replacement_limiter, now) {
-            Suspicion::Known => {}
+            Suspicion::AlreadyHandled => {}
             Suspicion::Refused => {
                 tracing::warn!(
                     event = "token.refused",
                     session,
                     code,
                     error = message,
-                    "the server refuses each token of this session: the role may bind them to other addresses"
+                    "the server refuses every token of this session; check `token_bound_cidrs` of the role"
                 );
                 self.outage.record_failure(Attempt::Check, now);
             }

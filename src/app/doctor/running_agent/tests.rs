@@ -15,14 +15,14 @@ fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() 
     let mut steps = Steps::new("agent", None, &Progress::default());
     record_agent(Some(&Ok(Some(agent))), &mut steps);
     let results = steps.into_results();
-    let found: Vec<_> = results.iter().map(|it| (it.status, it.code.map(ErrorCode::number))).collect();
+    let found: Vec<_> = results.iter().map(|result| (result.status, result.code.map(ErrorCode::number))).collect();
     let (failed, warning) = (CheckStatus::Failed, CheckStatus::Warning);
     assert_eq!(found, [(failed, Some(1102)), (warning, Some(1804)), (failed, None), (warning, Some(1910))]);
 }
 
 #[test]
 fn the_remedy_of_a_failed_reload_is_a_restart_if_the_status_says_so() {
-    for (needs_restart, wanted) in
+    for (needs_restart, expected) in
         [(true, "systemctl restart keyward"), (false, "keyward check --host, then systemctl reload keyward")]
     {
         let status = serde_json::json!({
@@ -36,24 +36,24 @@ fn the_remedy_of_a_failed_reload_is_a_restart_if_the_status_says_so() {
         record_agent(Some(&Ok(Some(agent))), &mut steps);
         let results = steps.into_results();
         let reload = results.iter().find(|result| result.step == "reload").unwrap();
-        assert_eq!(reload.fix.as_deref(), Some(wanted));
+        assert_eq!(reload.fix.as_deref(), Some(expected));
     }
 }
 
 #[test]
 fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
-    let check = |sandbox: Value, wanted: Option<Result<&str, &str>>| {
+    let check = |sandbox: Value, expected: Option<Result<&str, &str>>| {
         let mut steps = Steps::new("agent", None, &Progress::default());
         if let Some(result) = check_sandbox(&sandbox) {
             steps.record("sandbox", result);
         }
         let results = steps.into_results();
-        let text = |it: &'_ crate::app::check_result::CheckResult| match it.status {
-            CheckStatus::Ok => Ok(it.message.clone()),
-            _ => Err(it.message.clone()),
+        let text = |result: &'_ crate::app::check_result::CheckResult| match result.status {
+            CheckStatus::Ok => Ok(result.message.clone()),
+            _ => Err(result.message.clone()),
         };
         let found = results.first().map(text);
-        assert_eq!(found, wanted.map(|wanted| wanted.map(str::to_owned).map_err(str::to_owned)), "{sandbox}");
+        assert_eq!(found, expected.map(|expected| expected.map(str::to_owned).map_err(str::to_owned)), "{sandbox}");
     };
     let sandbox = |mode: &str, missing: &[&str]| serde_json::json!({ "mode": mode, "parts": ["files", "ports"], "missing": missing });
     check(Value::Null, None);

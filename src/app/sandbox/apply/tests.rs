@@ -100,7 +100,7 @@ impl Drop for Outside {
     }
 }
 
-/// Runs it on a thread of its own, which alone the sandbox is for.
+/// Runs it on a separate thread: the sandbox is only for that thread.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().unwrap())
 }
@@ -160,7 +160,7 @@ fn a_complete_sandbox_is_needed_to_enforce_and_none_is_applied_when_it_is_off() 
     on_a_thread(|| {
         // The threads of the test.
         let error = apply(&SandboxPlan::default(), SandboxMode::Enforce, false).unwrap_err().to_string();
-        let wanted = "agent.sandbox is \"enforce\", and the sandbox is incomplete: the process has other threads";
-        assert!(error.starts_with(wanted), "{error}");
+        let expected = "agent.sandbox is \"enforce\", and the sandbox is incomplete: the process has other threads";
+        assert!(error.starts_with(expected), "{error}");
     });
 }

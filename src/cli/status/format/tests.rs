@@ -42,7 +42,7 @@ fn a_status_is_formatted_with_what_happens_now_and_next() {
         "platform": { "upstream": "https://app.terraform.io", "product": "hosted", "api_version": "2.6" },
         "callers": { "callers": [{ "name": "web", "connections": 2, "admitted": 7, "refused": 1 }], "unmatched": 3 },
     }));
-    let wanted = [
+    let expected = [
         "keyward 1.2.3: DOWN, not ready; up 3 h 12 min, pid 812",
         "DOWN     session/db     there is no token yet",
         "                        for 2 min; logging in for 24 s, gives up at 90 s",
@@ -58,10 +58,10 @@ fn a_status_is_formatted_with_what_happens_now_and_next() {
         "caller web: 2 connections, 7 requests admitted, 1 refused",
         "no caller: 3 requests refused",
     ];
-    for (told, wanted) in told.iter().zip(wanted) {
-        assert_eq!(told, wanted);
+    for (told, expected) in told.iter().zip(expected) {
+        assert_eq!(told, expected);
     }
-    assert_eq!(told.len(), wanted.len(), "{told:#?}");
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
 }
 
 #[test]

@@ -33,8 +33,8 @@ impl Store {
 /// Returns `lease_duration` of a read, as the passthrough backend of vault-plugin-secrets-kv computes it: the value's own
 /// `ttl`, else its `lease`, else the server's default.
 pub(super) fn lease_duration(value: &Value) -> Duration {
-    let own = value.get("ttl").or_else(|| value.get("lease"));
-    own.and_then(seconds).unwrap_or(DEFAULT_LEASE)
+    let lifetime = value.get("ttl").or_else(|| value.get("lease"));
+    lifetime.and_then(seconds).unwrap_or(DEFAULT_LEASE)
 }
 
 /// Default of the real server's `default_lease_ttl`.

@@ -101,16 +101,17 @@ impl Store {
             }
             _ => {}
         }
-        let most = self.settings.max_versions;
+        let default_limit = self.settings.max_versions;
         let secret = self.secret(path, now);
         secret.current += 1;
         secret.updated = now;
         secret.versions.insert(secret.current, Version { value: Some(value), created: now, deleted: None });
-        let limit = [secret.settings.max_versions, most, KEPT].into_iter().find(|most| *most > 0).unwrap_or(KEPT);
+        let limit =
+            [secret.settings.max_versions, default_limit, KEPT].into_iter().find(|limit| *limit > 0).unwrap_or(KEPT);
         let first = secret.current.saturating_sub(limit - 1);
         secret.versions = secret.versions.split_off(&first);
-        let made = &secret.versions[&secret.current];
-        Ok(made.metadata(secret.current, &secret.custom))
+        let version = &secret.versions[&secret.current];
+        Ok(version.metadata(secret.current, &secret.custom))
     }
 
     /// Adds a version that merges `change` into the newest one; null removes a member (RFC 7386). `None` if there is no

@@ -52,8 +52,8 @@ fn pages_become_one_document() {
     assert_eq!(merge.add_page(&page(&[3], 2, Value::Null)), Ok(NextPage::Done));
     let document: Value = serde_json::from_slice(&merge.into_document("/api/v2/organizations")).unwrap();
     assert_eq!(document["data"].as_array().unwrap().len(), 3);
-    let wanted = json!({"current-page": 1, "prev-page": null, "next-page": null, "total-pages": 1, "total-count": 3});
-    assert_eq!(document["meta"], json!({"pagination": wanted, "other": 7}));
+    let expected = json!({"current-page": 1, "prev-page": null, "next-page": null, "total-pages": 1, "total-count": 3});
+    assert_eq!(document["meta"], json!({"pagination": expected, "other": 7}));
     assert_eq!(
         (&document["links"]["next"], &document["links"]["self"]),
         (&Value::Null, &json!("/api/v2/organizations"))
@@ -99,7 +99,7 @@ fn a_list_without_page_numbers_is_followed_by_its_links() {
     }
     let list = Url::parse("https://tfe.example.com/api/v2/a%20b?q=1").unwrap();
     let check =
-        |link: &str, wanted: Option<&str>| assert_eq!(query_from_link(link, &list).as_deref(), wanted, "{link}");
+        |link: &str, expected: Option<&str>| assert_eq!(query_from_link(link, &list).as_deref(), expected, "{link}");
     check("https://tfe.example.com/api/v2/a%20b?page=2&x=%2F", Some("page=2&x=%2F"));
     check("http://other.example/api/v2/a%20b?page=2", Some("page=2"));
     check("?page=2", Some("page=2"));

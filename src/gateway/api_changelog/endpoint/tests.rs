@@ -2,11 +2,11 @@ use super::*;
 
 #[test]
 fn endpoints_match_their_calls_only() {
-    let check = |endpoint: &str, method: Method, path: &str, query: &str, wanted: bool| {
+    let check = |endpoint: &str, method: Method, path: &str, query: &str, expected: bool| {
         let read = Endpoint::try_from(endpoint.to_owned()).unwrap();
         assert_eq!(
             read.route().unwrap().matches(&method, path, query),
-            wanted,
+            expected,
             "{endpoint} for {method} {path}?{query}"
         );
     };

@@ -76,13 +76,13 @@ async fn run_lists_have_their_own_limit_and_a_pause_delays_all() {
 #[tokio::test(start_paused = true)]
 async fn requests_in_the_queue_pass_after_a_pause_in_their_order_and_at_the_rate() {
     let limiter = RateLimiter::new(RateLimit::PerSecond(2));
-    let wanted: [Passage; 6] = [(0, Ok(0)), (1, Ok(0)), (2, Ok(6000)), (3, Ok(6000)), (4, Ok(7100)), (5, Ok(7100))];
-    assert_eq!(passages(&limiter, 6, Duration::from_secs(5)).await, wanted);
+    let expected: [Passage; 6] = [(0, Ok(0)), (1, Ok(0)), (2, Ok(6000)), (3, Ok(6000)), (4, Ok(7100)), (5, Ok(7100))];
+    assert_eq!(passages(&limiter, 6, Duration::from_secs(5)).await, expected);
     let unlimited = RateLimiter::new(RateLimit::FromServer);
     unlimited.update_limit(None);
     unlimited.pause(Duration::from_secs(2));
-    let wanted: [Passage; 3] = [(0, Ok(6000)), (1, Ok(6000)), (2, Ok(6000))];
-    assert_eq!(passages(&unlimited, 3, Duration::from_secs(5)).await, wanted);
+    let expected: [Passage; 3] = [(0, Ok(6000)), (1, Ok(6000)), (2, Ok(6000))];
+    assert_eq!(passages(&unlimited, 3, Duration::from_secs(5)).await, expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,8 +11,8 @@ fn rewritten(status: u16, given: &[(&'static str, &'static str)]) -> Vec<(String
 
 #[test]
 fn relative_addresses_become_absolute_or_stay_on_the_gateway() {
-    let check = |name: &'static str, given: &'static str, wanted: &str| {
-        assert_eq!(rewritten(302, &[(name, given)]), [(name.to_owned(), wanted.to_owned())], "{given}");
+    let check = |name: &'static str, given: &'static str, expected: &str| {
+        assert_eq!(rewritten(302, &[(name, given)]), [(name.to_owned(), expected.to_owned())], "{given}");
     };
     for name in ["location", "x-terraform-get"] {
         check(name, "/v1/object/a?b", "https://tfe.example.com/v1/object/a?b");
@@ -43,8 +43,8 @@ fn responses_429_get_retry_after() {
     let retry = |status, given: &[_]| {
         rewritten(status, given).into_iter().find(|(name, _)| name == "retry-after").map(|(_, value)| value)
     };
-    let check = |reset: &'static str, wanted: Option<&str>| {
-        assert_eq!(retry(429, &[("x-ratelimit-reset", reset)]).as_deref(), wanted, "{reset}");
+    let check = |reset: &'static str, expected: Option<&str>| {
+        assert_eq!(retry(429, &[("x-ratelimit-reset", reset)]).as_deref(), expected, "{reset}");
     };
     check("0.25", Some("1"));
     check("2", Some("2"));

@@ -34,12 +34,12 @@ fn outcome(guard: &Guard, peer: Peer, request: &Request<()>) -> Result<(), (u16,
 
 #[test]
 fn the_host_is_one_of_the_listeners_names() {
-    let check = |address: Option<&str>, host: &[&str], wanted| {
+    let check = |address: Option<&str>, host: &[&str], expected| {
         let mut headers: Vec<_> = host.iter().map(|host| ("host", *host)).collect();
         headers.push(("x-vault-request", "true"));
         let found =
             outcome(&guard(AccessMode::AnyLocalUser, address), tcp("127.0.0.1:9"), &request("GET", "/", &headers));
-        assert_eq!(found, wanted, "{host:?} at {address:?}");
+        assert_eq!(found, expected, "{host:?} at {address:?}");
     };
     let (good, elsewhere, bad) = (Ok(()), Err((421, "host")), Err((400, "host")));
     let at = Some("127.0.0.1:8200");
@@ -85,10 +85,10 @@ fn the_host_is_one_of_the_listeners_names() {
 
 #[test]
 fn an_absolute_target_names_the_same_host() {
-    let check = |target: &str, host: &str, wanted| {
+    let check = |target: &str, host: &str, expected| {
         let request = request("GET", target, &[("host", host), ("x-vault-request", "true")]);
         let found = outcome(&guard(AccessMode::AnyLocalUser, Some("127.0.0.1:8200")), tcp("127.0.0.1:9"), &request);
-        assert_eq!(found, wanted, "{target}");
+        assert_eq!(found, expected, "{target}");
     };
     check("http://localhost:8200/agent/v1/token", "localhost:8200", Ok(()));
     check("http://evil.example/agent/v1/token", "localhost:8200", Err((421, "host")));
@@ -145,11 +145,11 @@ fn headers_of_browsers_and_proxies_are_rejected_even_if_empty() {
 
 #[test]
 fn the_request_header_is_there_once_and_true() {
-    let check = |values: &[&str], wanted| {
+    let check = |values: &[&str], expected| {
         let mut headers: Vec<_> = values.iter().map(|value| ("x-vault-request", *value)).collect();
         headers.push(("host", "localhost"));
         let found = outcome(&guard(AccessMode::AnyLocalUser, None), unix(OWN, false), &request("GET", "/", &headers));
-        assert_eq!(found, wanted, "{values:?}");
+        assert_eq!(found, expected, "{values:?}");
     };
     check(&["true"], Ok(()));
     check(&[], Err((412, "request_header")));
@@ -161,9 +161,9 @@ fn the_request_header_is_there_once_and_true() {
 #[test]
 fn callers_are_admitted_by_user_group_or_key() {
     let headers = [("host", "localhost"), ("x-vault-request", "true")];
-    let by_peer = |admit, peer, wanted| {
+    let by_peer = |admit, peer, expected| {
         let found = outcome(&guard(admit, None), peer, &request("GET", "/", &headers));
-        assert_eq!(found, wanted, "{peer:?}");
+        assert_eq!(found, expected, "{peer:?}");
     };
     by_peer(AccessMode::SocketPeers, unix(OWN, false), Ok(()));
     by_peer(AccessMode::SocketPeers, unix(0, false), Ok(()));
@@ -174,10 +174,10 @@ fn callers_are_admitted_by_user_group_or_key() {
     by_peer(AccessMode::AnyLocalUser, tcp("[::1]:9"), Ok(()));
     by_peer(AccessMode::AnyLocalUser, tcp("192.0.2.1:9"), Err((403, "peer")));
 
-    let by_key = |key: &[(&'static str, &str)], wanted| {
+    let by_key = |key: &[(&'static str, &str)], expected| {
         let guard = guard(AccessMode::Key(KEY.into()), Some("127.0.0.1:8200"));
         let headers = [&headers[..], key].concat();
-        assert_eq!(outcome(&guard, tcp("127.0.0.1:9"), &request("GET", "/", &headers)), wanted, "{key:?}");
+        assert_eq!(outcome(&guard, tcp("127.0.0.1:9"), &request("GET", "/", &headers)), expected, "{key:?}");
     };
     by_key(&[("x-vault-token", KEY)], Ok(()));
     by_key(&[("authorization", &format!("Bearer {KEY}"))], Ok(()));
@@ -196,9 +196,9 @@ fn callers_are_admitted_by_user_group_or_key() {
 
 #[test]
 fn sizes_and_framing_have_limits() {
-    let check = |guard: &Guard, target: &str, more: &[(&str, &str)], wanted| {
+    let check = |guard: &Guard, target: &str, more: &[(&str, &str)], expected| {
         let headers = [&[("host", "localhost"), ("x-vault-request", "true")], more].concat();
-        assert_eq!(outcome(guard, unix(OWN, false), &request("POST", target, &headers)), wanted, "{more:?}");
+        assert_eq!(outcome(guard, unix(OWN, false), &request("POST", target, &headers)), expected, "{more:?}");
     };
     let plain = guard(AccessMode::SocketPeers, None);
     check(&plain, &format!("/{}", "a".repeat(4095)), &[], Ok(()));

@@ -17,10 +17,10 @@ async fn a_tcp_peer_that_has_reset_its_connection_is_not_taken_for_the_next_one_
         socket.bind(from).unwrap();
         socket.connect(local).await.unwrap()
     };
-    let gone = connect(([127, 0, 0, 1], 0).into()).await;
-    let from = gone.local_addr().unwrap();
-    gone.set_zero_linger().unwrap();
-    drop(gone);
+    let closed = connect(([127, 0, 0, 1], 0).into()).await;
+    let from = closed.local_addr().unwrap();
+    closed.set_zero_linger().unwrap();
+    drop(closed);
     let _there = connect(from).await;
     let own = Some(rustix::process::geteuid().as_raw());
     for user in [None, own] {
@@ -43,7 +43,7 @@ async fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_ne
     let facts = reader.facts(&PeerFacts::unknown(FactSource::Procfs), Some(&process), &reading);
     let identity = PeerIdentity::new(&reader, facts, Some((Arc::new(process), reading)));
     let wait = |millis| tokio::time::advance(Duration::from_millis(millis));
-    assert_eq!(identity.compare(ExecutableAge::Present), PeerChange::Same);
+    assert_eq!(identity.compare(ExecutableAge::Current), PeerChange::Same);
 
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"go\n").unwrap();
@@ -54,7 +54,7 @@ async fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_ne
     wait(99).await;
     assert_eq!(identity.compare(ExecutableAge::Recent), PeerChange::Same, "the last look is recent");
     let is_changed = |age| matches!(identity.compare(age), PeerChange::Changed(now) if now.executable.is_none());
-    assert!(is_changed(ExecutableAge::Present));
+    assert!(is_changed(ExecutableAge::Current));
     assert!(is_changed(ExecutableAge::Recent), "the look of another request counts");
     wait(100).await;
     assert!(is_changed(ExecutableAge::Recent), "it is looked at again");

@@ -190,9 +190,11 @@ mod tests {
 
     #[test]
     fn a_body_ends_as_its_framing_says() {
-        let check = |expected, text: &str, wanted: (&str, &str, bool)| {
-            let (body, _, rest, over) = pass(expected, &[text.as_bytes()]).unwrap();
-            assert_eq!((body.as_slice(), rest.as_slice(), over), (wanted.0.as_bytes(), wanted.1.as_bytes(), wanted.2));
+        let check = |decoder, text: &str, expected: (&str, &str, bool)| {
+            let (body, _, rest, over) = pass(decoder, &[text.as_bytes()]).unwrap();
+            let (expected_body, expected_rest, expected_over) = expected;
+            assert_eq!((body.as_slice(), rest.as_slice()), (expected_body.as_bytes(), expected_rest.as_bytes()));
+            assert_eq!(over, expected_over);
         };
         check(BodyDecoder::Length(3), "abcd", ("abc", "d", true));
         check(BodyDecoder::Length(3), "ab", ("ab", "", false));

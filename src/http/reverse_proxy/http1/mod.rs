@@ -49,7 +49,7 @@ pub(super) struct UpstreamConnection {
     writer: RequestWriter,
     reader: ResponseReader,
     /// Error after which nothing more is written. Received bytes can still be read, such as an early response.
-    unwritable: Option<io::Error>,
+    write_error: Option<io::Error>,
     /// Start of the current pause of a response body.
     quiet_since: Option<Instant>,
     timeout: LazyTimeout,
@@ -87,7 +87,7 @@ pub enum ConnectionError {
 impl UpstreamConnection {
     pub(super) fn new(stream: Stream, zeroes_responses: bool) -> Self {
         let (writer, reader) = (RequestWriter::default(), ResponseReader::new(zeroes_responses));
-        Self { stream, writer, reader, unwritable: None, quiet_since: None, timeout: LazyTimeout(None) }
+        Self { stream, writer, reader, write_error: None, quiet_since: None, timeout: LazyTimeout(None) }
     }
 
     /// Returns true if the connection can take a request: the upstream has neither closed it nor sent anything
@@ -98,7 +98,7 @@ impl UpstreamConnection {
 
     /// Returns true if request and response are complete and the upstream keeps the connection open.
     pub(super) fn is_reusable(&self) -> bool {
-        self.writer.is_done() && self.unwritable.is_none() && self.reader.is_reusable()
+        self.writer.is_done() && self.write_error.is_none() && self.reader.is_reusable()
     }
 
     /// Sends a request and waits for the response head, for `limit` after the last progress of the request's body.
@@ -109,10 +109,10 @@ impl UpstreamConnection {
         progress: &BodyProgress,
         limit: Duration,
     ) -> Result<Response<()>, SendError> {
-        let (mut end, mut seen) = (Instant::now() + limit, progress.count());
-        let mut unsent = Some(body);
+        let (mut end, mut last_count) = (Instant::now() + limit, progress.count());
+        let mut unsent_body = Some(body);
         poll_fn(|cx| {
-            if let Some(body) = unsent.take() {
+            if let Some(body) = unsent_body.take() {
                 self.begin(head, body, cx)?;
             }
             if let Poll::Ready(response) = self.poll_response(head.is_bodiless(), cx) {
@@ -134,13 +134,13 @@ impl UpstreamConnection {
                     }
                     continue;
                 }
-                if progress.count() == seen && progress.awaited_until().is_some() {
+                if progress.count() == last_count && progress.awaited_until().is_some() {
                     return Poll::Ready(Err(SendError::too_slow()));
                 }
-                if progress.count() == seen {
+                if progress.count() == last_count {
                     return Poll::Ready(Err(SendError::Sent(ForwardError::ResponseTimeout(limit))));
                 }
-                (end, seen) = (Instant::now() + limit, progress.count());
+                (end, last_count) = (Instant::now() + limit, progress.count());
             }
             Poll::Pending
         })
@@ -170,7 +170,7 @@ impl UpstreamConnection {
         self.write_on(cx)?;
         let response = ready!(self.reader.poll_head(&mut self.stream, bodiless, cx));
         // A write error is more informative than the end of the stream that follows it.
-        Poll::Ready(response.map_err(|error| self.unwritable.take().map_or(error, ConnectionError::Failed)))
+        Poll::Ready(response.map_err(|error| self.write_error.take().map_or(error, ConnectionError::Failed)))
     }
 
     /// Writes as much of the request as possible.
@@ -178,10 +178,10 @@ impl UpstreamConnection {
         match self.writer.poll(&mut self.stream, cx) {
             Poll::Ready(Err(ConnectionError::Failed(error))) => {
                 self.writer = RequestWriter::default();
-                self.unwritable = Some(error);
+                self.write_error = Some(error);
                 Ok(())
             }
-            Poll::Ready(done) => done,
+            Poll::Ready(result) => result,
             Poll::Pending => Ok(()),
         }
     }

@@ -63,8 +63,8 @@ impl RequestWriter {
     /// bytes and of frames: a small frame may pin a large buffer. Returns true if more is awaited.
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         while let Some(body) = &mut self.body
-            && self.queue.len() < AT_ONCE
-            && self.queue.iter().map(Bytes::len).sum::<usize>() < GATHERED
+            && self.queue.len() < MAX_IOVECS
+            && self.queue.iter().map(Bytes::len).sum::<usize>() < MAX_GATHERED_BYTES
         {
             match Pin::new(&mut body.0).poll_frame(cx) {
                 Poll::Ready(frame) => self.take(frame.transpose()?)?,
@@ -115,7 +115,7 @@ impl RequestWriter {
                 self.queue.pop_front();
                 continue;
             }
-            let mut slices = [IoSlice::new(&[]); AT_ONCE];
+            let mut slices = [IoSlice::new(&[]); MAX_IOVECS];
             for (slice, bytes) in slices.iter_mut().zip(&self.queue) {
                 *slice = IoSlice::new(bytes);
             }
@@ -127,9 +127,9 @@ impl RequestWriter {
             while let Some(first) = self.queue.front_mut()
                 && written > 0
             {
-                let taken = written.min(first.len());
-                first.advance(taken);
-                written -= taken;
+                let count = written.min(first.len());
+                first.advance(count);
+                written -= count;
                 if first.is_empty() {
                     self.queue.pop_front();
                 }
@@ -171,10 +171,10 @@ const NO_TRAILERS: [&str; 13] = [
 ];
 
 /// Bytes of a body that are gathered for one write; the last frame may exceed it.
-const GATHERED: usize = 64 * 1024;
+const MAX_GATHERED_BYTES: usize = 64 * 1024;
 
 /// Number of buffers in one `writev`.
-const AT_ONCE: usize = 16;
+const MAX_IOVECS: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -26,9 +26,10 @@ pub(super) struct ResponseHead {
 /// skipped. `bodiless` is set for requests whose response has no body, whatever its headers.
 pub(super) fn parse(received: &mut Bytes, bodiless: bool) -> Result<Option<ResponseHead>, ProtocolError> {
     loop {
-        let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
+        let mut headers_buffer = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut []);
-        let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, received, &mut room);
+        let parsed =
+            ParserConfig::default().parse_response_with_uninit_headers(&mut response, received, &mut headers_buffer);
         let Status::Complete(length) = parsed.map_err(ProtocolError::Head)? else {
             return if received.len() > MAX_HEAD_SIZE { Err(ProtocolError::TooLong) } else { Ok(None) };
         };

@@ -25,14 +25,20 @@ pub(super) struct ResponseReader {
     /// The connection can be reused after the response; false while one is awaited.
     reusable: bool,
     /// Size of the next read, in bytes.
-    at_once: usize,
+    read_size: usize,
     /// Received bytes hold secrets, and are zeroed when they are freed.
     zeroes: bool,
 }
 
 impl ResponseReader {
     pub(super) const fn new(zeroes: bool) -> Self {
-        Self { received: Bytes::new(), expected: BodyDecoder::Nothing, reusable: true, at_once: SHARED, zeroes }
+        Self {
+            received: Bytes::new(),
+            expected: BodyDecoder::Nothing,
+            reusable: true,
+            read_size: SHARED_READ_SIZE,
+            zeroes,
+        }
     }
 
     pub(super) fn is_reusable(&self) -> bool {
@@ -41,7 +47,7 @@ impl ResponseReader {
 
     /// Ready once the stream has ended or anything was received.
     pub(super) fn poll_unrequested(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
-        self.at_once = SHARED;
+        self.read_size = SHARED_READ_SIZE;
         self.poll_more(stream, cx).map(|_| ())
     }
 
@@ -115,27 +121,27 @@ impl ResponseReader {
 
     /// Reads more bytes; `false` at the end of the stream.
     fn poll_more(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let more = if self.at_once == SHARED {
-            SHARED_BUFFER.with_borrow_mut(|room| {
-                let mut room = ReadBuf::new(room);
-                ready!(Pin::new(stream).poll_read(cx, &mut room))?;
-                let bytes = to_bytes(room.filled().to_vec(), self.zeroes);
+        let more = if self.read_size == SHARED_READ_SIZE {
+            SHARED_BUFFER.with_borrow_mut(|shared_buffer| {
+                let mut buffer = ReadBuf::new(shared_buffer);
+                ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+                let bytes = to_bytes(buffer.filled().to_vec(), self.zeroes);
                 if self.zeroes {
-                    room.filled_mut().fill(0);
+                    buffer.filled_mut().fill(0);
                 }
                 Poll::Ready(io::Result::Ok(bytes))
             })
         } else {
-            let mut room = BytesMut::with_capacity(self.at_once);
-            ready!(poll_read_buf(Pin::new(stream), cx, &mut room))?;
-            Poll::Ready(Ok(room.freeze()))
+            let mut buffer = BytesMut::with_capacity(self.read_size);
+            ready!(poll_read_buf(Pin::new(stream), cx, &mut buffer))?;
+            Poll::Ready(Ok(buffer.freeze()))
         };
         let more = ready!(more)?;
         // Large reads for a stream that fills the buffer.
-        if more.len() == self.at_once && !self.zeroes {
-            self.at_once = LARGE;
-        } else if more.len() < SHARED {
-            self.at_once = SHARED;
+        if more.len() == self.read_size && !self.zeroes {
+            self.read_size = LARGE_READ_SIZE;
+        } else if more.len() < SHARED_READ_SIZE {
+            self.read_size = SHARED_READ_SIZE;
         }
         let some = !more.is_empty();
         let is_first = self.received.is_empty();
@@ -149,9 +155,9 @@ fn to_bytes(bytes: Vec<u8>, zeroes: bool) -> Bytes {
 }
 
 /// Sizes of reads into the shared buffer and into a buffer of the connection, in bytes.
-const SHARED: usize = 16 * 1024;
-const LARGE: usize = 128 * 1024;
+const SHARED_READ_SIZE: usize = 16 * 1024;
+const LARGE_READ_SIZE: usize = 128 * 1024;
 
 thread_local! {
-    static SHARED_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SHARED].into());
+    static SHARED_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SHARED_READ_SIZE].into());
 }

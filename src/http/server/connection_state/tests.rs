@@ -31,7 +31,7 @@ async fn each_phase_has_its_own_timeout() {
 
 #[tokio::test]
 async fn a_body_has_come_once_its_length_or_its_last_chunk_was_received() {
-    let whole = |length: Option<u64>, with_head: &[u8], later: &[&[u8]]| {
+    let has_body = |length: Option<u64>, with_head: &[u8], later: &[&[u8]]| {
         let connection = ConnectionState::new(Instant::now(), Arc::default());
         connection.record_framing(Framing::Plain, with_head);
         connection.begin_request(length, true);
@@ -40,19 +40,23 @@ async fn a_body_has_come_once_its_length_or_its_last_chunk_was_received() {
         }
         connection.has_body()
     };
-    assert!(whole(Some(0), b"", &[]) && whole(Some(2), b"ab", &[]) && whole(Some(4), b"ab", &[b"c", b"d"]));
-    assert!(whole(Some(2), b"abGET / HTTP/1.1\r\n", &[]), "another request has come too");
-    assert!(!whole(Some(2), b"", &[]) && !whole(Some(4), b"ab", &[b"c"]));
-    assert!(whole(None, b"0\r\n\r\n", &[]) && whole(None, b"1\r\na\r\n0\r", &[b"\n", b"\r", b"\n"]));
-    assert!(whole(None, b"1\r\na\r\n0\r\n", &[b"A: b\r\n\r\n"]), "with a trailer");
-    assert!(!whole(None, b"", &[]) && !whole(None, b"1\r\na\r\n", &[b"0\r\n"]) && !whole(None, b"\r\n", &[b"a\r\n"]));
+    assert!(has_body(Some(0), b"", &[]) && has_body(Some(2), b"ab", &[]) && has_body(Some(4), b"ab", &[b"c", b"d"]));
+    assert!(has_body(Some(2), b"abGET / HTTP/1.1\r\n", &[]), "another request has come too");
+    assert!(!has_body(Some(2), b"", &[]) && !has_body(Some(4), b"ab", &[b"c"]));
+    assert!(has_body(None, b"0\r\n\r\n", &[]) && has_body(None, b"1\r\na\r\n0\r", &[b"\n", b"\r", b"\n"]));
+    assert!(has_body(None, b"1\r\na\r\n0\r\n", &[b"A: b\r\n\r\n"]), "with a trailer");
+    assert!(
+        !has_body(None, b"", &[])
+            && !has_body(None, b"1\r\na\r\n", &[b"0\r\n"])
+            && !has_body(None, b"\r\n", &[b"a\r\n"])
+    );
 
     // Bytes that were counted before do not count for the next request.
     let connection = ConnectionState::new(Instant::now(), Arc::default());
-    for (with_head, wanted) in [(b"abcd".as_slice(), true), (b"", false)] {
+    for (with_head, expected) in [(b"abcd".as_slice(), true), (b"", false)] {
         connection.record_framing(Framing::Plain, with_head);
         connection.begin_request(Some(4), true);
-        assert_eq!(connection.has_body(), wanted);
+        assert_eq!(connection.has_body(), expected);
         connection.finish_response();
     }
     connection.begin_request(Some(4), false);

@@ -51,15 +51,15 @@ pub(in crate::ui) fn api_path(accessor: &str, namespace: &str) -> String {
 /// Builds the body of the API's request from the fields of the form; empty accesses are asked for all.
 pub(in crate::ui) fn request_body<'a>(field: impl Fn(&str) -> &'a str) -> serde_json::Value {
     let accesses: Vec<&str> =
-        ACCESSES.into_iter().filter(|it| field("access").is_empty() || field("access") == *it).collect();
-    let one = |access: &&str| {
+        ACCESSES.into_iter().filter(|access| field("access").is_empty() || field("access") == *access).collect();
+    let to_request = |access: &&str| {
         let mut request = json!({"Resource": field("resource"), "Access": access, "Segment": field("segment")});
         if !field("in").is_empty() {
             request["Namespace"] = field("in").into();
         }
         request
     };
-    accesses.iter().map(one).collect()
+    accesses.iter().map(to_request).collect()
 }
 
 /// Builds the page.
@@ -73,7 +73,9 @@ pub(in crate::ui) fn page<'a>(
         (kinds(AclKind::Token, namespace))
         p { "Token " a href=(AclKind::Token.link(accessor, namespace)) { code { (accessor) } } }
         (form(accessor, namespace, field))
-        @for (access, one) in explained { (response(access, one, field("resource"), field("segment"), namespace)) }
+        @for (access, explained) in explained {
+            (response(access, explained, field("resource"), field("segment"), namespace))
+        }
     };
     frame.page("What a token may do", "/acl", &content)
 }

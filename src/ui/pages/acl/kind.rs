@@ -20,7 +20,7 @@ pub(in crate::ui) struct Dependents {
     /// Path and query of the list in the API.
     pub(in crate::ui) api_path: String,
     /// The list holds others too: only records with this text in this field depend.
-    pub(in crate::ui) only: Option<(&'static str, String)>,
+    pub(in crate::ui) matching: Option<(&'static str, String)>,
 }
 
 impl AclKind {
@@ -116,10 +116,10 @@ impl AclKind {
         let list = |kind: Self, query: &[(&str, &str)]| Dependents {
             kind,
             api_path: with_query(&format!("/v1/acl/{}", kind.segment()), &[query, &[("ns", namespace)]].concat()),
-            only: None,
+            matching: None,
         };
         let name = record["Name"].as_str().unwrap_or_default().to_owned();
-        let bound = Dependents { only: Some(("BindName", name)), ..list(Self::BindingRule, &[]) };
+        let bound = Dependents { matching: Some(("BindName", name)), ..list(Self::BindingRule, &[]) };
         match self {
             Self::Policy => vec![list(Self::Token, &[("policy", id)]), list(Self::Role, &[("policy", id)]), bound],
             Self::Role => vec![list(Self::Token, &[("role", id)]), bound],
@@ -174,8 +174,8 @@ mod tests {
         let record = serde_json::json!({ "Name": "web" });
         let paths: Vec<String> =
             AclKind::Policy.dependents("1", &record, "team").into_iter().map(|list| list.api_path).collect();
-        let wanted =
+        let expected =
             ["/v1/acl/tokens?policy=1&ns=team", "/v1/acl/roles?policy=1&ns=team", "/v1/acl/binding-rules?ns=team"];
-        assert_eq!(paths, wanted);
+        assert_eq!(paths, expected);
     }
 }

@@ -62,9 +62,9 @@ pub(super) fn cell(value: &Value, now: SystemTime) -> Markup {
         Value::Null => html! {},
         Value::String(text) => time(text, now),
         Value::Array(values) => {
-            let texts: Vec<&str> =
+            let names: Vec<&str> =
                 values.iter().filter_map(|value| value["Name"].as_str().or_else(|| value.as_str())).collect();
-            html! { (texts.join(", ")) }
+            html! { (names.join(", ")) }
         }
         Value::Object(_) => html! { code { (value.to_string()) } },
         other => html! { (other.to_string()) },

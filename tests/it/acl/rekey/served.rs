@@ -125,7 +125,7 @@ async fn rekey_requires_operator_write_a_valid_body_and_a_writable_key_file() {
     std::os::unix::fs::symlink("seal.mounted", &file).unwrap();
     let refused = rekey(Some(&writes), json!({"Generate": true})).await;
     assert_eq!(refused.status, 400, "{refused:?}");
-    assert!(refused.text.contains("put a new key before the others by hand"), "{refused:?}");
+    assert!(refused.text.contains("add the new key as the first line of every key file by hand"), "{refused:?}");
     assert_eq!(std::fs::read(&file).unwrap(), before);
     let nothing = rekey(Some(&writes), json!({})).await;
     assert_eq!((nothing.status, &nothing.json()["Rewritten"]), (200, &json!(0)), "{nothing:?}");

@@ -59,7 +59,7 @@ fn a_backup_can_be_restored() {
     as_root(&["acl", "backup", "--out", text(&file)]);
     let secret = std::fs::read(&root).unwrap();
     let (code, error) = refused(&["acl", "backup", "--out", text(&root)], &by);
-    assert!(code == 1 && error.contains("is no snapshot") && error.contains("--force"), "{error}");
+    assert!(code == 1 && error.contains("is not a snapshot") && error.contains("--force"), "{error}");
     assert_eq!(std::fs::read(&root).unwrap(), secret);
     let other = folder.path().join("other");
     std::fs::write(&other, "").unwrap();

@@ -150,7 +150,11 @@ async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
     let (newest, stale) = tokio::join!(store.get(&name, Freshness::Linearizable), store.get(&name, Freshness::Stale));
     for error in [newest.unwrap_err(), stale.unwrap_err()] {
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
-        assert!(format_chain(&error).starts_with("the store does not answer: http://127."), "{}", format_chain(&error));
+        assert!(
+            format_chain(&error).starts_with("the store does not respond: http://127."),
+            "{}",
+            format_chain(&error)
+        );
     }
     // A refused connection proves that the write was not executed. A loaded machine may not see the refusal in time,
     // and the outcome is then unknown.

@@ -169,7 +169,7 @@ async fn a_clone_has_the_rights_of_its_source() {
     let elsewhere = acl.put(&clone, json!({"Namespace": "other"})).await;
     says(&elsewhere, 404, "Namespace \"other\" does not exist");
     let conflict = acl.put(&format!("{clone}?ns=default"), json!({"Namespace": "other"})).await;
-    says(&conflict, 400, "A clone stays in the namespace of the token that it is made from: default");
+    says(&conflict, 400, "A clone is created in the namespace of its source token: default");
 
     let lost = "Requested token does not exist: ACL not found";
     says(&acl.put(&format!("{TOKEN}/11111111-1111-1111-1111-111111111111/clone"), json!({})).await, 404, lost);

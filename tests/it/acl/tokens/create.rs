@@ -16,7 +16,7 @@ async fn a_link_with_contradicting_id_and_name_is_refused() {
     let check = async |path: &str, body: Value, text: &str| {
         let refused = acl.put(path, body).await;
         assert_eq!(refused.status, 400, "{path} {refused:?}");
-        assert!(refused.text.contains(text) && refused.text.contains("give the ID or the Name alone"), "{refused:?}");
+        assert!(refused.text.contains(text) && refused.text.contains("give only the ID or the Name"), "{refused:?}");
     };
     let policies = json!([{"ID": one["ID"], "Name": "two"}]);
     let text =

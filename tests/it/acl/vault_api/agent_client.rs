@@ -44,7 +44,7 @@ impl Joined {
         method.trust.issuer = cloud.issuer();
         let discovery = format!("{}.well-known/openid-configuration", cloud.issuer());
         method.keys.source = KeyDocument::Discovery(discovery.parse().unwrap());
-        method.keys.authorities = CaSource::File(cloud.ca_file());
+        method.keys.ca_certificates = CaSource::File(cloud.ca_file());
         let names = cloud.identities();
         for (name, role) in &mut method.roles {
             role.bounds = keyward::acl::model::azure_identity::BoundClaims::default();

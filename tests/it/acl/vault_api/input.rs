@@ -67,7 +67,7 @@ async fn unsupported_features_are_refused_and_not_ignored() {
         (&[("X-Consul-Namespace", "team")], path, 400, "not \"team\""),
         (&[], "/v1/auth/other/login", 404, "no such auth method"),
         (&[], "/v1/auth/%63loud%2F/login", 404, "no such auth method"),
-        (&[], "/v1/auth/%ff/login", 400, "a character that cannot be printed"),
+        (&[], "/v1/auth/%ff/login", 400, "a control character, or invalid UTF-8"),
         (&[], "/v1/auth/cloud/x/login", 404, "no handler for route"),
         (&[], "/v1/auth/token/login", 404, "no such auth method"),
     ] {

@@ -47,7 +47,7 @@ pub(super) fn options(folder: &Path, issuer: &Issuer) -> AclOptions {
         trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
         keys: keys::IssuerKeyOptions {
             source: KeyDocument::Discovery(format!("{}.well-known/openid-configuration", issuer.url).parse().unwrap()),
-            authorities: CaSource::System,
+            ca_certificates: CaSource::System,
         },
         roles: roles.into_iter().map(|(name, bounds)| (name.to_owned(), role(bounds))).collect(),
     };

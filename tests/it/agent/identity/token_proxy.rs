@@ -128,7 +128,7 @@ async fn a_replaced_ca_file_is_used_at_the_next_login_and_an_empty_one_is_ignore
     let error = source.prove().await.unwrap_err();
     let wanted = "PEM block 2 of ";
     assert!(
-        error.message.contains(wanted) && error.message.contains("(AZURE_KUBERNETES_CA_FILE) is no X.509"),
+        error.message.contains(wanted) && error.message.contains("(AZURE_KUBERNETES_CA_FILE) is not a valid X.509"),
         "{error}"
     );
     assert_eq!(bound.asked(), (0, 2));

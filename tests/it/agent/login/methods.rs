@@ -196,7 +196,7 @@ async fn a_role_id_and_a_secret_id_log_in() {
         assert!(!scene.path("secret").exists());
     }
     let without = scene.session("[session.web.approle]\nrole_id_file = \"FOLDER/role\"\n");
-    Session::refused(&without.log_in().await, "give its file as secret_id_file");
+    Session::refused(&without.log_in().await, "set secret_id_file");
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
     let (world, folder) = kept();
     put(&world, "app", json!({ "password": "p1" })).await;
     drop(start(&world, &folder).await);
-    world.faults().hang(true);
+    world.faults().set_unresponsive(true);
     let session = world.start();
     let mut bench = Bench::with(&world, &session, Some(offline(&folder)));
     bench.start("value", &password("app"));
@@ -173,7 +173,7 @@ async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
     // A secret without a subscriber is not saved any longer.
     sleep(MINUTE * 3).await;
     drop((session, bench));
-    world.faults().hang(false);
+    world.faults().set_unresponsive(false);
     world.faults().go_away().await;
     let (_session, bench) = start(&world, &folder).await;
     assert_eq!(rendered(&bench), [Some("p1".to_owned()), None, None]);

@@ -51,13 +51,13 @@ async fn the_end_of_a_lease_is_published_in_time_while_a_revocation_hangs() {
 
     // The second lease ends ten minutes after its read, five seconds after the first one is due for revocation.
     sleep(Duration::from_secs(590)).await;
-    world.faults().hang(true);
+    world.faults().set_unresponsive(true);
     sleep(Duration::from_secs(8)).await;
     assert_eq!((reason(), world.count(Operation::RevokeLease)), (None, 1));
     sleep(Duration::from_secs(4)).await;
     let reason = reason().expect("the end is published before the revocation times out");
     assert!(reason.contains("its lease has ended"), "{reason}");
-    world.faults().hang(false);
+    world.faults().set_unresponsive(false);
     sleep(MINUTE).await;
     assert_eq!(world.count(Operation::RevokeLease), 1);
 }

@@ -66,7 +66,7 @@ async fn the_budget_holds_during_an_outage() {
         session.serves_for(Duration::from_mins(30)).await;
         match outage {
             Outage::Refused => world.faults().go_away().await,
-            Outage::Hanging => world.faults().hang(true),
+            Outage::Hanging => world.faults().set_unresponsive(true),
             Outage::Unavailable => {
                 for operation in Operation::ALL {
                     world.faults().respond_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));

@@ -161,10 +161,10 @@ async fn a_refused_session_logs_in_again_on_request_and_not_for_waiting_callers(
     let _waiting = session.refresh_signal.demand().wait();
     minutes(2).await;
     assert_eq!(world.count(Operation::Login), 1);
-    assert_eq!(retry(&session).await, RetryOutcome::Tried);
+    assert_eq!(retry(&session).await, RetryOutcome::Attempted);
     assert_eq!((world.count(Operation::Login), session.token().is_some()), (2, false));
     world.faults().respond_always(Operation::Login, None);
-    assert_eq!(retry(&session).await, RetryOutcome::Tried);
+    assert_eq!(retry(&session).await, RetryOutcome::Attempted);
     assert!(session.token().is_some());
     assert_eq!(retry(&session).await, RetryOutcome::NotNeeded);
     assert_eq!(world.count(Operation::Login), 3);
@@ -177,7 +177,7 @@ async fn frequent_retry_requests_get_the_next_possible_time() {
     let session = world.start();
     let mut later = 0;
     for _ in 0..600 {
-        if matches!(retry(&session).await, RetryOutcome::Later { after } if after <= Duration::from_secs(45)) {
+        if matches!(retry(&session).await, RetryOutcome::TooEarly { after } if after <= Duration::from_secs(45)) {
             later += 1;
         }
         tokio::time::sleep(Duration::from_secs(3)).await;

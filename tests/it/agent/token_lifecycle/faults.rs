@@ -71,7 +71,7 @@ async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool)
     match fault {
         Fault::Away if on => faults.go_away().await,
         Fault::Away => faults.come_back().await,
-        Fault::Hang => faults.hang(on),
+        Fault::Hang => faults.set_unresponsive(on),
         Fault::Garbage => faults.garbage(on),
         Fault::Sealed => Operation::ALL.into_iter().for_each(|operation| always(operation, 503)),
         Fault::RenewalsRefused => always(Operation::Renew, 403),

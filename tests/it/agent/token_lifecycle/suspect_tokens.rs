@@ -32,7 +32,7 @@ async fn a_token_revoked_before_its_first_look_up_is_replaced_by_one_login() {
     assert_ne!(session.token().unwrap().generation, first);
     session.serves_for(Duration::from_hours(1)).await;
     assert_eq!(world.count(Operation::Login), 2);
-    assert!(world.health.ready());
+    assert!(world.health.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,7 @@ async fn a_token_that_a_look_up_and_a_renewal_find_dead_is_replaced_by_one_login
     world.faults().hang_only(Operation::Renew);
     world.driven.suspend(Duration::from_mins(45));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    world.faults().hang(false);
+    world.faults().set_unresponsive(false);
     session.serves_for(Duration::from_mins(1)).await;
     assert_ne!(session.token().unwrap().generation, first, "{} renewals", world.count(Operation::Renew));
     assert!(world.count(Operation::Renew) <= 1, "{} renewals of a dead token", world.count(Operation::Renew));
@@ -116,12 +116,12 @@ async fn a_live_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_r
     assert!(calls <= 200, "{calls} calls in an hour");
     assert!(world.count(Operation::Login) >= 3, "it is tried now and then");
     assert!(session.token().is_some(), "it may be good at another address");
-    assert!(!world.health.ready());
+    assert!(!world.health.is_ready());
     let error = world.session_statuses.sessions()["web"].last_error.clone().unwrap();
     assert!(error.contains(BARE_DENIAL), "{error}");
     refuse_address(&world, false);
     minutes(6).await;
-    assert!(world.health.ready());
+    assert!(world.health.is_ready());
     assert_eq!(world.session_statuses.sessions()["web"].last_error, None);
 }
 
@@ -136,12 +136,12 @@ async fn a_suspect_token_is_served_and_not_ready_while_logins_fail() {
     session.request_lookup().await.unwrap();
     minutes(1).await;
     assert_eq!(session.token().unwrap().generation, first);
-    assert!(!world.health.ready());
+    assert!(!world.health.is_ready());
     assert_eq!(world.count(Operation::Renew), 0);
     world.faults().respond_always(Operation::Login, None);
     minutes(5).await;
     assert_ne!(session.token().unwrap().generation, first);
-    assert!(world.health.ready());
+    assert!(world.health.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,5 +152,5 @@ async fn a_policy_that_forbids_look_ups_is_distinguished_from_a_dead_token() {
     session.serving().await;
     session.serves_for(Duration::from_hours(2)).await;
     assert_eq!(world.count(Operation::Login), 1);
-    assert!(world.health.ready());
+    assert!(world.health.is_ready());
 }

@@ -16,7 +16,7 @@ async fn a_server_that_never_responds_blocks_neither_requests_nor_expiry_nor_shu
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
     minutes(2).await;
-    world.faults().hang(true);
+    world.faults().set_unresponsive(true);
     let answered = session.request_lookup().await.unwrap();
     assert!((Duration::from_secs(9)..Duration::from_secs(12)).contains(&answered), "{answered:?}");
     assert!(session.token().is_some(), "silence says nothing about the token");
@@ -151,7 +151,7 @@ async fn a_revocation_without_a_response_takes_five_seconds() {
     world.options.revoke_on_exit = true;
     let mut session = world.start();
     session.serving().await;
-    world.faults().hang(true);
+    world.faults().set_unresponsive(true);
     let stopping = world.clock.now();
     session.stop().await.revoke().await;
     let took = world.clock.now().since(stopping);

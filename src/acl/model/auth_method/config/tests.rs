@@ -8,14 +8,14 @@ fn read(kind: MethodType, written: &Value) -> Result<MethodConfig, String> {
 
 #[test]
 fn a_configuration_has_one_source_of_keys() {
-    let check = |written: Value, wanted: Result<&str, &str>| {
+    let check = |written: Value, expected: Result<&str, &str>| {
         let found = read(MethodType::Jwt, &written);
         let found = found.as_ref().map(|config| match &config.keys {
             KeySource::Discovery { url, issuer, .. } => format!("{url} {issuer}"),
-            KeySource::Jwks { url, authorities } => format!("{url} {authorities:?}"),
+            KeySource::Jwks { url, ca_certificates } => format!("{url} {ca_certificates:?}"),
             KeySource::Fixed(keys) => keys.join(" "),
         });
-        assert_eq!(found.as_ref().map(String::as_str).map_err(|text| text.as_str()), wanted, "{written}");
+        assert_eq!(found.as_ref().map(String::as_str).map_err(|text| text.as_str()), expected, "{written}");
     };
     let one = "Config must have exactly one of OIDCDiscoveryURL, JWKSURL and JWTValidationPubKeys";
     check(json!({}), Err(one));
@@ -28,15 +28,18 @@ fn a_configuration_has_one_source_of_keys() {
     check(json!({"JWKSURL": "https://a/k", "JWKSCACert": "pem"}), Ok("https://a/k Some(\"pem\")"));
     check(json!({"JWTValidationPubkeys": ["k", "l"]}), Ok("k l"));
     check(json!({"JWKSURL": "http://a/"}), Err("Config JWKSURL must be https, or http on loopback"));
-    check(json!({"JWKSURL": 7}), Err("Config JWKSURL must be a text"));
+    check(json!({"JWKSURL": 7}), Err("Config JWKSURL must be a string"));
     check(
         json!({"JWKSURL": "https://a", "OIDCDiscoveryCACert": "x"}),
-        Err("Config OIDCDiscoveryCACert goes with OIDCDiscoveryURL alone"),
+        Err("Config OIDCDiscoveryCACert is only allowed with OIDCDiscoveryURL"),
     );
-    check(json!({"JWTValidationPubKeys": ["k"], "JWKSCACert": "x"}), Err("Config JWKSCACert goes with JWKSURL alone"));
+    check(
+        json!({"JWTValidationPubKeys": ["k"], "JWKSCACert": "x"}),
+        Err("Config JWKSCACert is only allowed with JWKSURL"),
+    );
     check(
         json!({"JWTValidationPubKeys": [""]}),
-        Err("Config JWTValidationPubKeys must be a list of at most 64 texts, none of them empty"),
+        Err("Config JWTValidationPubKeys must be a list of at most 64 non-empty strings"),
     );
     check(json!({"JWKSURL": "https://a", "jwksurl": "https://b"}), Err("Config \"jwksurl\" is given twice"));
     check(json!({"JWKSURL": "https://a", "Host": "b"}), Err("Config \"Host\" is unknown for this type"));

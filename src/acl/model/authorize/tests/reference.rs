@@ -170,11 +170,11 @@ proptest! {
         };
         let default_policy = if otherwise { DefaultPolicy::Allow } else { DefaultPolicy::Deny };
         let grants = Grants { own_namespace: own.to_owned(), direct: policy(false), defaults: policy(true), default_policy };
-        let wanted = |resource: &RuleSubject| letters(applicable_level(own, &policies, resource, namespace), otherwise && *resource != RuleSubject::Acl);
-        prop_assert_eq!(may(&grants, Resource::Acl, namespace), wanted(&RuleSubject::Acl));
-        prop_assert_eq!(may(&grants, Resource::Operator, namespace), wanted(&RuleSubject::Operator));
-        prop_assert_eq!(may(&grants, Resource::Key(&name), namespace), wanted(&RuleSubject::Key(true, name.clone())));
-        prop_assert_eq!(may(&grants, Resource::Service(&name), namespace), wanted(&RuleSubject::Service(true, name.clone())));
+        let expected = |resource: &RuleSubject| letters(applicable_level(own, &policies, resource, namespace), otherwise && *resource != RuleSubject::Acl);
+        prop_assert_eq!(may(&grants, Resource::Acl, namespace), expected(&RuleSubject::Acl));
+        prop_assert_eq!(may(&grants, Resource::Operator, namespace), expected(&RuleSubject::Operator));
+        prop_assert_eq!(may(&grants, Resource::Key(&name), namespace), expected(&RuleSubject::Key(true, name.clone())));
+        prop_assert_eq!(may(&grants, Resource::Service(&name), namespace), expected(&RuleSubject::Service(true, name.clone())));
         prop_assert_eq!(may(&grants, Resource::Namespace, namespace), namespace_letters(own, &policies, namespace, otherwise));
     }
 }

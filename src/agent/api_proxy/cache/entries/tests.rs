@@ -32,9 +32,9 @@ fn the_least_recently_used_entry_is_evicted() {
     }
     assert!(entries.lookup(&key("a"), at(1)).is_some());
     entries.insert(key("d"), plain(3000), None, at(2), 0.0);
-    let there: Vec<_> =
-        ["a", "b", "c", "d"].into_iter().filter(|it| entries.lookup(&key(it), at(3)).is_some()).collect();
-    assert_eq!(there, ["a", "c", "d"]);
+    let cached: Vec<_> =
+        ["a", "b", "c", "d"].into_iter().filter(|name| entries.lookup(&key(name), at(3)).is_some()).collect();
+    assert_eq!(cached, ["a", "c", "d"]);
     assert!(entries.bytes() <= 10_000);
     entries.insert(key("e"), plain(20_000), None, at(4), 0.0);
     assert!(entries.lookup(&key("e"), at(4)).is_none() && entries.slots.len() == 3, "larger than the cache");

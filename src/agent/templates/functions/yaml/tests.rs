@@ -8,7 +8,7 @@ fn found(yaml: &str) -> Result<Json, String> {
 
 #[test]
 fn values_have_the_types_of_gos_library() {
-    let check = |yaml: &str, wanted: Json| assert_eq!(found(yaml), Ok(wanted), "{yaml}");
+    let check = |yaml: &str, expected: Json| assert_eq!(found(yaml), Ok(expected), "{yaml}");
     check("a: [1, two, 'three', \"4\"]", json!({"a": [1, "two", "three", "4"]}));
     check("- ~\n-\n- null\n- true\n- FALSE\n- yes\n- on", json!([null, null, null, true, false, "yes", "on"]));
     check("[0x1f, 0o17, 017, 0b11, 1_000, -7, +7]", json!([31, 15, 15, 3, 1000, -7, 7]));
@@ -33,9 +33,9 @@ fn values_have_the_types_of_gos_library() {
 
 #[test]
 fn errors_have_the_line_and_not_the_content() {
-    let check = |yaml: &str, wanted: &str| {
+    let check = |yaml: &str, expected: &str| {
         let error = found(yaml).unwrap_err();
-        assert!(error.contains(wanted) && !error.contains("canary"), "{error}");
+        assert!(error.contains(expected) && !error.contains("canary"), "{error}");
     };
     check("a: 1\nb: [canary", "invalid YAML at line");
     check("canary: 1\ncanary: 2", "line 2: a key is repeated");

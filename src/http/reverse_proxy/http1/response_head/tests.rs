@@ -15,9 +15,9 @@ fn read(text: &str) -> Result<Option<(u16, BodyDecoder, bool, String)>, Protocol
 
 #[test]
 fn a_head_defines_the_framing_of_its_body_and_the_reuse_of_the_connection() {
-    let check = |text: &str, wanted: (u16, BodyDecoder, bool, &str)| {
+    let check = |text: &str, expected: (u16, BodyDecoder, bool, &str)| {
         let (status, body, stays, said) = read(text).unwrap().unwrap();
-        assert_eq!((status, body, stays, said.as_str()), wanted, "{text:?}");
+        assert_eq!((status, body, stays, said.as_str()), expected, "{text:?}");
     };
     let chunks = BodyDecoder::Chunks(ChunkState::Size);
     check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, BodyDecoder::Length(2), true, "content-length=2|ok"));
@@ -58,7 +58,7 @@ fn a_head_defines_the_framing_of_its_body_and_the_reuse_of_the_connection() {
 
 #[test]
 fn ambiguous_framing_is_rejected() {
-    for (rest, wanted) in [
+    for (rest, expected) in [
         ("Content-Length: 1\r\nContent-Length: 2\r\n", ProtocolError::Length),
         ("Content-Length: 1, 2\r\n", ProtocolError::Length),
         ("Content-Length: +1\r\n", ProtocolError::Length),
@@ -70,7 +70,7 @@ fn ambiguous_framing_is_rejected() {
         (" A: 1\r\n", ProtocolError::Head(httparse::Error::HeaderName)),
         ("A: 1\r\n b\r\n", ProtocolError::Head(httparse::Error::HeaderName)),
     ] {
-        assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{rest}\r\n")), Err(wanted), "{rest:?}");
+        assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{rest}\r\n")), Err(expected), "{rest:?}");
     }
     assert_eq!(read("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), Err(ProtocolError::Coding));
     assert_eq!(read("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Err(ProtocolError::Protocol));
@@ -83,21 +83,21 @@ fn ambiguous_framing_is_rejected() {
 
 #[test]
 fn a_reason_is_kept_if_it_is_not_the_usual_one() {
-    for (line, wanted) in [("200 OK", None), ("200 Fine", Some("Fine")), ("299 ", None)] {
+    for (line, expected) in [("200 OK", None), ("200 Fine", Some("Fine")), ("299 ", None)] {
         let mut received = Bytes::from(format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n"));
         let response = parse(&mut received, false).unwrap().unwrap().response;
         let reason = response.extensions().get::<ReasonPhrase>().map(|reason| reason.as_bytes().to_vec());
-        assert_eq!(reason.filter(|reason| !reason.is_empty()), wanted.map(|text| text.as_bytes().to_vec()), "{line}");
+        assert_eq!(reason.filter(|reason| !reason.is_empty()), expected.map(|text| text.as_bytes().to_vec()), "{line}");
     }
 }
 
 #[test]
 fn an_incomplete_head_needs_more_bytes() {
-    let whole = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\n";
-    for end in 0..whole.len() {
-        assert_eq!(read(&whole[..end]), Ok(None), "{:?}", &whole[..end]);
+    let head = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\n";
+    for end in 0..head.len() {
+        assert_eq!(read(&head[..end]), Ok(None), "{:?}", &head[..end]);
     }
-    assert!(read(whole).unwrap().is_some());
+    assert!(read(head).unwrap().is_some());
 }
 
 proptest::proptest! {
@@ -112,14 +112,15 @@ proptest::proptest! {
             let head = parse(&mut received, false)?;
             Ok(head.map(|head| (head.response.headers().clone(), head.body, head.reusable, received.len())))
         };
-        let alone: Result<_, ProtocolError> = parse(head.as_bytes());
-        let more: Result<_, ProtocolError> = parse(&[head.as_bytes(), &rest].concat());
-        match (alone, more) {
-            (Ok(Some(alone)), Ok(Some(more))) => {
-                proptest::prop_assert_eq!((&alone.0, alone.1, alone.2), (&more.0, more.1, more.2));
-                proptest::prop_assert_eq!(more.3, alone.3 + rest.len());
+        let head_only: Result<_, ProtocolError> = parse(head.as_bytes());
+        let with_rest: Result<_, ProtocolError> = parse(&[head.as_bytes(), &rest].concat());
+        match (head_only, with_rest) {
+            (Ok(Some(head_only)), Ok(Some(with_rest))) => {
+                proptest::prop_assert_eq!(&head_only.0, &with_rest.0);
+                proptest::prop_assert_eq!((head_only.1, head_only.2), (with_rest.1, with_rest.2));
+                proptest::prop_assert_eq!(with_rest.3, head_only.3 + rest.len());
             }
-            (alone, more) => proptest::prop_assert_eq!(alone, more),
+            (head_only, with_rest) => proptest::prop_assert_eq!(head_only, with_rest),
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct BrowserGuard {
     hosts: Option<BTreeSet<String>>,
     metrics: Metrics,
     /// True after the first refusal, the only one that is logged.
-    logged: AtomicBool,
+    has_logged: AtomicBool,
 }
 
 impl BrowserGuard {
@@ -38,7 +38,7 @@ impl BrowserGuard {
             }
             hosts
         });
-        Self { hosts, metrics, logged: AtomicBool::new(false) }
+        Self { hosts, metrics, has_logged: AtomicBool::new(false) }
     }
 
     /// Checks the head of a request.
@@ -56,11 +56,11 @@ impl BrowserGuard {
         };
         let label = RefusalLabels { listener: "acl".to_owned(), reason };
         self.metrics.get::<HttpMetrics>().refused.get_or_create(&label).inc();
-        if !self.logged.swap(true, Ordering::Relaxed) {
+        if !self.has_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 event = "acl.request.refused",
                 reason,
-                "a request that a web page may have sent was refused; further ones are counted only"
+                "refused a request from a web page; further ones are only counted"
             );
         }
         Err(error)
@@ -86,12 +86,12 @@ mod tests {
 
     #[test]
     fn host_is_checked_on_loopback_and_where_hosts_are_configured() {
-        let check = |allowed: &[&str], address: Option<&str>, host: &str, wanted: bool| {
+        let check = |allowed: &[&str], address: Option<&str>, host: &str, expected: bool| {
             let allowed = allowed.iter().map(|host| (*host).to_owned()).collect();
             let address = address.map(|address| address.parse().unwrap());
             let guard = BrowserGuard::new(&allowed, address, Metrics::default());
             let request = Request::get("/v1/acl/token/self").header("host", host).body(()).unwrap();
-            assert_eq!(guard.verify(&request).is_ok(), wanted, "{host} at {address:?}");
+            assert_eq!(guard.verify(&request).is_ok(), expected, "{host} at {address:?}");
         };
         for host in ["localhost", "LOCALHOST:8500", "127.0.0.1", "127.0.0.1:9"] {
             check(&[], Some("127.0.0.1:8500"), host, true);
