@@ -10,6 +10,8 @@ use crate::agent::identity::IdentityMethod;
 use crate::app::certificate_files;
 use crate::config::systemd::UnitNeeds;
 use crate::config::{Config, Environment, FileOwners, Listener, LoadOutcome, NamedPath, PathUse};
+#[cfg(feature = "gateway")]
+use crate::gateway::client_setup::UserConfigFiles;
 use crate::http::client::{ClientOptions, ProxyMode, ServerAddress};
 use crate::http::server::Endpoint;
 
@@ -71,8 +73,9 @@ impl SandboxPlan {
         let mut plan = Self::default();
         plan.read.extend(SYSTEM_FILES.iter().map(PathBuf::from));
         plan.write.extend(OWN_FOLDERS.iter().map(PathBuf::from));
-        plan.read.extend(files.iter().cloned());
-        plan.read.extend(outcome.files.iter().cloned());
+        // A relative path has the parent "", which no rule could be made for.
+        let absolute = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        plan.read.extend(files.iter().chain(&outcome.files).map(absolute));
         for named_path in outcome.paths.iter().chain(&outcome.referenced_paths.0) {
             plan.add_path(named_path);
         }
@@ -101,9 +104,10 @@ impl SandboxPlan {
 
     fn add_environment(&mut self, environment: &Environment) {
         let files = ["SSL_CERT_FILE", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_CERTIFICATE_PATH"];
-        let folders = ["CREDENTIALS_DIRECTORY", "SSL_CERT_DIR"];
-        let paths = files.iter().chain(&folders).filter_map(|name| environment.variables.get(*name));
-        self.read.extend(paths.map(PathBuf::from).filter(|path| path.is_absolute()));
+        let paths = files.iter().chain(&["CREDENTIALS_DIRECTORY"]).filter_map(|name| environment.variables.get(*name));
+        // A list of folders, as in OpenSSL.
+        let ca_folders = environment.variables.get("SSL_CERT_DIR").into_iter().flat_map(std::env::split_paths);
+        self.read.extend(paths.map(PathBuf::from).chain(ca_folders).filter(|path| path.is_absolute()));
         self.abstract_socket = environment.variables.get("NOTIFY_SOCKET").is_some_and(|socket| socket.starts_with('@'));
     }
 
@@ -191,7 +195,14 @@ impl SandboxPlan {
     fn add_acl(&mut self, config: &Config) {
         let Some(acl) = &config.acl else { return };
         acl.endpoints.iter().for_each(|endpoint| self.add_listener(endpoint));
-        self.write.extend(acl.service.store.folder().map(Path::to_owned));
+        match acl.service.store.folder() {
+            Some(folder) => drop(self.write.insert(folder.to_owned())),
+            None => {
+                // A restore spools the snapshot there, and a used bootstrap reset file beside the key is deleted.
+                self.write.insert(std::env::temp_dir());
+                acl.service.key_file.iter().for_each(|file| self.write_file(file));
+            }
+        }
         // Stored methods name the servers of their keys, which change at run time.
         self.connect = None;
     }
@@ -206,7 +217,8 @@ impl SandboxPlan {
         gateway.proxy.aliases.iter().for_each(|url| self.connect_to_url(url));
         // Downloads and uploads are redirected to other hosts.
         self.connect_to(443);
-        self.connect_to_proxies(environment);
+        self.connect_through(&gateway.proxy.proxy, environment);
+        self.read.extend(gateway.process_files.iter().flat_map(UserConfigFiles::candidates));
         match &gateway.token {
             crate::config::TokenSource::File(path) => self.read.extend([path.clone()]),
             crate::config::TokenSource::Secret(_) => {}
@@ -229,7 +241,11 @@ impl SandboxPlan {
             ServerAddress::Url(url) => self.connect_to_url(url),
             ServerAddress::Unix(_) => {}
         }
-        match &client.proxy {
+        self.connect_through(&client.proxy, environment);
+    }
+
+    fn connect_through(&mut self, proxy: &ProxyMode, environment: &Environment) {
+        match proxy {
             ProxyMode::Environment => self.connect_to_proxies(environment),
             ProxyMode::Direct => {}
             ProxyMode::Through(url) => self.connect_to_url(url),
@@ -295,6 +311,45 @@ mod tests {
         assert_eq!(plan.connect, Some([53, 80, 443, 3128, 8201, 40342].into()));
         assert_eq!((plan.programs.len(), plan.capabilities, plan.executables), (0, CapabilitySet::empty(), false));
         assert!(plan.abstract_socket);
+    }
+
+    #[test]
+    fn a_relative_configuration_file_adds_the_folder_that_it_is_in() {
+        let environment = Environment { variables: [].into(), user: 1000 };
+        let file = PathBuf::from("keyward.toml");
+        let outcome = load_text(&file, SESSION, &environment, Purpose::Check);
+        let plan = SandboxPlan::new(&outcome, &[file], &environment);
+        assert!(plan.read.iter().all(|path| path.is_absolute()), "{:?}", plan.read);
+        assert!(plan.read.contains(&std::env::current_dir().unwrap().join("keyward.toml")));
+    }
+
+    #[test]
+    fn each_folder_of_ssl_cert_dir_is_read() {
+        let plan = plan(SESSION, &[("SSL_CERT_DIR", "/opt/ca:/srv/ca:relative")]);
+        assert!(["/opt/ca", "/srv/ca"].iter().all(|folder| plan.read.contains(Path::new(folder))));
+        assert!(!plan.read.contains(Path::new("relative")));
+    }
+
+    #[cfg(feature = "gateway")]
+    #[test]
+    fn a_gateway_connects_to_its_proxy_and_reads_the_users_terraform_configuration() {
+        let text = "[gateway]\nupstream = \"https://tfe.example.com\"\nlisten = \"tcp://127.0.0.1:8800\"\n\
+            token_file = \"/etc/keyward/platform.token\"\nlocal_token_file = \"/var/lib/keyward/gateway.token\"\n\
+            proxy = \"http://proxy.example.com:3129\"\nprocess_token = \"local_token\"\n\
+            [process]\ncommand = [\"/bin/app\"]\npass_env = [\"HOME\"]\n";
+        let plan = plan(text, &[("HOME", "/srv/app"), ("HTTPS_PROXY", "http://other.example.com:3128")]);
+        assert_eq!(plan.connect, Some([53, 443, 3129].into()));
+        let names = [".terraformrc", ".tofurc", ".terraform.d"];
+        assert!(names.iter().all(|name| plan.read.contains(&Path::new("/srv/app").join(name))), "{:?}", plan.read);
+    }
+
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn an_acl_server_on_etcd_writes_to_the_temporary_folder_and_beside_its_key() {
+        let text = "[acl]\nlisten = \"tcp://127.0.0.1:8500\"\nkey_file = \"/srv/acl/seal.key\"\n\
+            [acl.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\n";
+        let plan = plan(text, &[]);
+        assert!(plan.write.contains(&std::env::temp_dir()) && plan.write.contains(Path::new("/srv/acl")));
     }
 
     #[test]

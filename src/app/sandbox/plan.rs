@@ -146,7 +146,7 @@ pub(super) fn capability_names(set: CapabilitySet) -> impl Iterator<Item = &'sta
 /// Folder whose content a file's rule may include: files such as projected tokens are replaced under the same name, which a
 /// rule for only the file would not follow. `None` for folders of the system, which hold much else.
 pub(super) fn rule_folder(file: &Path) -> Option<&Path> {
-    let folder = file.parent()?;
+    let folder = file.parent().filter(|folder| folder.is_absolute())?;
     let is_home = folder.parent() == Some(Path::new("/home"));
     (!is_home && !COMMON_FOLDERS.iter().any(|common| folder == Path::new(common))).then_some(folder)
 }
@@ -247,5 +247,6 @@ mod tests {
         check("/home/me/keyward/token", Some("/home/me/keyward"));
         check("/tmp/token", None);
         check("/", None);
+        check("keyward.toml", None);
     }
 }

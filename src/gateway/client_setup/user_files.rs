@@ -49,6 +49,16 @@ impl UserConfigFiles {
         }
     }
 
+    /// Returns every file and folder that may be read, whether it exists or not.
+    pub(crate) fn candidates(&self) -> Vec<PathBuf> {
+        if let Some(file) = &self.override_file {
+            return vec![file.clone()];
+        }
+        let in_home = [".terraformrc", ".tofurc", ".terraform.d"];
+        let in_home = self.home.iter().flat_map(|home| in_home.map(|name| home.join(name)));
+        in_home.chain(self.config_home.iter().map(|folder| folder.join("opentofu"))).collect()
+    }
+
     /// Returns the main file, which may not exist.
     pub(super) fn main(&self) -> Option<PathBuf> {
         if self.override_file.is_some() {
