@@ -59,6 +59,8 @@ struct RunningInstance {
     stop: CancellationToken,
     /// Cancelled if no other gateway replaces it: idle connections close then.
     close_idle: CancellationToken,
+    /// Cancelled if another gateway writes its `terraform_config_file` from now on.
+    file_handed_over: CancellationToken,
 }
 
 /// Change of the gateway by a new configuration. Dropping it changes nothing.
@@ -144,6 +146,13 @@ impl BuiltGateway {
         })
     }
 
+    /// Returns true if a gateway with these options has written the same `terraform_config_file`.
+    fn writes_the_file_of(&self, other: &config::Gateway) -> bool {
+        let path =
+            |options: &config::Gateway| options.terraform_config_file.as_ref().map(|options| options.file.clone());
+        path(other).is_some_and(|file| path(&self.options) == Some(file))
+    }
+
     /// Bound addresses; a port 0 of the configuration is replaced by the actual port.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let actual_endpoint = |(endpoint, socket): (&Endpoint, &Listener)| {
@@ -154,17 +163,24 @@ impl BuiltGateway {
 
     /// Serves until `stop`, then drains for at most `drain`; token sources stop afterwards. A replaced gateway keeps idle
     /// connections for one more request, until then or until `close_idle`.
-    async fn run(self, drain: Duration, stop: CancellationToken, close_idle: CancellationToken) -> anyhow::Result<()> {
+    async fn run(
+        self,
+        drain: Duration,
+        stop: CancellationToken,
+        close_idle: CancellationToken,
+        file_handed_over: CancellationToken,
+    ) -> anyhow::Result<()> {
         let drained = CancellationToken::new();
         let endpoints = self.endpoints().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         self.health.set_target(endpoints);
         let mut makers = JoinSet::new();
-        makers.spawn(self.local.run(drained.clone()));
+        // A replaced gateway rotates no more: its successor rotates the same files.
+        makers.spawn(self.local.run(stop.clone()));
         makers.spawn(self.token.run(drained.clone()));
         let (gateway, stopped) = (self.gateway.clone(), stop.clone());
         makers.spawn(async move { gateway.probe_platform(stopped).await });
         if let Some(tfrc_file) = self.tfrc_file {
-            makers.spawn(tfrc_file.run(drained.clone()));
+            makers.spawn(tfrc_file.run(drained.clone(), file_handed_over));
         }
         if let Some((child, _)) = self.child {
             makers.spawn(child.run(drained.clone()));
@@ -266,10 +282,16 @@ impl RunningGateway {
                 running.ui_sources.set_gateway(None);
                 running.close_idle.cancel();
             }
+            if let GatewayPlan::Start(built) = &plan
+                && built.writes_the_file_of(&running.options)
+            {
+                running.file_handed_over.cancel();
+            }
             running.stop.cancel();
         }
         if let GatewayPlan::Start(built) = plan {
             let (stop, close_idle) = (tasks.stop_token().child_token(), tasks.stop_token().child_token());
+            let file_handed_over = CancellationToken::new();
             #[cfg(feature = "ui")]
             built.ui_sources.set_gateway(Some(InProcessService::new(built.gateway.admin_service())));
             // Copies of the sockets stay here, so that a reload can hand them over.
@@ -284,8 +306,9 @@ impl RunningGateway {
                 ui_sources: built.ui_sources.clone(),
                 stop: stop.clone(),
                 close_idle: close_idle.clone(),
+                file_handed_over: file_handed_over.clone(),
             });
-            tasks.start("gateway", built.run(drain, stop, close_idle));
+            tasks.start("gateway", built.run(drain, stop, close_idle, file_handed_over));
         }
     }
 }

@@ -127,8 +127,8 @@ impl TfrcFile {
 
     /// Writes the file with each new token, until `stop`; errors are retried after 0.5 s to 60 s. A file
     /// that points to the gateway stays after a stop, for programs that run while it restarts. A file with the platform
-    /// token is removed when the token ends, and at a stop.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    /// token is removed when the token ends, and at a stop. It is left as it is once it is `handed_over` to another writer.
+    pub(crate) async fn run(mut self, stop: CancellationToken, handed_over: CancellationToken) {
         let file = self.options.file.clone();
         let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_and_log(&file)).await;
         let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
@@ -153,11 +153,15 @@ impl TfrcFile {
                 Some(at)
             };
             tokio::select! {
+                biased;
+                () = handed_over.cancelled() => return,
                 () = stop.cancelled() => break,
                 () = self.clock.sleep_until_some(retry_at) => {}
                 changed = self.content.changed() => if !changed {
-                    stop.cancelled().await;
-                    break;
+                    tokio::select! {
+                        () = handed_over.cancelled() => return,
+                        () = stop.cancelled() => break,
+                    }
                 },
             }
         }

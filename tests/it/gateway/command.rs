@@ -18,7 +18,7 @@ use crate::harness::ports;
 use crate::harness::scripted::reply;
 
 /// A platform in this process, and a folder for a gateway in another.
-struct World {
+pub(super) struct World {
     platform: Platform,
     upstream: String,
     folder: tempfile::TempDir,
@@ -26,7 +26,7 @@ struct World {
 }
 
 impl World {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let (platform, mut servers) = (Platform::default(), JoinSet::new());
         platform.accept("canary-platform-token");
         let upstream = format!("http://{}", platform.serve(&mut servers));
@@ -35,7 +35,7 @@ impl World {
         Self { platform, upstream, folder, _servers: servers }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
@@ -52,13 +52,13 @@ impl World {
     /// Address of the gateway, once it answers.
     async fn address(&self, gateway: &Binary) -> String {
         let output = self.folder.path().join("output.txt");
-        let told = || {
+        let printed = || {
             let text = std::fs::read_to_string(&output).unwrap();
             let line = text.lines().find_map(|line| line.strip_prefix("serving "))?;
             Some(line.split_once(" on ")?.1.to_owned())
         };
         for _ in 0..1000 {
-            if let Some(address) = told()
+            if let Some(address) = printed()
                 && reqwest::get(format!("{address}/.well-known/terraform.json")).await.is_ok()
             {
                 return address;
@@ -79,7 +79,7 @@ fn client() -> reqwest::Client {
 }
 
 /// Runs the binary while this test's runtime serves the platform.
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 
@@ -208,17 +208,17 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
         client().get(format!("{address}/api/v2/ping")).bearer_auth(&local).send().await.unwrap().status().as_u16()
     };
     assert_eq!(get(&address).await, 200);
-    assert_eq!(world.platform.seen()[0].bearer(), "canary-platform-token");
+    assert_eq!(world.platform.requests()[0].bearer(), "canary-platform-token");
     let (code, out, error) = ask("tokens", vec![]).await;
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
     assert!(out.contains(&format!("platform token  for {} from file ", world.upstream)), "{out}");
     assert!(!out.contains(&local) && !out.contains("canary"), "{out}");
     let (_, out, _) = ask("tokens", vec!["--format".to_owned(), "json".to_owned()]).await;
-    let told: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(told["platform_token"]["serving"], true);
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["platform_token"]["serving"], true);
 
-    world.platform.answers(|seen| {
-        let last = seen.target.contains("page%5Bnumber%5D=2");
+    world.platform.answers(|request| {
+        let last = request.target.contains("page%5Bnumber%5D=2");
         let (id, next) = if last { ("at-2", Value::Null) } else { ("at-1", json!(2)) };
         let ends = if last { Value::Null } else { json!("2027-01-01T00:00:00.000Z") };
         let attributes = json!({"created-at": "2026-01-01T00:00:00.000Z", "last-used-at": null, "expired-at": ends});
@@ -229,12 +229,12 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let (code, out, error) = ask("tokens", vec!["--organization".to_owned(), "my org".to_owned()]).await;
     assert!(code == 0 && error.contains("1 of them never expire"), "{error}");
     assert!(out.contains("team-7  at-1") && out.contains("team-7  at-2"), "{out}");
-    assert!(world.platform.seen().pop().unwrap().target.starts_with("/api/v2/organizations/my%20org/team-tokens?"));
+    assert!(world.platform.requests().pop().unwrap().target.starts_with("/api/v2/organizations/my%20org/team-tokens?"));
 
-    world.platform.answers(|seen| reply(if seen.method == "POST" { 201 } else { 200 }, &[], "{}"));
+    world.platform.answers(|request| reply(if request.method == "POST" { 201 } else { 200 }, &[], "{}"));
     let old = client().post(format!("{address}/api/v2/registry-modules/o/n/p/versions")).bearer_auth(&local);
     assert_eq!(old.send().await.unwrap().status(), 201);
-    let sent = world.platform.seen().pop().unwrap().target;
+    let sent = world.platform.requests().pop().unwrap().target;
     assert_eq!(sent, "/api/v2/organizations/o/registry-modules/private/o/n/p/versions", "--deprecated always");
 
     // In the midst of a run: the same port, the same token.
@@ -253,7 +253,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
 #[tokio::test]
 async fn the_platform_token_is_in_no_file_argument_variable_or_log() {
     let world = World::start();
-    world.platform.answers(|seen| match seen.target.as_str() {
+    world.platform.answers(|request| match request.target.as_str() {
         "/api/v2/blob" => reply(302, &[("location", "https://archivist.example.com/v1/object/canary-blob")], ""),
         _ => reply(200, &[("content-type", "application/json")], r#"{"links":{},"token":"canary-answer"}"#),
     });
@@ -279,17 +279,17 @@ async fn the_platform_token_is_in_no_file_argument_variable_or_log() {
     assert_eq!(large.send().await.unwrap().status(), 503);
 
     let process = |file: &str| std::fs::read(format!("/proc/{}/{file}", gateway.id())).unwrap();
-    let mut shown =
+    let mut outputs =
         vec![("the command line".to_owned(), process("cmdline")), ("the environment".to_owned(), process("environ"))];
     let state = std::fs::read_dir(world.path("state")).unwrap().map(|entry| entry.unwrap().path());
-    shown.extend(state.map(|path| (path.display().to_string(), std::fs::read(path).unwrap())));
-    assert!(shown.len() > 2, "the state folder was looked at");
+    outputs.extend(state.map(|path| (path.display().to_string(), std::fs::read(path).unwrap())));
+    assert!(outputs.len() > 2, "the state folder was looked at");
     let (status, output) = beside(move || gateway.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
     assert!(output.contains("gateway.forwarded") && output.contains("gateway.token.loaded"), "everything was logged");
     assert!(!output.contains(&local), "the local token is in the log");
-    shown.push(("the log".to_owned(), output.into_bytes()));
-    for (name, bytes) in shown {
+    outputs.push(("the log".to_owned(), output.into_bytes()));
+    for (name, bytes) in outputs {
         assert!(!bytes.windows(6).any(|window| window == b"canary"), "{name}: {}", String::from_utf8_lossy(&bytes));
     }
 }
@@ -363,9 +363,9 @@ async fn the_executable_works_as_terraforms_credentials_helper() {
     let (_, _, helper) = ask("get", "app.terraform.io", "/nowhere/gateway.token");
     for command in ["env", "tokens", "report"] {
         let at = ["--address", &address, "--local-token-file", "/nowhere/gateway.token"].map(str::to_owned);
-        let told =
+        let outcome =
             beside(move || run(&[&["gateway", command], &at.each_ref().map(String::as_str)[..]].concat(), &[])).await;
-        assert_eq!(told, (1, String::new(), helper.clone()), "{command}");
+        assert_eq!(outcome, (1, String::new(), helper.clone()), "{command}");
     }
     let more = ["--local-token-file", &file, "--host", "tfe.example.com:8443"].map(str::to_owned);
     let at =
@@ -386,7 +386,7 @@ fn config(world: &World, listen: &str, more: &str) -> String {
     config_with_token_kind(world, listen, more, "")
 }
 
-fn config_with_token_kind(world: &World, listen: &str, more: &str, token_kind: &str) -> String {
+pub(super) fn config_with_token_kind(world: &World, listen: &str, more: &str, token_kind: &str) -> String {
     let folder = world.folder.path();
     let home = folder.join("terraform.d");
     std::fs::create_dir_all(&home).unwrap();
@@ -406,7 +406,7 @@ fn config_with_token_kind(world: &World, listen: &str, more: &str, token_kind: &
 }
 
 /// The head of an answer, in lower case; its body, which is short, is read too.
-async fn head(stream: &mut tokio::net::TcpStream) -> String {
+pub(super) async fn head(stream: &mut tokio::net::TcpStream) -> String {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
@@ -423,7 +423,7 @@ async fn head(stream: &mut tokio::net::TcpStream) -> String {
     }
 }
 
-fn terraform_config_file(folder: &Path) -> Value {
+pub(super) fn terraform_config_file(folder: &Path) -> Value {
     let file = folder.join("terraform.d/zz-keyward.tfrc.json");
     eventually(Duration::from_secs(30), || {
         let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
@@ -451,13 +451,13 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
     assert_eq!(call(&client).await.unwrap().status(), 200);
     let request = format!("GET /api/v2/ping HTTP/1.1\r\nHost: {free}\r\nAuthorization: Bearer {local}\r\n\r\n");
     let mut idle: Vec<_> = (0..4).map(|_| tokio::net::TcpStream::connect(free)).collect();
-    let mut kept = Vec::new();
+    let mut streams = Vec::new();
     for connecting in idle.drain(..) {
         let mut stream = connecting.await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let head = head(&mut stream).await;
         assert!(head.starts_with("http/1.1 200") && !head.contains("connection: close"), "{head}");
-        kept.push(stream);
+        streams.push(stream);
     }
     for round in 1..=5 {
         config(&world, &format!("tcp://{free}"), &format!("requests_per_second = {}", 1000 + round));
@@ -470,7 +470,7 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
         assert_eq!(call(&client).await.unwrap().status(), 200);
         if round == 1 {
             // Idle connections get a response, the last one with `connection: close`. The first may come before the stop.
-            for stream in &mut kept {
+            for stream in &mut streams {
                 loop {
                     stream.write_all(request.as_bytes()).await.unwrap();
                     let head = head(stream).await;
@@ -503,8 +503,8 @@ async fn a_file_that_could_not_be_written_is_written_once_it_can_be() {
     let agent = Binary::start(&["run", "--config", &path], &[], world.folder.path());
     beside(move || {
         eventually(Duration::from_secs(30), || {
-            let told = agent.output().contains("was not written by keyward");
-            told.then_some(()).ok_or_else(|| agent.output())
+            let warned = agent.output().contains("was not written by keyward");
+            warned.then_some(()).ok_or_else(|| agent.output())
         });
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"credentials\":{}}");
         std::fs::remove_file(&file).unwrap();

@@ -21,6 +21,8 @@ mod mint;
 #[cfg(feature = "dev")]
 mod online;
 mod proxy;
+#[cfg(feature = "dev")]
+mod reload;
 mod replacements;
 #[cfg(feature = "dev")]
 mod secret;
