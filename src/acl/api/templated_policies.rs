@@ -9,7 +9,7 @@ use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::state::ApiState;
-use crate::acl::model::templated::{BuiltinTemplate, SyntheticPolicy, TEMPLATES, find};
+use crate::acl::model::templated::{BuiltinTemplate, SyntheticPolicy, TEMPLATES, find, render_for_link};
 use crate::acl::service::caller::Privilege;
 use crate::acl::store::Freshness;
 
@@ -74,7 +74,9 @@ pub(super) async fn preview(state: &ApiState, request: &mut ApiRequest) -> Resul
         JsonFields::parse(&body, "Templated policy variables")?.into_map()
     };
     require_acl_read(state, request).await?;
-    let policy = SyntheticPolicy::from_template(template_from_path(request)?.name, &variables, &[])
+    let template = template_from_path(request)?;
+    let policy = render_for_link(template, &variables)
+        .and_then(|_| SyntheticPolicy::from_template(template.name, &variables, &[]))
         .map_err(|reason| ApiError::TemplateVariables { reason: reason.to_string() })?;
     let SyntheticPolicy { id, name, description, rules, hash, .. } = policy;
     Ok(ApiResponse::json(&TemplatePreview { id, name, description, rules, hash }, request.pretty())?)

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::id::Id;
 use super::names::is_identity_name;
-use super::templated::{SyntheticPolicy, TemplateError};
+use super::templated::{self, SyntheticPolicy, TemplateError};
 
 /// Links that tokens and roles share. Policies are linked by id, so they can be renamed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -189,7 +189,9 @@ pub(crate) fn templated_policies(policies: Vec<TemplatedPolicy>) -> Result<Vec<T
 impl TemplatedPolicy {
     /// Validates the template and its variables.
     fn validate(&self) -> Result<(), TemplateError> {
-        self.to_synthetic()?;
+        let unknown = || TemplateError::Unknown(self.template_name.clone());
+        let template = templated::find(&self.template_name).ok_or_else(unknown)?;
+        templated::render_for_link(template, self.template_variables.as_ref().unwrap_or(&Map::new()))?;
         let Some(variables) = &self.template_variables else { return Ok(()) };
         if let Some((name, _)) = variables.iter().find(|(_, value)| !is_variable(value, MAX_VARIABLE_DEPTH)) {
             let (template, name) = (self.template_name.clone(), name.clone());

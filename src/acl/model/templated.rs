@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::content_hash::content_hash;
+use super::names::is_identity_name;
 use crate::hcl::quote;
 use crate::hex::encode_hex;
 
@@ -58,12 +59,36 @@ query_prefix "" {
 const NOMAD_SERVER: &str = r#"
 acl = "write"
 agent_prefix "" {
-	policy = "read"
+  policy = "read"
 }
+node_prefix "" {
+  policy = "read"
+}
+service_prefix "" {
+  policy = "write"
+}"#;
+
+const NOMAD_CLIENT: &str = r#"agent_prefix "" {
+  policy = "read"
+}
+node_prefix "" {
+  policy = "read"
+}
+service_prefix "" {
+  policy = "write"
+}
+key_prefix "" {
+  policy = "read"
+}"#;
+
+const API_GATEWAY: &str = r#"mesh = "read"
 node_prefix "" {
 	policy = "read"
 }
 service_prefix "" {
+	policy = "read"
+}
+service "{{.Name}}" {
 	policy = "write"
 }"#;
 
@@ -76,7 +101,7 @@ const NAME_SCHEMA: &str =
     r#"{"type":"object","properties":{"name":{"type":"string","minLength":1,"maxLength":256}},"required":["name"]}"#;
 
 /// All templates.
-pub(crate) const TEMPLATES: [BuiltinTemplate; 5] = [
+pub(crate) const TEMPLATES: [BuiltinTemplate; 7] = [
     BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000003",
         name: "builtin/service",
@@ -111,6 +136,20 @@ pub(crate) const TEMPLATES: [BuiltinTemplate; 5] = [
         description: "Lets a workload write its own identity.",
         schema: NAME_SCHEMA,
         text: WORKLOAD_IDENTITY,
+    },
+    BuiltinTemplate {
+        id: "00000000-0000-0000-0000-000000000008",
+        name: "builtin/api-gateway",
+        description: "Lets an API gateway register itself, and read services, nodes and the mesh configuration.",
+        schema: NAME_SCHEMA,
+        text: API_GATEWAY,
+    },
+    BuiltinTemplate {
+        id: "00000000-0000-0000-0000-000000000009",
+        name: "builtin/nomad-client",
+        description: "Lets a Nomad client register services, and read nodes and keys.",
+        schema: "",
+        text: NOMAD_CLIENT,
     },
 ];
 
@@ -162,6 +201,18 @@ pub(crate) enum TemplateError {
         /// Name of the template.
         template: String,
     },
+    /// The name is not one that a service or node identity may have.
+    #[error(
+        "validation error for templated policy: \"{template}\": {} has an invalid name. Only lowercase alphanumeric \
+         characters, '-' and '_' are allowed",
+        quote(.name)
+    )]
+    IdentityName {
+        /// Name of the template.
+        template: &'static str,
+        /// Name.
+        name: String,
+    },
     /// The name cannot be inserted into a rule.
     #[error(
         "validation error for templated policy: \"{template}\": the name {} is longer than {MAX_NAME} bytes or holds a \
@@ -180,7 +231,7 @@ pub(crate) enum TemplateError {
 ///
 /// # Errors
 /// A required name is missing or invalid.
-pub(crate) fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
+fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
     if !template.requires_name() {
         return Ok(template.text.to_owned());
     }
@@ -189,6 +240,23 @@ pub(crate) fn render(template: &BuiltinTemplate, variables: &Map<String, Value>)
         None | Some("") => Err(TemplateError::NoName { template: template.name }),
         Some(name) => substitute_name(template, name),
     }
+}
+
+/// Renders the rules of a template for a new link, for which Consul limits the names of services and nodes to those of
+/// identities.
+///
+/// # Errors
+/// As [`render`], or the name is not that of an identity.
+pub(crate) fn render_for_link(
+    template: &BuiltinTemplate,
+    variables: &Map<String, Value>,
+) -> Result<String, TemplateError> {
+    let rules = render(template, variables)?;
+    let name = variables.get("name").or_else(|| variables.get("Name")).and_then(Value::as_str).unwrap_or_default();
+    if ["builtin/service", "builtin/node"].contains(&template.name) && !is_identity_name(name) {
+        return Err(TemplateError::IdentityName { template: template.name, name: name.to_owned() });
+    }
+    Ok(rules)
 }
 
 fn substitute_name(template: &BuiltinTemplate, name: &str) -> Result<String, TemplateError> {

@@ -24,7 +24,7 @@ fn every_template_renders_and_has_a_matching_schema() {
     for template in TEMPLATES {
         let policy = synthetic(template.name, json!({"name": "web", "other": {"a": "b"}})).unwrap();
         Rules::parse(&policy.rules).unwrap();
-        assert!(policy.rules.starts_with('\n') && !policy.rules.contains("{{"), "{}", template.name);
+        assert!(!policy.rules.contains("{{"), "{}", template.name);
         let schema: Value = serde_json::from_str(template.schema).unwrap_or_default();
         assert_eq!(schema["required"] == json!(["name"]), template.requires_name(), "{}", template.name);
         assert_eq!(synthetic(template.name, json!({})).is_err(), template.requires_name(), "{}", template.name);
@@ -51,6 +51,20 @@ fn a_name_that_would_leave_its_quotes_is_rejected() {
     check(json!({"name": 5}), None);
     check(json!({"name": {"name": "web"}}), None);
     check(json!({"NAME": "web"}), None);
+}
+
+#[test]
+fn a_link_to_the_template_of_a_service_or_node_has_the_name_of_an_identity() {
+    let check = |template: &str, name: &str| {
+        let variables = Map::from_iter([("name".to_owned(), json!(name))]);
+        render_for_link(find(template).unwrap(), &variables).map_err(|error| error.to_string())
+    };
+    for template in ["builtin/service", "builtin/node"] {
+        assert!(check(template, "web-1").is_ok());
+        let error = check(template, "Web App*").unwrap_err();
+        assert!(error.contains("\"Web App*\" has an invalid name. Only lowercase"), "{error}");
+    }
+    assert!(check("builtin/api-gateway", "Web App*").is_ok());
 }
 
 #[test]
