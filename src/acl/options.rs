@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::api::ApiOptions;
 use super::model::authorize::DefaultPolicy;
-use super::model::names::is_name;
+use super::model::names::{is_name, is_policy_or_builtin_name};
 use super::model::token::{MAX_TTL, MIN_TTL};
 use super::service::login;
 use super::store::StoreOptions;
@@ -50,7 +50,11 @@ impl AclOptions {
             for (name, role) in &method.roles {
                 let path = format!("{path}.role.{name}");
                 check(is_name(name), path.clone(), name_form);
-                check(role.policies.iter().all(|policy| is_name(policy)), format!("{path}.policies"), name_form);
+                check(
+                    role.policies.iter().all(|policy| is_policy_or_builtin_name(policy)),
+                    format!("{path}.policies"),
+                    name_form,
+                );
                 let ttl = (MIN_TTL..=MAX_TTL).contains(&role.ttl);
                 check(ttl, format!("{path}.ttl"), "must be 1 minute to 24 hours");
                 let error = role.bounds.validation_error();

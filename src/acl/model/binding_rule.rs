@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::id::Id;
-use super::names::{NamespaceName, is_identity_name, is_name, is_role_name};
+use super::names::{NamespaceName, is_identity_name, is_policy_or_builtin_name, is_role_name};
 use super::templated;
 use super::verified_claims::VerifiedClaims;
 
@@ -142,7 +142,7 @@ impl Binding {
         let fits = match self.kind {
             BindType::Service | BindType::Node => is_identity_name(&name),
             BindType::Role => is_role_name(&name),
-            _ => is_name(name.strip_prefix("builtin/").unwrap_or(&name)),
+            _ => is_policy_or_builtin_name(&name),
         };
         if !fits {
             return Err(BindError::Name(name.chars().take(128).collect()));
@@ -166,7 +166,7 @@ impl Binding {
             {
                 let name = interpolate(name, claims)?;
                 let variables = Map::from_iter([("name".to_owned(), Value::String(name.clone()))]);
-                templated::render(template, &variables)
+                templated::render_for_link(template, &variables)
                     .map_err(|_| BindError::Name(name.chars().take(128).collect()))?;
                 Some(name)
             }

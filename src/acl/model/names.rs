@@ -6,10 +6,23 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Returns whether a string is a valid name of a policy, auth method or login role: 1 to 128 letters, digits, `-` and
+/// Returns whether a string is a valid name of an auth method, login role or datacenter: 1 to 128 letters, digits, `-` and
 /// `_`.
 pub(crate) fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && is_word(text)
+}
+
+/// Returns whether a string is a valid policy name: as [`is_name`], with at most one `/`, which is not at its start, and not
+/// below `builtin/`, as in Consul.
+pub(crate) fn is_policy_name(text: &str) -> bool {
+    let (folder, name) = text.split_once('/').map_or((None, text), |(folder, name)| (Some(folder), name));
+    let is_free = folder.is_none_or(|folder| folder != "builtin" && is_word(folder) && !folder.is_empty());
+    (1..=128).contains(&text.len()) && is_free && is_word(name)
+}
+
+/// Returns whether a string is the name of a policy that can exist: one of [`is_policy_name`], or a built-in one.
+pub(crate) fn is_policy_or_builtin_name(text: &str) -> bool {
+    is_policy_name(text) || text.strip_prefix("builtin/").is_some_and(is_name)
 }
 
 /// Returns whether a string is a valid role name: 1 to 256 letters, digits, `-` and `_`.
@@ -119,6 +132,17 @@ mod tests {
         }
         assert!(!is_name(&"x".repeat(129)) && is_role_name(&"x".repeat(256)) && !is_role_name(&"x".repeat(257)));
         assert!(is_role_name("-a_"));
+    }
+
+    #[test]
+    fn the_name_of_a_policy_may_have_a_slash_inside() {
+        for name in ["a", "team/web", "team/", &"x".repeat(128)] {
+            assert!(is_policy_name(name) && is_policy_or_builtin_name(name), "{name}");
+        }
+        for name in ["", "/", "/web", "a/b/c", "a b/c", "a//b", "..", "é/a", &"x".repeat(129)] {
+            assert!(!is_policy_name(name) && !is_policy_or_builtin_name(name), "{name}");
+        }
+        assert!(!is_policy_name("builtin/global-read-only") && is_policy_or_builtin_name("builtin/global-read-only"));
     }
 
     #[test]

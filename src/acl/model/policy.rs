@@ -31,6 +31,9 @@ pub(crate) const GLOBAL_MANAGEMENT: Id = Id::reserved(1);
 /// Built-in policy that allows reading everything.
 pub(crate) const GLOBAL_READ_ONLY: Id = Id::reserved(2);
 
+/// Name of that policy at first; no other policy may have it.
+pub(crate) const GLOBAL_READ_ONLY_NAME: &str = "builtin/global-read-only";
+
 impl PolicyRecord {
     /// Returns the hash of its mutable fields.
     pub(crate) fn content_hash(&self) -> String {

@@ -9,7 +9,7 @@ use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
 use super::records::Records;
-use super::rejection::InvalidRequest;
+use super::rejection::{InvalidRequest, NotFound};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::{AuthMethodRecord, MethodConfig};
@@ -162,6 +162,10 @@ impl BindingRules<'_> {
             return Err(InvalidRequest::RuleMethodChanged.into());
         }
         let (method, transaction) = self.load_method(namespace, current).await?;
+        // The rule of a deleted method waits for its removal; a new method of that name must not get it.
+        if method.id != previous.value.method_id {
+            return Err(NotFound::Record(format!("binding rule {id}")).into());
+        }
         let rule = validate_draft(draft, id, target.name.clone(), &method)?;
         let transaction = transaction.require_unchanged(&key, previous.modified).put(key, &rule)?;
         self.records.commit_update(&target, transaction, &previous, rule).await

@@ -10,7 +10,7 @@ use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
-use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, PolicyRecord};
+use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::token::{ANONYMOUS, ANONYMOUS_SECRET, ImmutableFields, TokenRecord};
 use crate::acl::store::Freshness;
@@ -64,7 +64,7 @@ impl AclService {
             (GLOBAL_MANAGEMENT, "global-management", "Builtin Policy that grants unlimited access", "write"),
             (
                 GLOBAL_READ_ONLY,
-                "builtin/global-read-only",
+                GLOBAL_READ_ONLY_NAME,
                 "A policy that grants unlimited global read-only access to all components",
                 "read",
             ),

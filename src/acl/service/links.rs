@@ -11,7 +11,7 @@ use crate::acl::model::links::{
     LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
     templated_policies,
 };
-use crate::acl::model::names::NamespaceName;
+use crate::acl::model::names::{NamespaceName, is_policy_or_builtin_name, is_role_name};
 use crate::acl::model::policy::PolicyRecord;
 use crate::acl::model::role::RoleRecord;
 use crate::acl::store::Freshness;
@@ -147,15 +147,14 @@ impl LinkResolver<'_> {
         let Some(name) = non_empty(&draft.name) else {
             return Err(InvalidRequest::EmptyLink { kind: word }.into());
         };
+        // Other names could address other keys.
         let key = match kind {
-            LinkKind::Policy => keys::policy_name(namespace, &name),
-            LinkKind::Role => keys::role_name(namespace, &name),
+            LinkKind::Policy => is_policy_or_builtin_name(&name).then(|| keys::policy_name(namespace, &name)),
+            LinkKind::Role => is_role_name(&name).then(|| keys::role_name(namespace, &name)),
         };
-        // A slash would address keys of other names.
-        let entry = if name.contains('/') && !name.starts_with(BUILTIN) {
-            None
-        } else {
-            self.records.repository.get::<Id>(&key, Freshness::Linearizable).await?
+        let entry = match key {
+            Some(key) => self.records.repository.get::<Id>(&key, Freshness::Linearizable).await?,
+            None => None,
         };
         match entry {
             Some(id) => Ok(*id.value),
@@ -210,9 +209,6 @@ impl LinkResolver<'_> {
         Ok(links)
     }
 }
-
-/// Name prefix of built-in policies; no other name contains a slash.
-pub(super) const BUILTIN: &str = "builtin/";
 
 /// Builds the error of an invalid identity or templated policy.
 pub(super) fn invalid_identity(error: impl std::fmt::Display) -> ServiceError {

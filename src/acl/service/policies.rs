@@ -4,15 +4,15 @@ use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
-use super::links::{BUILTIN, truncate};
+use super::links::truncate;
 use super::lists::RecordList;
 use super::records::Records;
 use super::rejection::{Conflict, Forbidden, InvalidRequest};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
-use crate::acl::model::names::{NamespaceName, is_name};
-use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, PolicyRecord};
+use crate::acl::model::names::{NamespaceName, is_policy_name, is_policy_or_builtin_name};
+use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
 use crate::acl::model::rules::Rules;
 use crate::acl::store::Freshness;
 
@@ -124,8 +124,7 @@ impl Policies<'_> {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
-        let is_one = is_name(name.strip_prefix(BUILTIN).unwrap_or(name));
-        let by_name = is_one.then(|| keys::policy_name(namespace, name));
+        let by_name = is_policy_or_builtin_name(name).then(|| keys::policy_name(namespace, name));
         self.records.get_record_by_name(caller, namespace, by_name, keys::policy, freshness).await
     }
 
@@ -177,7 +176,10 @@ impl Policies<'_> {
                 return Err(InvalidRequest::BuiltinPolicy(old.name.clone()).into());
             }
         }
-        if draft.name != old.name || !is_built_in(id) {
+        // The names of built-in policies are reserved for them.
+        let is_reserved_name =
+            is_built_in(id) && draft.name == old.name || id == GLOBAL_READ_ONLY && draft.name == GLOBAL_READ_ONLY_NAME;
+        if !is_reserved_name {
             validate_draft(&draft)?;
         }
         let policy = to_record(id, target.name.clone(), &draft);
@@ -229,7 +231,7 @@ fn validate_draft(draft: &PolicyDraft) -> Result<(), InvalidRequest> {
     if draft.name.is_empty() {
         return Err(InvalidRequest::PolicyNameMissing);
     }
-    if !is_name(&draft.name) {
+    if !is_policy_name(&draft.name) {
         return Err(InvalidRequest::PolicyName(truncate(&draft.name)));
     }
     Rules::parse(&draft.rules).map_err(|error| InvalidRequest::Rules(error.to_string()))?;

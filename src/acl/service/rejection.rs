@@ -68,7 +68,9 @@ pub enum InvalidRequest {
     // Policies and roles
     #[error("Invalid Policy: no Name is set")]
     PolicyNameMissing,
-    #[error("Invalid Policy: invalid Name. Only alphanumeric characters, '-' and '_' are allowed ({0:?})")]
+    #[error(
+        "Invalid Policy: invalid Name. Only alphanumeric characters, a single '/', '-' and '_' are allowed ({0:?})"
+    )]
     PolicyName(String),
     #[error("{0}")]
     Rules(String),

@@ -31,7 +31,7 @@ pub(super) enum Command {
 /// Create a policy.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Name of the policy: letters, digits, - and _
+    /// Name of the policy: letters, digits, -, _ and one /
     name: String,
     /// Description
     #[arg(long, default_value = "", hide_default_value = true)]

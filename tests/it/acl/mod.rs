@@ -32,6 +32,7 @@ mod recovery;
 #[cfg(feature = "dev")]
 mod certificate_renewal;
 mod bootstrap_reset;
+mod policies;
 mod roles;
 #[cfg(feature = "dev")]
 mod configured_server;

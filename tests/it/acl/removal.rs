@@ -36,7 +36,7 @@ async fn keys(store: &dyn Store) -> Vec<String> {
 }
 
 /// Waits until the namespace does not exist.
-pub(crate) async fn gone(acl: &Acl, name: &str) {
+pub(crate) async fn wait_until_gone(acl: &Acl, name: &str) {
     let mut index = 1;
     for _ in 0..50 {
         let read = acl.get(&format!("/v1/namespace/{name}?index={index}&wait=10s")).await;
@@ -118,7 +118,7 @@ async fn a_deleted_namespace_is_closed_at_once_and_removed_with_its_contents() {
             delete(&*store, UNREADABLE).await;
         })
         .await;
-    gone(&acl, "team").await;
+    wait_until_gone(&acl, "team").await;
     assert_eq!(acl.call("GET", "/v1/acl/token/self", Some(&secret), None).await.status, 404);
     let gone_too = acl.get("/v1/acl/roles?ns=team").await;
     assert_eq!((gone_too.status, gone_too.text.as_str()), (404, "Namespace \"team\" does not exist"));
@@ -153,7 +153,7 @@ async fn a_blocked_removal_does_not_block_others_and_is_retried() {
     let line = stuck(1).await.remove(0);
     assert_eq!((&line["fields"]["namespace"], &line["fields"]["records"]), (&json!("Team"), &json!(1)), "{line}");
     assert_eq!(acl.delete("/v1/namespace/other").await.status, 200);
-    gone(&acl, "other").await;
+    wait_until_gone(&acl, "other").await;
     assert!(
         log::lines().iter().any(|line| {
             line["fields"]["event"] == "acl.namespace.removed" && line["fields"]["namespace"] == "other"
@@ -169,7 +169,7 @@ async fn a_blocked_removal_does_not_block_others_and_is_retried() {
 async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-    let late = Arc::new(StoreFaults::holding(&store, "role-name/team/"));
+    let late = Arc::new(StoreFaults::with_delayed_read(&store, "role-name/team/"));
     let mut options = options(folder.path());
     options.key_file = Some(folder.path().join("seal.key"));
     let first = Served::without_background(store.clone(), &options, Clock::System).await;
@@ -210,6 +210,27 @@ async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     }
     let found = first.call("GET", "/v1/acl/role/name/r1?ns=team", root, None).await;
     assert_eq!(found.status, 200, "a late server removed what is in the new namespace: {found:?}");
+}
+
+#[tokio::test]
+async fn a_rule_of_a_deleted_method_is_not_revived_by_an_update_under_its_successor() {
+    let acl = Acl::start().await;
+    acl.jwt_method("people", &IssuerKey::shared("k")).await;
+    let rule = json!({"AuthMethod": "people", "BindType": "service", "BindName": "other"});
+    let id = acl.make("/v1/acl/binding-rule", rule.clone()).await["ID"].as_str().unwrap().to_owned();
+    // As if the method had been created anew before the removal of the old one's rules was over.
+    let acl = acl
+        .restarted_with(async |store| {
+            let page = Page { after: None, limit: 9 };
+            let (key, record) =
+                store.list("binding-rule/", page, Freshness::Linearizable).await.unwrap().entries.remove(0);
+            let mut record: Value = serde_json::from_slice(&record.value).unwrap();
+            record["method_id"] = json!("22222222-2222-2222-2222-222222222222");
+            put(&*store, key.as_str(), record.to_string().as_bytes()).await;
+        })
+        .await;
+    let update = acl.put(&format!("/v1/acl/binding-rule/{id}"), rule).await;
+    assert_eq!(update.status, 404, "{update:?}");
 }
 
 #[tokio::test]

@@ -28,7 +28,6 @@ use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::store::{Revision, StoreError};
-use crate::error_chain::format_chain;
 
 /// Result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,27 +87,10 @@ impl RestoreRunner {
         let restoring = self.tasks.spawn(async move {
             let outcome = service.restore().run(presented.as_ref(), spool).await;
             drop(turn);
-            match &outcome {
-                Ok(restored) => {
-                    let (operation, namespace) = ("snapshot.restore", "default");
-                    let (what, by) = (format!("{} records", restored.records), restored.by.map(|by| by.to_string()));
-                    tracing::info!(event = "acl.changed", operation, namespace, what, by, "restored a snapshot");
-                }
-                // Rejected; nothing was changed.
-                Err(
-                    ServiceError::Invalid(_)
-                    | ServiceError::Denied(_)
-                    | ServiceError::Forbidden(_)
-                    | ServiceError::UnknownSecret,
-                ) => {}
-                Err(error) => {
-                    let error = format_chain(error);
-                    tracing::error!(
-                        event = "acl.restore.failed",
-                        error,
-                        "a restore failed: restore again to unlock the store"
-                    );
-                }
+            if let Ok(restored) = &outcome {
+                let (operation, namespace) = ("snapshot.restore", "default");
+                let (what, by) = (format!("{} records", restored.records), restored.by.map(|by| by.to_string()));
+                tracing::info!(event = "acl.changed", operation, namespace, what, by, "restored a snapshot");
             }
             outcome
         });

@@ -96,14 +96,36 @@ impl Restore<'_> {
         let records = self.validate(&mut spool.pieces().await?).await?;
         // Authorize again: the upload may have taken long.
         let authorized = self.authorize(presented).await?;
-        let marker = self.put_marker(&authorized, presented).await?;
+        let outcome = self.lock_and_replace(presented, &mut spool, records, &authorized).await;
+        match &outcome {
+            Ok(_) | Err(ServiceError::Conflict(Conflict::RestoreStarted)) => {}
+            Err(error) => {
+                let error = format_chain(error);
+                tracing::error!(
+                    event = "acl.restore.failed",
+                    error,
+                    "a restore failed: restore again to unlock the store"
+                );
+            }
+        }
+        outcome
+    }
+
+    async fn lock_and_replace(
+        self,
+        presented: Option<&PlainSecret>,
+        spool: &mut Spool,
+        records: u64,
+        authorized: &AuthorizedRestore,
+    ) -> Result<RestoreResult, ServiceError> {
+        let marker = self.put_marker(authorized, presented).await?;
         tracing::warn!(
             event = "acl.restore.started",
             records,
             "restoring a snapshot: the store is locked until it completes"
         );
         tokio::time::sleep(DRAIN_TIME).await;
-        let revision = self.replace(&mut spool, marker).await?;
+        let revision = self.replace(spool, marker).await?;
         self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
         // The snapshot may lack the anonymous token, if its store did.
         self.service.recreate_anonymous_token().await?;
