@@ -3,6 +3,8 @@
 use url::Url;
 
 use crate::agent::identity::{IdentityMethod, IdentityOrigin};
+#[cfg(feature = "gateway")]
+use crate::app::probes::platform_client;
 use crate::config::Config;
 use crate::http::client::{ClientOptions, ServerAddress};
 use crate::http::server::Endpoint;
@@ -101,7 +103,7 @@ pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
     }
     #[cfg(feature = "gateway")]
     if let Some(gateway) = &config.gateway {
-        peers.extend(peer("gateway".to_owned(), &gateway.proxy.upstream));
+        peers.extend(peer_of("gateway".to_owned(), &platform_client(gateway)));
     }
     #[cfg(feature = "etcd")]
     if let Some(acl) = &config.acl

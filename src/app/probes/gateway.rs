@@ -32,13 +32,7 @@ pub(crate) async fn check_gateway(
     progress: &Progress,
 ) -> Vec<CheckResult> {
     let mut steps = Steps::new("gateway", None, progress);
-    let options = client::ClientOptions {
-        address: ServerAddress::Url(gateway.proxy.upstream.clone()),
-        tls: TlsOptions { ca_file: gateway.proxy.ca_file.clone(), ..TlsOptions::default() },
-        proxy: gateway.proxy.proxy.clone(),
-        connect_timeout: gateway.proxy.connect_timeout,
-        response_timeout: gateway.proxy.response_timeout.min(ANSWERS_WITHIN),
-    };
+    let options = platform_client(gateway);
     if !check_way(&options, ErrorCode::PlatformUnreachable, &limits, &mut steps).await {
         return steps.into_results();
     }
@@ -63,6 +57,17 @@ pub(crate) async fn check_gateway(
         }
     }
     steps.into_results()
+}
+
+/// Returns the options of a client that reaches the platform as the gateway does.
+pub(crate) fn platform_client(gateway: &Gateway) -> client::ClientOptions {
+    client::ClientOptions {
+        address: ServerAddress::Url(gateway.proxy.upstream.clone()),
+        tls: TlsOptions { ca_file: gateway.proxy.ca_file.clone(), ..TlsOptions::default() },
+        proxy: gateway.proxy.proxy.clone(),
+        connect_timeout: gateway.proxy.connect_timeout,
+        response_timeout: gateway.proxy.response_timeout.min(ANSWERS_WITHIN),
+    }
 }
 
 /// Detects the platform's product. Most platforms name it without a token too.

@@ -19,6 +19,6 @@ pub(crate) use self::connection::{describe_expiry, resolve_host};
 #[cfg(feature = "etcd")]
 pub(crate) use self::etcd::check_etcd;
 #[cfg(feature = "gateway")]
-pub(crate) use self::gateway::check_gateway;
+pub(crate) use self::gateway::{check_gateway, platform_client};
 pub(crate) use self::limits::Limits;
 pub(crate) use self::session::check_session;

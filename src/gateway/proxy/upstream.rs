@@ -177,8 +177,8 @@ impl Upstream {
         }
         let (status, headers) = (response.status(), response.headers());
         self.platform.learn(headers);
-        // The limit of a rejected token says nothing about that of a valid one.
-        if status != StatusCode::UNAUTHORIZED {
+        // The limit of a rejected token says nothing about that of a valid one, and a load balancer reports none.
+        if status != StatusCode::UNAUTHORIZED && !status.is_server_error() {
             self.limiter.update_limit(response::rate_limit(headers));
         }
         if status == StatusCode::TOO_MANY_REQUESTS
