@@ -114,8 +114,9 @@ pub(super) struct Ceilings {
 pub(super) const CEILINGS: Ceilings = Ceilings {
     anonymous_kib: 128 << 10,
     descriptors: 1200,
-    // A thread for each file that is written at the same time: sinks, templates, state; they stay while there is work.
-    threads: 128,
+    // One for each file that is written at the same time (50 templates, 20 sinks, 20 states, stores), all of them while the disk
+    // is slow; they stay while there is work.
+    threads: 192,
     log_bytes_a_minute: 256 << 10,
     growth_kib: 16 << 10,
 };
