@@ -41,6 +41,9 @@ pub(crate) fn describe_error(error: &(dyn Error + 'static)) -> String {
         Some(rustls::Error::InvalidCertificate(cause)) => {
             format!("invalid peer certificate: {}", describe_certificate(cause))
         }
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+            "the server does not speak TLS at this port; check the port, or write http://".to_owned()
+        }
         _ => error.to_string(),
     }
 }

@@ -79,6 +79,11 @@ pub(crate) fn groups_of(user: &str, main: u32) -> std::io::Result<Vec<u32>> {
     Ok(groups.into_iter().map(nix::unistd::Gid::as_raw).collect())
 }
 
+/// Looks up the name of a user; `None` if it is unknown.
+pub(crate) fn user_name(id: u32) -> Option<String> {
+    nix::unistd::User::from_uid(id.into()).ok().flatten().map(|user| user.name)
+}
+
 /// Looks up the name of a group; `None` if it is unknown.
 pub(crate) fn group_name(id: u32) -> Option<String> {
     nix::unistd::Group::from_gid(id.into()).ok().flatten().map(|group| group.name)

@@ -205,7 +205,8 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
         return target.ok_or_else(|| {
             print_error_with_code(
                 ErrorCode::NoListener,
-                "the configuration has no listener for this command; write --address /PATH, or add [listener.local]",
+                "the configuration has no local API to ask; add [listener.api] with \
+                 address = \"unix:///run/keyward/api.sock\", or pass --address",
             );
             Exit::Failed
         });

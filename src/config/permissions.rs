@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfsMountFlags;
 
+use crate::os;
+
 /// Returns problems with owner or mode of a file and its folder, each with advice. Read-only mounts, such as a
 /// `ConfigMap`'s, have none. A folder in `checked` is skipped; folders above it are not checked.
 pub(super) fn permission_issues(
@@ -47,7 +49,11 @@ pub(super) fn permission_issue(what: &str, path: &str, metadata: &Metadata, user
     let other_folder = || "use a folder that root or the agent's user owns and no other user can write".to_owned();
     let (who, advice) = if owner != 0 && owner != user {
         let advice = if is_folder { other_folder() } else { format!("chown root {path}") };
-        (format!("user {owner}, who owns it,"), advice)
+        let name = os::user_name(owner).unwrap_or_else(|| owner.to_string());
+        // A folder of the service's user is right for the service, and foreign to root.
+        let as_user =
+            format!("; if the agent runs as {name}, run this command as that user: sudo -u {name} keyward ...");
+        (format!("user {name}, who owns it,"), if user == 0 { advice + &as_user } else { advice })
     } else if is_folder && is_sticky && mode & 0o022 != 0 {
         ("everybody".to_owned(), other_folder())
     } else if mode & 0o002 != 0 {

@@ -58,7 +58,7 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
         let at = Location { position: Some(position), ..file };
         // Keys below a broken header were put into another table, where one of the same name may stand.
         if error.message() != "duplicate key" || !diagnostics.is_broken(at) {
-            diagnostics.unreadable(at, "", (ErrorCode::ConfigSyntax, error.message()), "");
+            diagnostics.unreadable(at, "", (ErrorCode::ConfigSyntax, error.message()), syntax_advice(error.message()));
         }
         if lines.is_header(position.line) {
             let below = (position.line + 1..=lines.starts.len()).take_while(|line| !lines.is_header(*line));
@@ -66,6 +66,11 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
         }
     }
     Conversion { file, lines, diagnostics }.table(table.get_ref(), 0)
+}
+
+/// Returns advice for a syntax error that configurations of Vault Agent lead to.
+fn syntax_advice(message: &str) -> &'static str {
+    if message.starts_with("unexpected leading zero") { "write a mode as a string: mode = \"0600\"" } else { "" }
 }
 
 /// Maximum nesting of a value. No setting is nested deeper than five; every walk recurses once per level.

@@ -7,6 +7,7 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::app::check_result::{Problem, StepResult, Steps};
+use crate::error_chain::escape_controls;
 use crate::error_code::ErrorCode;
 use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions, TransportError};
 use crate::secret_string::SecretString;
@@ -81,10 +82,11 @@ pub(crate) async fn query(contact: &AgentContact) -> Result<Option<RunningAgent>
         Err(error) => return Err(Problem::new(error.code(), error.to_string())),
     };
     if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
-        return Err(Problem::new(
-            ErrorCode::AgentRefused,
-            format!("the agent at {} answers {status}", client.server()),
-        ));
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let reason =
+            body["errors"][0].as_str().map(|reason| format!(": {}", escape_controls(reason))).unwrap_or_default();
+        let message = format!("the agent at {} answers {status}{reason}", client.server());
+        return Err(Problem::new(ErrorCode::AgentRefused, message));
     }
     let parsed: Option<Value> =
         serde_json::from_slice(&body).ok().filter(|status: &Value| status["version"].is_string());
@@ -158,9 +160,9 @@ pub(crate) fn record_agent(agent: Option<&Result<Option<RunningAgent>, Problem>>
     if let Some(error) = agent.status["reload_error"].as_str() {
         let message = format!("the last reload failed; the previous configuration stays in use: {error}");
         let fix = if agent.status["reload_needs_restart"] == true {
-            "systemctl restart keyward"
+            "sudo -u keyward keyward check --host, then systemctl restart keyward"
         } else {
-            "keyward check --host, then systemctl reload keyward"
+            "sudo -u keyward keyward check --host, then systemctl reload keyward"
         };
         steps.record("reload", Err(Problem::new(None, message).with_remedy(fix)));
     }

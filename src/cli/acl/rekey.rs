@@ -28,7 +28,10 @@ impl Rekey {
         service.show(&response, || {
             print_line(&format!("{rewritten} tokens were moved to the key {}", response.key_id));
             if response.done {
-                print_line("all tokens use this key: remove the other lines from the key file of every server");
+                print_line(
+                    "all tokens use this key: remove the other lines from the key file of every server, and \
+                     keep them elsewhere as long as you keep older snapshots",
+                );
             }
         });
         if response.done {

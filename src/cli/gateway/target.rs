@@ -104,6 +104,9 @@ impl GatewayAddress {
     }
 }
 
+/// Longer than a gateway holds a call while the platform refuses its token (`token_wait`, a minute by default).
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(75);
+
 impl GatewayTarget {
     /// Reads the local token from its file, or the error.
     fn token(&self) -> Result<SecretString, CredentialsError> {
@@ -125,7 +128,7 @@ impl GatewayTarget {
         path: &str,
         query: &[(&str, &str)],
     ) -> anyhow::Result<Result<Value, AgentError>> {
-        self.fetch_within(path, query, Duration::from_secs(30))
+        self.fetch_within(path, query, RESPONSE_TIMEOUT)
     }
 
     /// Does as [`GatewayTarget::fetch`], within `time`.

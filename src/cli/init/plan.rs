@@ -103,7 +103,7 @@ impl Plan {
             text.push_str("sudo apt-get install polkitd   # unless it is there; it reads the rule\n");
         }
         text.push_str("sudo systemctl daemon-reload\n");
-        text.push_str("sudo keyward check\n");
+        text.push_str("sudo -u keyward keyward check\n");
         if self.config.lines().all(|line| line != "[acl]") {
             let has_login = self.config.lines().any(|line| line.starts_with("[session."));
             let tries =

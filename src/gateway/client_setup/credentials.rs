@@ -40,6 +40,12 @@ pub(crate) enum CredentialsError {
     /// The local token cannot be read.
     #[error("keyward's gateway has no local token yet; start it with `keyward run`")]
     NoToken(#[source] LocalTokenError),
+    /// This user may not read the local token.
+    #[error("this user may not read the gateway's local token; run the command as root or as the agent's user")]
+    TokenDenied(#[source] LocalTokenError),
+    /// The file of the local token holds something else.
+    #[error("the gateway's local token cannot be read; check the path of its file")]
+    BadToken(#[source] LocalTokenError),
     /// The platform token cannot be read.
     #[error("keyward's gateway has no platform token yet; start it with `keyward run`, or see its log")]
     NoPlatformToken(#[source] TfrcFileError),
@@ -86,7 +92,11 @@ impl ClientTokenFile {
 /// # Errors
 /// It cannot be read.
 pub(crate) fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
-    local_token::read(file).map_err(CredentialsError::NoToken)
+    local_token::read(file).map_err(|error| match &error {
+        LocalTokenError::Read(cause) if cause.is_permission_denied() => CredentialsError::TokenDenied(error),
+        LocalTokenError::Read(_) if !file.exists() => CredentialsError::NoToken(error),
+        _ => CredentialsError::BadToken(error),
+    })
 }
 
 /// Returns the output for a request. `managed_host` is the host of the gateway.
@@ -139,8 +149,10 @@ mod tests {
         check("store", "app.terraform.io", Err("is managed by keyward"));
         check("store", "tfe.example.com", Err("no token is stored here"));
         check("forget", "app.terraform.io", Ok(""));
+        std::fs::write(&file, "short\n").unwrap();
+        check("get", "app.terraform.io", Err("cannot be read; check the path of its file"));
         std::fs::remove_file(&file).unwrap();
-        check("get", "app.terraform.io", Err("is it running?"));
+        check("get", "app.terraform.io", Err("has no local token yet; start it"));
         check("get", "tfe.example.com", Ok("{}"));
         for (verb, host) in [("list", "a.example"), ("get", "https://a.example"), ("get", "")] {
             assert!(matches!(parse_request(verb, host), Err(CredentialsError::Usage)), "{verb} {host}");

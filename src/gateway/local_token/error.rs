@@ -20,7 +20,7 @@ pub enum LocalTokenError {
     #[error(transparent)]
     Owner(#[from] OwnerError),
     /// The file holds something else.
-    #[error("{} contains no local token (at least {MIN_LENGTH} visible ASCII characters); remove the file to generate one", file.display())]
+    #[error("{} contains no local token (at least {MIN_LENGTH} visible ASCII characters)", file.display())]
     Malformed {
         /// Path of the file.
         file: PathBuf,

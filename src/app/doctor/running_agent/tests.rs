@@ -22,9 +22,10 @@ fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() 
 
 #[test]
 fn the_remedy_of_a_failed_reload_is_a_restart_if_the_status_says_so() {
-    for (needs_restart, expected) in
-        [(true, "systemctl restart keyward"), (false, "keyward check --host, then systemctl reload keyward")]
-    {
+    for (needs_restart, expected) in [
+        (true, "sudo -u keyward keyward check --host, then systemctl restart keyward"),
+        (false, "sudo -u keyward keyward check --host, then systemctl reload keyward"),
+    ] {
         let status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "ready": true,
