@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::atomic_file::{Attributes, replace, sweep_and_log};
+use crate::atomic_file::{Attributes, ReplaceError, replace, sweep_and_log};
 
 /// A file of the state folder.
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(super) struct StateFile {
     /// Number of the last write that was started.
     started: AtomicU64,
     /// Number of the newest write that was finished.
-    finished: Mutex<u64>,
+    finished: Arc<Mutex<u64>>,
 }
 
 impl StateFile {
     pub(super) fn new(path: PathBuf) -> Arc<Self> {
-        Arc::new(Self { path, started: AtomicU64::new(0), finished: Mutex::new(0) })
+        Arc::new(Self { path, started: AtomicU64::new(0), finished: Arc::default() })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -57,14 +57,16 @@ impl StateFile {
     ) -> impl Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + use<> {
         let (file, order) = (Arc::clone(self), self.started.fetch_add(1, Ordering::Relaxed) + 1);
         async move {
-            let mut finished = file.finished.lock().await;
-            if *finished >= order {
-                return Ok(());
-            }
-            let replaced = Arc::clone(&file);
-            let attributes = Attributes { mode: 0o600, owner: None, group: None };
-            tokio::task::spawn_blocking(move || replace(&replaced.path, &bytes, &attributes)).await??;
-            *finished = order;
+            // Held until the file is replaced: a caller that drops this future does not interrupt the blocking task.
+            let mut finished = Arc::clone(&file.finished).lock_owned().await;
+            let replaced = tokio::task::spawn_blocking(move || {
+                if *finished < order {
+                    replace(&file.path, &bytes, &Attributes { mode: 0o600, owner: None, group: None })?;
+                    *finished = order;
+                }
+                Ok::<_, ReplaceError>(())
+            });
+            replaced.await??;
             Ok(())
         }
     }
@@ -76,5 +78,34 @@ impl StateFile {
         let moved_to = PathBuf::from(moved_to);
         std::fs::rename(&self.path, &moved_to)?;
         Ok(moved_to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_was_given_up_does_not_overwrite_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = StateFile::new(folder.path().join("web.json"));
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            // The only blocking thread is busy, as with a disk that hangs.
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || released.recv());
+            let mut given_up = Box::pin(file.write(b"first".to_vec()));
+            let is_pending = |context: &mut Context<'_>| Poll::Ready(given_up.as_mut().poll(context).is_pending());
+            assert!(std::future::poll_fn(is_pending).await);
+            drop(given_up);
+            assert!(file.finished.try_lock().is_err(), "the first write goes on, and the next one waits for it");
+            let later = file.write(b"second".to_vec());
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            later.await.unwrap();
+        });
+        assert_eq!(std::fs::read(file.path()).unwrap(), b"second");
     }
 }

@@ -1,6 +1,8 @@
 //! State file of a session: the retry budget, and the encrypted token if there is a key.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +23,23 @@ pub(super) struct SessionStateFile {
     /// Digest of the session's settings ([`super::TokenManagerDeps::fingerprint`]).
     fingerprint: String,
     file: EncryptedFile,
-    /// Fingerprint of the last write.
-    last_saved: Option<SavedFingerprint>,
+    last_write: Option<StartedWrite>,
+}
+
+/// The last write that was started.
+#[derive(Debug)]
+struct StartedWrite {
+    fingerprint: SavedFingerprint,
+    /// True once the file has the content. The write shares it until it ends or is given up.
+    is_saved: Arc<AtomicBool>,
+}
+
+impl StartedWrite {
+    /// Returns true if the file has the content, or the write that is under way gives it that content.
+    fn covers(&self, fingerprint: &SavedFingerprint) -> bool {
+        let is_under_way = Arc::strong_count(&self.is_saved) > 1;
+        self.fingerprint == *fingerprint && (is_under_way || self.is_saved.load(Ordering::Acquire))
+    }
 }
 
 /// Content of a state file.
@@ -75,7 +92,7 @@ impl SessionStateFile {
             }
         });
         let file = encrypted.unwrap_or_else(|| EncryptedFile::without_key(state.file.clone(), FileKind::SessionState));
-        Self { session: session.to_owned(), fingerprint: fingerprint.to_owned(), file, last_saved: None }
+        Self { session: session.to_owned(), fingerprint: fingerprint.to_owned(), file, last_write: None }
     }
 
     /// Continues the write order of `old` if both use the same file.
@@ -118,7 +135,8 @@ impl SessionStateFile {
         }
     }
 
-    /// Returns the write of the file if its content changes. Of concurrent writes the newest wins; failures are logged.
+    /// Returns the write of the file if its content changes, or if the last write has failed or was given up. Of concurrent
+    /// writes the newest wins; failures are logged.
     pub(super) fn save(
         &mut self,
         retry_budget: &RetryBudgetRecord,
@@ -127,11 +145,10 @@ impl SessionStateFile {
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let token = current.and_then(|current| self.file.encrypt_field(&serialize_token(current)?));
         let last_error = last_error.map(truncate_error);
-        let saved_fingerprint = saved_fingerprint(retry_budget, current, last_error.as_deref());
-        if self.last_saved.as_ref() == Some(&saved_fingerprint) {
+        let fingerprint = saved_fingerprint(retry_budget, current, last_error.as_deref());
+        if self.last_write.as_ref().is_some_and(|write| write.covers(&fingerprint)) {
             return None;
         }
-        self.last_saved = Some(saved_fingerprint);
         let on_disk = OnDisk {
             version: VERSION,
             session: self.session.clone(),
@@ -142,16 +159,21 @@ impl SessionStateFile {
         };
         let bytes = serde_json::to_vec(&on_disk).ok()?;
         let (write, session) = (self.file.write(bytes), self.session.clone());
+        let is_saved = Arc::new(AtomicBool::new(false));
+        self.last_write = Some(StartedWrite { fingerprint, is_saved: Arc::clone(&is_saved) });
         Some(async move {
-            if let Err(error) = write.await {
-                let error = error.as_ref();
-                tracing::warn!(
-                    event = "state.write.failed",
-                    session,
-                    code = ErrorCode::StateNotSaved.as_str(),
-                    error,
-                    "cannot write the state file, so the next start needs a login"
-                );
+            match write.await {
+                Ok(()) => is_saved.store(true, Ordering::Release),
+                Err(error) => {
+                    let error = error.as_ref();
+                    tracing::warn!(
+                        event = "state.write.failed",
+                        session,
+                        code = ErrorCode::StateNotSaved.as_str(),
+                        error,
+                        "cannot write the state file, so the next start needs a login"
+                    );
+                }
             }
         })
     }
@@ -192,4 +214,32 @@ pub(crate) struct StateFileError {
     file: PathBuf,
     #[source]
     reason: FileRejected,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::agent::retry_budget::RetryBudget;
+
+    #[tokio::test]
+    async fn content_is_written_again_until_a_write_of_it_succeeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let state_dir = folder.path().join("state");
+        let options = SessionStateOptions { file: state_dir.join("web.json"), seal_key: None };
+        let mut file = SessionStateFile::new(&options, "web", &[], "one");
+        let now = ClockReading { boot: Duration::ZERO, wall: SystemTime::UNIX_EPOCH };
+        let budget = RetryBudget::new(now).to_record();
+        let given_up = file.save(&budget, None, None).unwrap();
+        assert!(file.save(&budget, None, None).is_none(), "a write of it is under way");
+        drop(given_up);
+        file.save(&budget, None, None).unwrap().await;
+        assert!(!options.file.exists(), "there is no folder");
+        std::fs::create_dir(&state_dir).unwrap();
+        file.save(&budget, None, None).unwrap().await;
+        assert!(options.file.exists());
+        assert!(file.save(&budget, None, None).is_none());
+        assert!(file.save(&budget, None, Some("an error")).is_some());
+    }
 }
