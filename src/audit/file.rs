@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::device_result::{DeviceError, ResumedChain, WriteOutcome, WritePosition, whole_lines};
@@ -179,11 +179,15 @@ impl AuditFile {
             numbered.push(format!(".{number}"));
             numbered
         };
-        for number in (1..self.options.keep).rev() {
-            match rustix::fs::renameat(&folder, numbered(number), &folder, numbered(number + 1)) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(self.error("rotate", &errno.into())),
-            }
+        // A failed attempt leaves a gap. Files after it stay: a shift at each retry would overwrite the oldest of them.
+        let is_free = |number: &u32| {
+            let stat = rustix::fs::statat(&folder, numbered(*number), AtFlags::SYMLINK_NOFOLLOW);
+            stat.is_err_and(|errno| errno == Errno::NOENT)
+        };
+        let last = (1..self.options.keep).find(is_free).unwrap_or(self.options.keep);
+        for number in (1..last).rev() {
+            rustix::fs::renameat(&folder, numbered(number), &folder, numbered(number + 1))
+                .map_err(|errno| self.error("rotate", &errno.into()))?;
         }
         rustix::fs::renameat(&folder, &name, &folder, numbered(1))
             .map_err(|errno| self.error("rotate", &errno.into()))?;
@@ -222,3 +226,6 @@ pub(super) fn probe(options: &AuditFileOptions) -> Result<(), DeviceError> {
 const HEADROOM: u64 = 64 * 1024;
 
 const NOTHING: ResumedChain = ResumedChain { chain: None, previous: PreviousEnd::None, torn_bytes: 0 };
+
+#[cfg(test)]
+mod tests;

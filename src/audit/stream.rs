@@ -45,11 +45,14 @@ impl StreamSocket {
         if self.connection.is_some() {
             let rest = std::mem::take(&mut self.rest);
             let (sent, error) = self.send(&rest);
-            self.rest = rest[sent..].to_vec();
             match error {
                 None => return Ok(WritePosition::Unchanged),
-                Some(error) if self.connection.is_some() => return Err(error),
-                // Closed meanwhile: connected anew at once.
+                Some(error) if self.connection.is_some() => {
+                    self.rest = rest[sent..].to_vec();
+                    return Err(error);
+                }
+                // Closed meanwhile: connected anew at once. The rest belongs to no other connection.
+                Some(_) if !rest.is_empty() => (self.lost_partial, self.is_torn) = (true, true),
                 Some(_) => {}
             }
         }
@@ -61,10 +64,11 @@ impl StreamSocket {
         match connect(&self.path) {
             Ok(connection) => {
                 (self.connection, self.retry_at) = (Some(connection), None);
-                if std::mem::take(&mut self.is_torn) {
+                if self.is_torn {
                     // Ends the incomplete line of the last connection for collectors that append to one file.
                     let (_, error) = self.send(b"\n");
                     error.map_or(Ok(()), Err)?;
+                    self.is_torn = false;
                 }
                 Ok(WritePosition::Reopened)
             }
@@ -119,10 +123,6 @@ impl StreamSocket {
         }
         self.connection = None;
         self.is_stalled = false;
-        if !self.rest.is_empty() {
-            self.rest.clear();
-            (self.lost_partial, self.is_torn) = (true, true);
-        }
         (sent, Some(DeviceError::new("write to", &self.path, &error)))
     }
 }

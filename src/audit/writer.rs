@@ -125,7 +125,8 @@ impl AuditWriter {
         }
         // A checkpoint of records that a power loss takes away would look like a cut tail: it waits for the sync.
         if self.unsynced.is_none() && self.checkpoints.is_due(at_end) {
-            self.checkpoints.export(&self.chain, &self.position);
+            // An incomplete line may be lost with its connection, and its record is then replaced by another.
+            self.checkpoints.export(&self.chain, &self.before_partial.unwrap_or(self.position));
         }
     }
 
@@ -146,7 +147,11 @@ impl AuditWriter {
                 self.report_write(Some(error));
                 self.refuse(records);
             }
-            Ok(prepared) => self.write_batch(records, prepared, stops),
+            Ok(prepared) => {
+                // The rest of the line has been sent, or was lost.
+                self.before_partial = None;
+                self.write_batch(records, prepared, stops);
+            }
         }
         self.confirmations.send();
     }

@@ -1,3 +1,5 @@
+use std::io::{self, Read as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -5,12 +7,13 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::atomic_file::Attributes;
+use crate::audit::checkpoint::Checkpoint;
 use crate::audit::device_task::DeviceTask;
 use crate::audit::options::{AuditFileOptions, AuditTarget, Fsync, OnFailure};
 use crate::audit::queue::QueueShare;
 use crate::audit::read::{list_files, read_lines};
 use crate::audit::tests::record;
-use crate::audit::verify::{LinePosition, Verifier, VerifyReport};
+use crate::audit::verify::{LinePosition, Verifier, VerifyNote, VerifyReport};
 use crate::health::Health;
 use crate::secret_string::SecretString;
 
@@ -60,8 +63,12 @@ fn write(options: &AuditOptions, count: u64) -> usize {
 }
 
 fn verify(path: &Path) -> VerifyReport {
+    verify_against(path, Vec::new())
+}
+
+fn verify_against(path: &Path, checkpoints: Vec<Checkpoint>) -> VerifyReport {
     let key = AuditKey::new(&SecretString::from(KEY));
-    let mut verifier = Verifier::new(&key, Vec::new());
+    let mut verifier = Verifier::new(&key, checkpoints);
     for file in list_files(path) {
         let mut position = LinePosition { file: file.display().to_string().into(), line: 0 };
         let bytes = std::fs::read(&file).unwrap();
@@ -147,4 +154,54 @@ fn a_file_that_could_not_be_moved_away_at_the_start_is_tried_again() {
     writer.write(Vec::new(), false);
     assert!(health.is_ready(), "{:?}", health.components());
     assert!(rotated.is_file());
+}
+
+#[test]
+fn a_line_that_a_restarted_collector_has_in_part_is_counted_as_lost_and_not_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, stored, checkpoint] = ["socket", "stored", "checkpoint"].map(|name| folder.path().join(name));
+    let listener = UnixListener::bind(&path).unwrap();
+    let options = AuditOptions {
+        target: AuditTarget::Socket(path.clone()),
+        checkpoint_file: Some(checkpoint.clone()),
+        ..options(&path, 1 << 20, 2)
+    };
+    let (mut writer, _health, _task, _queue) = writer(&options);
+    let queued = |number| QueuedRecord { at: SystemTime::now(), record: record(number), confirmation: None };
+    let (mut received, mut sent) = (Vec::new(), 0);
+    writer.write(Vec::new(), false);
+    let (first, _) = listener.accept().unwrap();
+    // The socket is full within a line, or by chance at the end of one.
+    while writer.before_partial.is_none() {
+        if writer.is_write_failing {
+            drain(&first, &mut received);
+        }
+        writer.write((0..2000).map(queued).collect(), false);
+        sent += 2000;
+        assert!(sent < 200_000, "the socket takes everything");
+    }
+    writer.do_due_work(true);
+    drain(&first, &mut received);
+    drop(first);
+    for number in 0..3 {
+        writer.write(vec![queued(number)], false);
+        sent += 1;
+    }
+    let (second, _) = listener.accept().unwrap();
+    drain(&second, &mut received);
+    std::fs::write(&stored, &received).unwrap();
+    let checkpoints = Checkpoint::parse_all(&std::fs::read_to_string(&checkpoint).unwrap()).unwrap();
+    let report = verify_against(&stored, checkpoints);
+    assert!(report.is_intact() && report.checkpoints == 1, "{report:?}");
+    assert!(matches!(*report.notes, [VerifyNote::IncompleteLine { .. }]), "{report:?}");
+    let text = String::from_utf8(received).unwrap();
+    let count = |kind: &str| text.matches(&format!("\"type\":\"{kind}\"")).count() as u64;
+    assert_eq!(report.verified - count("start") - count("continue") - count("lost") + report.lost, sent);
+}
+
+/// Reads what a connection holds, without waiting for more.
+fn drain(mut connection: &UnixStream, received: &mut Vec<u8>) {
+    connection.set_nonblocking(true).unwrap();
+    let end = connection.read_to_end(received).unwrap_err();
+    assert_eq!(end.kind(), io::ErrorKind::WouldBlock);
 }
