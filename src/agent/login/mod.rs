@@ -124,6 +124,7 @@ impl Login {
                     lease: lookup.lease,
                     kind: if lookup.batch { token::TokenKind::Batch } else { token::TokenKind::Service },
                     policies: lookup.policies,
+                    is_orphan: false,
                 })
             }
         }

@@ -9,8 +9,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::creation_limit::{CreationLimit, CreationRefusal};
+use super::current_derived_token::CurrentDerivedToken;
+use super::derived_token_kind::DerivedTokenKind;
 use crate::agent::retry_budget::{FailureCause, RetryBudget};
-use crate::agent::server_client::{CallError, DerivedTokenOptions, LoginResponse, ServerClient, TokenVerdict};
+use crate::agent::server_client::{CallError, LoginResponse, ServerClient, TokenVerdict};
 use crate::agent::token::{Generation, Token, TokenPublisher, TokenWatch};
 use crate::backoff::{random_unit, time_to_renewal};
 use crate::clock::{Clock, ClockReading};
@@ -19,32 +21,6 @@ use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
 use crate::outage::Outage;
-
-/// Kind of a token derived from the session's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DerivedTokenKind {
-    /// A child token.
-    Child(DerivedTokenOptions),
-    /// The session's token, response-wrapped with this TTL.
-    Wrapped(Duration),
-}
-
-impl DerivedTokenKind {
-    /// Returns advice about a refused creation, to append to its error; empty if the cause is unknown.
-    fn advice(&self, verdict: TokenVerdict) -> String {
-        match (self, verdict) {
-            (Self::Child(options), TokenVerdict::Denied) => {
-                format!("; the policies of the session's token must allow update on {}", options.path())
-            }
-            (Self::Child(_) | Self::Wrapped(_), _) => String::new(),
-        }
-    }
-
-    /// Returns true if the server ends the token after a number of uses.
-    const fn ends_by_use(&self) -> bool {
-        matches!(self, Self::Child(options) if options.num_uses > 0)
-    }
-}
 
 /// Collaborators of a [`DerivedTokenManager`].
 #[derive(Debug)]
@@ -77,8 +53,7 @@ pub struct DerivedTokenManager {
     deps: DerivedTokenDeps,
     retry_budget: RetryBudget,
     parent: Option<Arc<Token>>,
-    /// The published token, and the login of its parent.
-    current: Option<(Generation, Arc<Token>)>,
+    current: Option<CurrentDerivedToken>,
     next: Option<ClockReading>,
     outage: Outage,
     is_on_demand: bool,
@@ -153,7 +128,12 @@ impl DerivedTokenManager {
         while let Some(Some(event)) = stop.run_until_cancelled(self.wait()).await {
             match event {
                 Event::ParentChanged => self.update_parent(),
-                Event::TokenEnded => self.set_absent(None, "it expired and could not be replaced"),
+                Event::TokenEnded => {
+                    // A token that ends with its parent ends before `next`; the backoff of a failed creation stays.
+                    let soon = self.deps.clock.now() + MIN_INTERVAL;
+                    self.next = Some(soon.later(self.retry_budget.not_before()));
+                    self.set_absent(None, "it expired and could not be replaced");
+                }
                 Event::CreationDue => {
                     if stop.run_until_cancelled(self.create()).await.is_none() {
                         return;
@@ -171,7 +151,7 @@ impl DerivedTokenManager {
 
     /// Waits for the next event; `None` once the session has ended.
     async fn wait(&mut self) -> Option<Event> {
-        let ends = self.current.as_ref().and_then(|(_, token)| token.expires);
+        let ends = self.current.as_ref().and_then(CurrentDerivedToken::ends);
         let step = self.next.filter(|_| self.parent.is_some());
         let clock = self.deps.clock.clone();
         Some(tokio::select! {
@@ -189,7 +169,7 @@ impl DerivedTokenManager {
     fn update_parent(&mut self) {
         match self.deps.tokens.current().availability {
             Availability::Available(token) => {
-                let is_current = self.current.as_ref().is_some_and(|(parent, _)| *parent == token.generation);
+                let is_current = self.current.as_mut().is_some_and(|current| current.follow_parent(&token));
                 // The session publishes after each check, too. A parent whose call was refused is tried again on schedule.
                 let is_new = self.parent.as_ref().is_none_or(|parent| parent.generation != token.generation);
                 self.parent = Some(token);
@@ -213,7 +193,7 @@ impl DerivedTokenManager {
 
     /// Checks the published token, and creates another if it is dead.
     async fn check(&mut self) {
-        let Some((_, token)) = &self.current else { return };
+        let Some(CurrentDerivedToken { token, .. }) = &self.current else { return };
         let lookup = self.deps.upstream.lookup_self(&token.secret, self.deps.namespace.as_deref()).await;
         match lookup {
             Ok(_) => self.deps.publisher.record_check(self.deps.clock.now()),
@@ -281,7 +261,7 @@ impl DerivedTokenManager {
         let now = clock.now();
         let created = created.and_then(|response| self.accept(response));
         match created {
-            Ok(response) => self.publish(response, parent.generation, now),
+            Ok(response) => self.publish(response, &parent, now),
             Err(error) => self.record_failure(&error, now),
         }
     }
@@ -296,7 +276,7 @@ impl DerivedTokenManager {
         Ok(response)
     }
 
-    fn publish(&mut self, response: LoginResponse, parent: Generation, now: ClockReading) {
+    fn publish(&mut self, response: LoginResponse, parent: &Token, now: ClockReading) {
         self.retry_budget.record_success(now);
         self.deps.creation_limit.iter().for_each(|limit| limit.record_success(now));
         let ttl = response.lease.ttl;
@@ -332,7 +312,7 @@ impl DerivedTokenManager {
             self.prune_issued();
             self.issued.push(Arc::clone(&token));
         }
-        self.current = Some((parent, Arc::clone(&token)));
+        self.current = Some(CurrentDerivedToken::new(Arc::clone(&token), parent, response.is_orphan));
         self.deps.refresh_signal.allow_one();
         self.deps.publisher.publish(Availability::Available(token), Some(now));
         if let Some(health) = &self.deps.health {

@@ -12,6 +12,8 @@ mod retry;
 // 1: one secret, or one token derived from the session's
 mod persisted_secrets;
 mod creation_limit;
+mod derived_token_kind;
+mod current_derived_token;
 mod derived_token;
 mod renewer;
 
@@ -24,7 +26,8 @@ use std::time::Duration;
 
 pub(crate) use self::creation_limit::{CreationLimit, CreationRefusal};
 pub(in crate::agent) use self::derived_token::describe_failure;
-pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+pub use self::derived_token::{DerivedTokenDeps, DerivedTokenManager};
+pub use self::derived_token_kind::DerivedTokenKind;
 pub(crate) use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};

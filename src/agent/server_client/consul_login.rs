@@ -83,7 +83,7 @@ pub(super) fn parse_login(response: &ClientResponse, bearer: &SecretString) -> R
     let (accessor, policies) = (accessor(&document), policies(&document));
     // Both times are the server's, so clock skew has no effect.
     let lease = lease(&document, time(&document, "CreateTime")?.unwrap_or_else(|| server_time(response)))?;
-    Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies })
+    Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies, is_orphan: false })
 }
 
 #[derive(Serialize)]

@@ -103,6 +103,8 @@ pub struct LoginResponse {
     pub kind: token::TokenKind,
     /// Names of its policies, 256 at most.
     pub policies: Vec<String>,
+    /// True if the response says that the token has no parent.
+    pub is_orphan: bool,
 }
 
 /// Response to a token's self look-up.

@@ -100,7 +100,7 @@ pub(super) fn login(response: &mut Value, wrapped: bool) -> Result<(LoginRespons
         let accessor = text(wrap, "accessor");
         let lease = Lease { ttl, renewable: false };
         let secret = secret(response, "wrap_info", "token")?;
-        return Ok((LoginResponse { secret, accessor, lease, kind, policies: Vec::new() }, None));
+        return Ok((LoginResponse { secret, accessor, lease, kind, policies: Vec::new(), is_orphan: false }, None));
     }
     let auth = section(response, "auth")?;
     let uses = parse_use_limit(auth, "auth")?;
@@ -109,8 +109,9 @@ pub(super) fn login(response: &mut Value, wrapped: bool) -> Result<(LoginRespons
     lease.renewable &= !batch;
     let kind = if batch { token::TokenKind::Batch } else { token::TokenKind::Service };
     let (accessor, policies) = (text(auth, "accessor"), policies(auth));
+    let is_orphan = auth.get("orphan").and_then(Value::as_bool).unwrap_or(false);
     let secret = secret(response, "auth", "client_token")?;
-    Ok((LoginResponse { secret, accessor, lease, kind, policies }, uses))
+    Ok((LoginResponse { secret, accessor, lease, kind, policies, is_orphan }, uses))
 }
 
 /// Parses the response to a look-up.
@@ -243,6 +244,8 @@ mod tests {
             check(bad, Err(&nonsense("auth is missing")));
         }
         assert_eq!(login(&mut json!({ "auth": with("num_uses", json!(3)) }), false).unwrap().1, Some(3));
+        let is_orphan = |auth: Value| login(&mut json!({ "auth": auth }), false).unwrap().0.is_orphan;
+        assert!(is_orphan(with("orphan", json!(true))) && !is_orphan(good.clone()));
     }
 
     #[test]

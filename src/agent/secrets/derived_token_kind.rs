@@ -1,0 +1,31 @@
+//! Kinds of derived tokens.
+
+use std::time::Duration;
+
+use crate::agent::server_client::{DerivedTokenOptions, TokenVerdict};
+
+/// Kind of a token derived from the session's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DerivedTokenKind {
+    /// A child token.
+    Child(DerivedTokenOptions),
+    /// The session's token, response-wrapped with this TTL.
+    Wrapped(Duration),
+}
+
+impl DerivedTokenKind {
+    /// Returns advice about a refused creation, to append to its error; empty if the cause is unknown.
+    pub(super) fn advice(&self, verdict: TokenVerdict) -> String {
+        match (self, verdict) {
+            (Self::Child(options), TokenVerdict::Denied) => {
+                format!("; the policies of the session's token must allow update on {}", options.path())
+            }
+            (Self::Child(_) | Self::Wrapped(_), _) => String::new(),
+        }
+    }
+
+    /// Returns true if the server ends the token after a number of uses.
+    pub(super) const fn ends_by_use(&self) -> bool {
+        matches!(self, Self::Child(options) if options.num_uses > 0)
+    }
+}
