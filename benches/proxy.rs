@@ -150,7 +150,7 @@ async fn main() {
     let serving = async {
         tokio::join!(
             listener.serve(service, limits, CancellationToken::new()),
-            proxy.run_cache(CancellationToken::new())
+            proxy.run_cache(CancellationToken::new(), std::future::pending())
         )
     };
     tokio::select! {

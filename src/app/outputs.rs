@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::audit;
 use super::caller_tokens::CallerTokensPlan;
@@ -16,7 +16,7 @@ use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
 use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
-use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
+use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps, ProxyCache};
 use crate::agent::caller_tokens::CallerTokens;
 use crate::agent::callers::CallerGate;
 use crate::agent::local_api;
@@ -138,6 +138,31 @@ pub(super) struct BoundListener {
     shared: Shared,
 }
 
+/// The cache of a running listener, and the signals about it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CacheControl {
+    /// `None` for a listener without a cache.
+    cache: Option<ProxyCache>,
+    /// Cancelled before the listener stops, if another of its name waits for the saved cache.
+    replaced: CancellationToken,
+    /// Cancelled by the listener once it has saved its cache.
+    saved: CancellationToken,
+}
+
+impl CacheControl {
+    /// Prepares for the stop of the listener, and for the one of its name that replaces it. Returns a token that is cancelled
+    /// once the cache is saved.
+    pub(super) fn hand_over(&self, next: Option<&BoundListener>) -> CancellationToken {
+        if let Some(next) = next {
+            if let (Some(cache), Some(successor)) = (&self.cache, next.cache_control().cache) {
+                cache.set_successor(&successor);
+            }
+            self.replaced.cancel();
+        }
+        self.saved.clone()
+    }
+}
+
 /// Service of a listener, joined to its sessions.
 #[derive(Debug)]
 enum ListenerService {
@@ -222,16 +247,22 @@ impl BoundListener {
         &self.options.name
     }
 
+    /// Returns the listener's cache, with signals that are not cancelled yet.
+    pub(super) fn cache_control(&self) -> CacheControl {
+        let cache = if let ListenerService::Proxied(proxy) = &self.serving { proxy.cache() } else { None };
+        CacheControl { cache, ..CacheControl::default() }
+    }
+
     /// Serves until `stop`, then drains for at most `drain`. Waits until the listener in `follows` has saved its cache;
-    /// cancels `written` after saving its own.
+    /// `control` is that of its own.
     pub(super) async fn serve(
         self,
         drain: Duration,
         stop: CancellationToken,
         follows: Option<CancellationToken>,
-        written: CancellationToken,
+        control: CacheControl,
     ) -> anyhow::Result<()> {
-        let written = written.drop_guard();
+        let saved = control.saved.drop_guard();
         if let Some(other) = follows {
             // A disk that hangs delays no other task.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, other.cancelled()).await;
@@ -266,7 +297,7 @@ impl BoundListener {
                 }
                 ListenerService::SystemdCredentials(server) => {
                     // It has no cache that the listener after it would wait for.
-                    drop(written);
+                    drop(saved);
                     server.serve(socket, drain, stop).await;
                 }
                 #[cfg(feature = "ui")]
@@ -281,17 +312,39 @@ impl BoundListener {
                     let service = proxy.audited_service(options.guard, address, listener_metrics, shared.auditor);
                     let serving =
                         socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
-                    let tending = async {
-                        proxy.run_cache(stop).await;
-                        drop(written);
-                    };
-                    tokio::join!(serving, tending);
+                    serve_beside_cache(serving, &proxy, stop, (control.replaced, saved)).await;
                 }
             }
         };
         Box::pin(derived_tokens.run_beside(serving, &ends)).await;
         Ok(())
     }
+}
+
+/// Serves a proxy. Its cache is saved at `stop`, and again after the last request. If the listener was `replaced`, it is saved
+/// at `stop` only: the file is the next listener's from then on.
+async fn serve_beside_cache(
+    serving: impl Future<Output = ()>,
+    proxy: &ApiProxy,
+    stop: CancellationToken,
+    (replaced, saved): (CancellationToken, DropGuard),
+) {
+    let served = CancellationToken::new();
+    let serving = async {
+        serving.await;
+        served.cancel();
+    };
+    let last_save = async {
+        tokio::select! {
+            () = served.cancelled() => {}
+            () = replaced.cancelled() => {}
+        }
+    };
+    let tending = async {
+        proxy.run_cache(stop, last_save).await;
+        drop(saved);
+    };
+    tokio::join!(serving, tending);
 }
 
 /// Time for a replaced listener to save its cache.

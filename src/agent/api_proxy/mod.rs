@@ -46,5 +46,6 @@ pub(crate) use explain::explain_request;
 pub(crate) use metrics::{CacheMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use options::{ApiProxyOptions, CacheOptions, CallerProxyRules, TokenMode};
+pub(crate) use proxy::ProxyCache;
 pub use proxy::{ApiProxy, ApiProxyDeps, BuildError};
 pub use rules::{Exemption, Rule, Rules};

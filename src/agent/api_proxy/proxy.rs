@@ -71,6 +71,17 @@ pub struct ApiProxy {
     cache_tasks: Arc<Mutex<Option<CacheTasks>>>,
 }
 
+/// The cache of a proxy.
+#[derive(Debug, Clone)]
+pub(crate) struct ProxyCache(Cache);
+
+impl ProxyCache {
+    /// Repeats what its proxy's requests in flight invalidate in the cache of the proxy that takes over.
+    pub(crate) fn set_successor(&self, successor: &Self) {
+        self.0.set_successor(&successor.0);
+    }
+}
+
 /// Background work of a cache.
 #[derive(Debug)]
 struct CacheTasks {
@@ -178,12 +189,17 @@ impl ApiProxy {
         *self.cache_tasks() = Some(tasks);
     }
 
-    /// Renews the cache's leases and runs its probes until `stop` is cancelled. Returns at once the second time, or without a
-    /// cache.
-    pub async fn run_cache(&self, stop: CancellationToken) {
+    /// Returns the cache; `None` without one.
+    pub(crate) fn cache(&self) -> Option<ProxyCache> {
+        self.router.cache.as_ref().map(|cache| ProxyCache(cache.cache.clone()))
+    }
+
+    /// Renews the cache's leases and runs its probes until `stop` is cancelled, and saves the cache. Saves it again when `served`
+    /// is ready: after the last request. Returns at once the second time, or without a cache.
+    pub async fn run_cache(&self, stop: CancellationToken, served: impl Future<Output = ()>) {
         let tasks = self.cache_tasks().take();
         if let Some(CacheTasks { renewer, probes }) = tasks {
-            tokio::join!(renewer.run(stop.clone()), probe::run(probes, stop));
+            tokio::join!(renewer.run(stop.clone(), served), probe::run(probes, stop));
         }
     }
 

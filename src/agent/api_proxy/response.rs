@@ -13,6 +13,10 @@ use crate::agent::json_response::{self, Errors};
 /// The body of a response: the server's on the left, the agent's own on the right.
 pub(crate) type ProxyBody = Either<FilteredBody, Full<Bytes>>;
 
+/// Extension of the 503 for a caller for which no connection to the server is free. Other callers may have one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NoFreeConnection;
+
 /// Converts a response of the agent's own.
 pub(super) fn local_response(response: Response<Full<Bytes>>) -> Response<ProxyBody> {
     response.map(Either::Right)

@@ -19,7 +19,7 @@ use super::path::ApiPath;
 use super::probe::Probe;
 use super::request_body::CallerBody;
 use super::request_headers::RequestHeaders;
-use super::response::{ProxyBody, truncated_response};
+use super::response::{NoFreeConnection, ProxyBody, truncated_response};
 use super::rules::{Operation, Rule};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
@@ -102,6 +102,10 @@ impl ResponseCache {
         let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
         let (cache, refresh) = (&self.cache, CacheRefresh { options: options.clone(), kind, key });
+        if is_no_cache {
+            // The response to a request that started earlier may be older than this one.
+            cache.mark_outdated(&refresh.key);
+        }
         loop {
             let hit = if is_no_cache { None } else { cache.lookup(&refresh.key).filter(|hit| cache.is_usable(hit)) };
             if let Some(hit) = hit {
@@ -118,7 +122,10 @@ impl ResponseCache {
             let leader = match cache.join(&refresh.key) {
                 JoinOutcome::Leader(leader) => leader,
                 JoinOutcome::Follower(result) => match wait_for_result(result).await {
-                    Some(FlightResult::Shared(response)) => {
+                    // A refusal for want of a connection is only for the callers that share the leader's.
+                    Some(FlightResult::Shared(response))
+                        if response.refused.is_none_or(|group| group == options.caller.group()) =>
+                    {
                         listener.hits.inc();
                         return response_from_buffer(&response);
                     }
@@ -126,7 +133,7 @@ impl ResponseCache {
                         let body = CallerBody::Buffered(body);
                         return self.sender.prepare_and_forward(listener, options, parts, body).await.0;
                     }
-                    Some(FlightResult::Pending) | None => continue,
+                    Some(FlightResult::Shared(_) | FlightResult::Pending) | None => continue,
                 },
             };
             listener.misses.inc();
@@ -168,8 +175,9 @@ impl ResponseCache {
     ) -> Response<ProxyBody> {
         let (cache, CacheRefresh { options, kind, key }) = (&self.cache, refresh);
         let body = CallerBody::Buffered(body);
-        let (tokens, with_session) = (Arc::clone(&options.tokens), options.with_session);
+        let (tokens, with_session, caller) = (Arc::clone(&options.tokens), options.with_session, options.caller);
         let (response, generation) = self.sender.prepare_and_forward(listener, options, parts, body).await;
+        let refused = response.extensions().get::<NoFreeConnection>().map(|_| caller.group());
         let mut response = match self.buffer(response).await {
             Ok(response) => response,
             Err(response) => {
@@ -180,7 +188,7 @@ impl ResponseCache {
         response.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
         // Leases end with their token, so nothing is cached for a token that was replaced meanwhile.
         let is_current =
-            !with_session || tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
+            || !with_session || tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
         if is_outage(response.status.as_u16()) {
             if let Some(hit) = cache.lookup(&key).filter(|hit| cache.is_usable(hit)) {
                 response = into_buffered(response_to_hit(&hit, "STALE").into_parts().0, hit.body());
@@ -188,13 +196,15 @@ impl ResponseCache {
         } else if leader.is_outdated() {
             // The response may be older than a write or a revocation; entries that others made since then stay.
         } else if response.status == StatusCode::OK
-            && is_current
+            && is_current()
             && let Some(entry) = CacheEntry::parse(kind, &response.body)
         {
-            cache.insert(key, entry, generation.filter(|_| with_session));
+            let is_outdated = || leader.is_outdated() || !is_current();
+            cache.insert_unless(key, entry, generation.filter(|_| with_session), is_outdated);
         } else {
             cache.remove(&key);
         }
+        response.refused = refused;
         let response = Arc::new(response);
         leader.complete(FlightResult::Shared(Arc::clone(&response)));
         response_from_buffer(&response)
@@ -265,7 +275,7 @@ fn into_buffered(mut parts: response::Parts, body: Bytes) -> BufferedResponse {
         parts.headers.remove(name);
     }
     parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-    BufferedResponse { status: parts.status, headers: parts.headers, body }
+    BufferedResponse { status: parts.status, headers: parts.headers, body, refused: None }
 }
 
 /// Returns true for methods that may change something on the server.

@@ -13,7 +13,7 @@ use super::listener::ProxyListener;
 use super::redact_token::redact;
 use super::request_body::{CallerBody, ReplayBody};
 use super::request_headers::WRAP_TTL;
-use super::response::{ProxyBody, error_response, is_redirect, retry_later, token_unavailable};
+use super::response::{NoFreeConnection, ProxyBody, error_response, is_redirect, retry_later, token_unavailable};
 use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
@@ -288,12 +288,20 @@ impl RequestSender {
         if matches!(error, ForwardError::RequestBody(_)) {
             return error_response(error.status(), &text);
         }
+        let server = self.dialect.describe_server();
+        if matches!(error, ForwardError::Busy(_) | ForwardError::ShareBusy(_)) {
+            // The callers use all connections: no outage of the server.
+            let message = format!("no connection to {server} is free: {text}");
+            let mut response = retry_later(error.status(), &message, RETRY_AFTER);
+            response.extensions_mut().insert(NoFreeConnection);
+            return response;
+        }
+        let message = format!("{server} does not respond: {text}");
         if matches!(error, ForwardError::ResponseTimeout(_) | ForwardError::ConnectTimeout { .. }) {
             self.is_unresponsive.store(true, Ordering::Relaxed);
         }
         if self.outage.record_failure(&self.clock) {
-            let warning = format!("{} does not respond: {text}", self.dialect.describe_server());
-            self.component.iter().for_each(|component| component.warn(ErrorCode::ServerUnreachable, warning.as_str()));
+            self.component.iter().for_each(|component| component.warn(ErrorCode::ServerUnreachable, message.as_str()));
             tracing::warn!(
                 event = "proxy.upstream.failed",
                 server = self.dialect.name,
@@ -301,11 +309,7 @@ impl RequestSender {
                 "the server does not respond; callers get 502 or 504"
             );
         }
-        retry_later(
-            error.status(),
-            &format!("{} does not respond: {text}", self.dialect.describe_server()),
-            RETRY_AFTER,
-        )
+        retry_later(error.status(), &message, RETRY_AFTER)
     }
 }
 

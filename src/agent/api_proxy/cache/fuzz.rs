@@ -6,9 +6,10 @@ use bytes::Bytes;
 use http::Method;
 
 use super::entry::{CacheEntry, EntryKind};
+use super::invalidate::Invalidate;
 use super::key::{CacheKey, TokenScope};
 use super::snapshot;
-use super::store::{Cache, CacheLimits, Invalidate};
+use super::store::{Cache, CacheLimits};
 use crate::agent::api_proxy::path::ApiPath;
 use crate::agent::encrypted_file::MAX_CONTENT;
 use crate::agent::token::Generation;

@@ -96,21 +96,27 @@ impl LeaseRenewer {
         let (now, max_age) = (self.state.clock.now(), self.cache.max_stale_age());
         let parse = move |json: &[u8]| snapshot::deserialize(json, max_age, now);
         let Some((fingerprint, restored)) = file.load(parse).await else { return };
+        let count = restored.len();
+        {
+            let mut entries = self.state.entries();
+            // A request of the replaced listener ended after that had saved the file: any entry may be older.
+            if self.state.was_invalidated.load(Ordering::Relaxed) {
+                return;
+            }
+            entries.restore(restored, now);
+            self.state.publish_changes(&mut entries);
+        }
         self.fingerprint = fingerprint;
-        tracing::info!(
-            event = "cache.resumed",
-            entries = restored.len(),
-            "cache entries of the previous process are restored"
-        );
-        let mut entries = self.state.entries();
-        entries.restore(restored, now);
-        self.state.publish_changes(&mut entries);
+        tracing::info!(event = "cache.resumed", entries = count, "cache entries of the previous process are restored");
     }
 
-    /// Runs until `stop` is cancelled or the session has ended, then saves the entries.
-    pub(in crate::agent::api_proxy) async fn run(mut self, stop: CancellationToken) {
+    /// Runs until `stop` is cancelled or the session has ended, then saves the entries. Saves them again when `served` is ready:
+    /// until then requests in flight may change them.
+    pub(in crate::agent::api_proxy) async fn run(mut self, stop: CancellationToken, served: impl Future<Output = ()>) {
         self.follow_token();
         while let Some(true) = stop.run_until_cancelled(self.step()).await {}
+        self.finish().await;
+        served.await;
         self.finish().await;
     }
 

@@ -4,9 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
 use tokio::sync::watch;
 
 use super::key::CacheKey;
+use crate::http::server::CallerGroup;
 
 /// Requests under way, by key.
 #[derive(Debug)]
@@ -29,6 +32,16 @@ pub(in crate::agent::api_proxy) enum FlightResult<T> {
     Shared(T),
     /// The response is only for the leader, such as one that is too long to share.
     Unshared,
+}
+
+/// A response in memory, shared by all callers that sent the same request at once.
+#[derive(Debug)]
+pub(in crate::agent::api_proxy) struct BufferedResponse {
+    pub(in crate::agent::api_proxy) status: StatusCode,
+    pub(in crate::agent::api_proxy) headers: HeaderMap,
+    pub(in crate::agent::api_proxy) body: Bytes,
+    /// Callers for which no connection to the server was free; others may have one. `None` for any other response.
+    pub(in crate::agent::api_proxy) refused: Option<CallerGroup>,
 }
 
 /// Role of a caller that joined.

@@ -1,19 +1,18 @@
 //! The cache that a listener's requests share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
 use super::entries::{CacheHit, CachedEntries};
 use super::entry::{CacheEntry, LeaseRef};
+use super::invalidate::Invalidate;
 use super::key::{CacheKey, TokenScope};
-use super::singleflight::{JoinOutcome, Singleflight};
+use super::singleflight::{BufferedResponse, JoinOutcome, Singleflight};
 use super::snapshot;
 use crate::agent::encrypted_file::MAX_CONTENT;
 use crate::agent::leases::TokenFingerprint;
@@ -47,49 +46,11 @@ pub(super) struct CacheState {
     pub(super) wake_renewer: Notify,
     /// The entries are saved to a file.
     pub(super) is_persistent: AtomicBool,
+    /// Set by the first invalidation.
+    pub(super) was_invalidated: AtomicBool,
+    /// Cache of the listener that replaces this one's.
+    successor: OnceLock<Cache>,
     bytes_gauge: Option<Gauge>,
-}
-
-/// A response in memory, shared by all callers that sent the same request at once.
-#[derive(Debug)]
-pub(in crate::agent::api_proxy) struct BufferedResponse {
-    pub(in crate::agent::api_proxy) status: StatusCode,
-    pub(in crate::agent::api_proxy) headers: HeaderMap,
-    pub(in crate::agent::api_proxy) body: Bytes,
-}
-
-/// Entries to invalidate.
-#[derive(Clone)]
-pub(in crate::agent::api_proxy) enum Invalidate<'a> {
-    /// All entries.
-    All,
-    /// Entries in a namespace whose path has this prefix.
-    Path(&'a str, &'a str),
-    /// Entries with this lease, or a lease below it.
-    Lease(&'a str),
-    /// Entries that were requested with this token, and the entry that issued it.
-    Token(&'a [u8]),
-    /// The same by a token's accessor, for tokens that this cache holds.
-    Accessor(&'a str),
-    /// Entries that were requested with callers' own tokens.
-    Callers,
-    /// Leased entries: all, or those of one scope.
-    Leases(Option<TokenScope>),
-}
-
-impl std::fmt::Debug for Invalidate<'_> {
-    /// Prints only the kind: the values are secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::All => "All",
-            Self::Path(..) => "Path",
-            Self::Lease(_) => "Lease",
-            Self::Token(_) => "Token",
-            Self::Accessor(_) => "Accessor",
-            Self::Callers => "Callers",
-            Self::Leases(_) => "Leases",
-        })
-    }
 }
 
 impl Cache {
@@ -102,6 +63,8 @@ impl Cache {
             singleflight: Singleflight::new(),
             wake_renewer: Notify::new(),
             is_persistent: AtomicBool::new(false),
+            was_invalidated: AtomicBool::new(false),
+            successor: OnceLock::new(),
             bytes_gauge,
         }))
     }
@@ -130,12 +93,24 @@ impl Cache {
         hit.remaining.is_some() || hit.age <= self.max_stale_age()
     }
 
-    /// Inserts an entry. `generation` is the login whose token it was requested with.
-    pub(in crate::agent::api_proxy) fn insert(&self, key: CacheKey, entry: CacheEntry, generation: Option<Generation>) {
+    /// Inserts an entry unless `is_outdated` returns true. `generation` is the login whose token it was requested with.
+    ///
+    /// `is_outdated` runs under the entries' lock. An invalidation marks requests under way before it takes the lock: either
+    /// `is_outdated` sees the mark, or the invalidation removes the entry.
+    pub(in crate::agent::api_proxy) fn insert_unless(
+        &self,
+        key: CacheKey,
+        entry: CacheEntry,
+        generation: Option<Generation>,
+        is_outdated: impl FnOnce() -> bool,
+    ) {
         let now = self.0.clock.now();
         let is_leased = entry.lease_ref().is_some();
         {
             let mut entries = self.0.entries();
+            if is_outdated() {
+                return;
+            }
             entries.insert(key, entry, generation, now, random_unit());
             self.0.publish_changes(&mut entries);
         }
@@ -156,13 +131,34 @@ impl Cache {
         self.0.singleflight.join(key)
     }
 
+    /// Marks the request under way for the same key as outdated: the next one is sent to the server.
+    pub(in crate::agent::api_proxy) fn mark_outdated(&self, key: &CacheKey) {
+        self.0.singleflight.mark_outdated(|other| other == key);
+    }
+
+    /// Repeats each invalidation in the cache of the listener that replaces this one's: requests in flight here may change
+    /// what that one has read.
+    pub(in crate::agent::api_proxy) fn set_successor(&self, successor: &Self) {
+        // Another is never set: a listener is replaced once.
+        let _ = self.0.successor.set(successor.clone());
+    }
+
     /// Removes the entries of `scope`, and marks requests under way whose response may be one of them as outdated. Returns the
-    /// number of removed entries.
+    /// number of removed entries, without those of the successor.
     pub(in crate::agent::api_proxy) fn invalidate(&self, scope: &Invalidate<'_>) -> usize {
+        self.0.was_invalidated.store(true, Ordering::Relaxed);
+        let removed = self.invalidate_own(scope);
+        if let Some(successor) = self.0.successor.get() {
+            successor.invalidate(scope);
+        }
+        removed
+    }
+
+    fn invalidate_own(&self, scope: &Invalidate<'_>) -> usize {
         if let Invalidate::Accessor(accessor) = scope {
             self.0.singleflight.mark_outdated(|_| true);
             let tokens = self.0.entries().tokens_by_accessor(accessor);
-            return tokens.iter().map(|token| self.invalidate(&Invalidate::Token(token.as_bytes()))).sum();
+            return tokens.iter().map(|token| self.invalidate_own(&Invalidate::Token(token.as_bytes()))).sum();
         }
         let token_scope = match scope {
             Invalidate::Token(token) => Some(TokenScope::from_token(token)),
@@ -240,3 +236,6 @@ impl CacheState {
         removed
     }
 }
+
+#[cfg(test)]
+mod tests;
