@@ -57,6 +57,15 @@ impl Health {
         self.collect(|registration| registration.status(now))
     }
 
+    /// Changes if readiness depends on a component, as a reload may.
+    pub(crate) fn set_required(&self, name: &str, required: bool) {
+        self.change(|components| {
+            if let Some(newest) = components.get_mut(name).and_then(|all| all.last_mut()) {
+                newest.component.required = required;
+            }
+        });
+    }
+
     fn collect<T>(&self, part: impl Fn(&Registration) -> T) -> BTreeMap<String, T> {
         let components = self.lock();
         components.iter().filter_map(|(name, all)| Some((name.clone(), part(all.last()?)))).collect()

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::derived_tokens;
+use super::draining::{self, DrainingListeners};
 use super::session::{SessionRefs, Shared};
 use crate::agent::caller_tokens::{CallerToken, CallerTokenSource, CallerTokens, ProcessTokenDeps, ProcessTokens};
 use crate::agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
@@ -15,6 +16,7 @@ use crate::agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager
 use crate::agent::server_client::ServerClient;
 use crate::agent::token::{SessionHandle, TokenWatch};
 use crate::config::{self, Config};
+use crate::health::Health;
 use crate::tasks::{TaskError, TaskGroup};
 
 /// Caller and session of a token.
@@ -24,8 +26,8 @@ type Key = (String, String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TokenInputs {
     options: CallerTokenOptions,
-    /// True if a required listener serves it.
-    required: bool,
+    /// Rule of the caller, where each process has a token: tokens of processes end with any change of it.
+    process_rule: Option<CallerRule>,
 }
 
 /// The tokens of all callers that have one of their own.
@@ -58,7 +60,9 @@ pub(super) struct CallerTokensPlan {
     /// Pairs of a session's token and the caller's shared token.
     pub(super) pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
     built: BTreeMap<Key, BuiltToken>,
-    reused_keys: Vec<Key>,
+    /// Tokens that go on; true if a required listener serves one.
+    reused: BTreeMap<Key, bool>,
+    health: Health,
 }
 
 impl RunningCallerTokens {
@@ -73,13 +77,13 @@ impl RunningCallerTokens {
         rebuilt: impl Fn(&String) -> bool,
         shared: &Shared,
     ) -> anyhow::Result<CallerTokensPlan> {
-        let (mut sources, mut pairs, mut built, mut reused_keys) =
-            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
-        for (key, inputs) in list_required_tokens(new) {
+        let (mut sources, mut pairs, mut built, mut reused) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (key, (inputs, required)) in list_required_tokens(new) {
             let Some(session_handle) = sessions.sources.get(&key.1) else { continue };
             let running = self.running.get(&key).filter(|token| token.inputs == inputs && !rebuilt(&key.1));
             let source = if let Some(running) = running {
-                reused_keys.push(key.clone());
+                reused.insert(key.clone(), required);
                 running.source.clone()
             } else {
                 let options = sessions
@@ -87,7 +91,7 @@ impl RunningCallerTokens {
                     .iter()
                     .find(|session| session.name == key.1)
                     .context("there is no such session")?;
-                let token = build(&key, inputs, (options, session_handle), shared)?;
+                let token = build(&key, (inputs, required), (options, session_handle), shared)?;
                 let source = token.source.clone();
                 built.insert(key.clone(), token);
                 source
@@ -97,14 +101,25 @@ impl RunningCallerTokens {
             }
             sources.insert(key, source);
         }
-        Ok(CallerTokensPlan { tokens: CallerTokens::new(sources), pairs, built, reused_keys })
+        let (tokens, health) = (CallerTokens::new(sources), shared.health.clone());
+        Ok(CallerTokensPlan { tokens, pairs, built, reused, health })
     }
 
-    /// Stops the tokens that are not in the plan, and starts those that it built.
-    pub(super) fn commit(&mut self, plan: CallerTokensPlan) {
-        let CallerTokensPlan { built, reused_keys, .. } = plan;
-        for (_, ended) in self.running.extract_if(.., |key, _| !reused_keys.contains(key)) {
-            ended.stop.cancel();
+    /// Stops the tokens that are not in the plan, once no request in flight uses them, and starts those that it built.
+    pub(super) fn commit(&mut self, plan: CallerTokensPlan, draining: &DrainingListeners) {
+        let CallerTokensPlan { built, reused, health, .. } = plan;
+        for (key, ended) in self.running.extract_if(.., |key, _| !reused.contains_key(key)) {
+            let (stop, listeners) = (ended.stop, draining.of_session(&key.1));
+            self.tasks.start(format!("end of the tokens of caller {} for session {}", key.0, key.1), async move {
+                let _ = stop.run_until_cancelled(draining::wait_for_all(listeners)).await;
+                stop.cancel();
+                Ok(())
+            });
+        }
+        for (key, required) in reused {
+            if self.running.get(&key).is_some_and(|token| matches!(token.source, CallerTokenSource::Shared(_))) {
+                health.set_required(&component(&key), required);
+            }
         }
         for (key, BuiltToken { inputs, source, manager }) in built {
             let stop = self.tasks.stop_token().child_token();
@@ -151,18 +166,20 @@ impl CallerTokensPlan {
 /// Time to revoke the tokens of processes.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lists the callers with `derived_token`, and for each the sessions whose token a listener would serve.
-fn list_required_tokens(config: &Config) -> BTreeMap<Key, TokenInputs> {
-    let mut required_tokens: BTreeMap<Key, TokenInputs> = BTreeMap::new();
+/// Lists the callers with `derived_token`, and for each the sessions whose token a listener would serve. True if a
+/// required listener does.
+fn list_required_tokens(config: &Config) -> BTreeMap<Key, (TokenInputs, bool)> {
+    let mut required_tokens: BTreeMap<Key, (TokenInputs, bool)> = BTreeMap::new();
     let serves = |listener: &&config::Listener| listener.callers.is_some();
     for rule in config.callers.iter().flat_map(CallerPolicy::rules).filter(|rule| uses_token(rule)) {
         let Some(options) = &rule.grants.derived_token else { continue };
         for listener in config.listeners.iter().filter(serves) {
             let served = listener.sessions.iter();
             for session in served.filter(|name| listener.serves_token_of(name) && rule.grants.permits_session(name)) {
-                let inputs = TokenInputs { options: options.clone(), required: listener.required };
-                let entry = required_tokens.entry((rule.name.clone(), session.clone())).or_insert(inputs);
-                entry.required |= listener.required;
+                let process_rule = (options.scope == CallerTokenScope::Process).then(|| rule.clone());
+                let inputs = TokenInputs { options: options.clone(), process_rule };
+                let entry = required_tokens.entry((rule.name.clone(), session.clone())).or_insert((inputs, false));
+                entry.1 |= listener.required;
             }
         }
     }
@@ -174,20 +191,24 @@ fn uses_token(rule: &CallerRule) -> bool {
     rule.grants.routes.iter().any(uses)
 }
 
+/// Returns the name of a token's health component.
+fn component((caller, session): &Key) -> String {
+    format!("derived_token/caller/{caller}/{session}")
+}
+
 fn build(
-    (caller, name): &Key,
-    inputs: TokenInputs,
+    key: &Key,
+    (inputs, required): (TokenInputs, bool),
     (session, source): (&config::Session, &SessionHandle),
     shared: &Shared,
 ) -> anyhow::Result<BuiltToken> {
-    let output = format!("caller {caller}");
-    let component = format!("derived_token/caller/{caller}/{name}");
+    let (caller, name) = key;
+    let (output, component) = (format!("caller {caller}"), component(key));
     let mut options: DerivedTokenOptions = inputs.options.child.clone();
     options.meta.insert("session", name.clone());
     match inputs.options.scope {
         CallerTokenScope::Caller => {
-            let health =
-                shared.health.register(component, inputs.required, "the derived token has not been created yet");
+            let health = shared.health.register(component, required, "the derived token has not been created yet");
             // Without `num_uses` the token's own schedule limits creations, as for a listener.
             let limit = (options.num_uses > 0).then(|| CreationLimit::new(shared.clock.now()));
             let kind = DerivedTokenKind::Child(options);

@@ -16,6 +16,7 @@ mod metrics;
 mod certificates;
 mod fd_limits;
 mod fingerprint;
+mod draining;
 mod session;
 mod callers;
 mod audit;

@@ -7,9 +7,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
+use super::draining::DrainingListeners;
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
-use super::outputs::{BoundListener, BuiltSink, ListenerInputs, SinkControl, public_key_fingerprint};
+use super::outputs::{BoundListener, BuiltSink, CacheControl, ListenerInputs, SinkControl, public_key_fingerprint};
 use super::session::{FileFingerprint, Predecessor, Session, SessionControl, SessionInputs, SessionRefs, Shared};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
@@ -29,6 +30,7 @@ pub(super) struct RunningAgent {
     pub(super) sinks: RunningGroup<RunningSink>,
     /// The gateway's task is among these: it stops when they do.
     pub(super) listeners: RunningGroup<RunningListener>,
+    draining: DrainingListeners,
     #[cfg(feature = "gateway")]
     gateway: RunningGateway,
     pub(super) templates: RunningTemplates,
@@ -68,8 +70,10 @@ pub(super) struct RunningListener {
     options: config::Listener,
     socket: Listener,
     stop: CancellationToken,
-    /// Cancelled by the listener once it has saved its cache.
-    written: CancellationToken,
+    /// Its cache, which a listener that replaces it takes over.
+    cache: CacheControl,
+    /// Cancelled once it has drained.
+    done: CancellationToken,
 }
 
 /// Change by a new configuration: built and bound, with nothing started yet. Dropping it changes nothing.
@@ -236,8 +240,10 @@ impl RunningAgent {
             if plan.listeners.iter().any(|next| next.options.endpoint == listener.options.endpoint) {
                 listener.socket.hand_over();
             }
+            let saved = listener.cache.hand_over(plan.listeners.iter().find(|next| next.name() == name));
             listener.stop.cancel();
-            writing.insert(name, listener.written);
+            self.draining.add(&listener.options, listener.done);
+            writing.insert(name, saved);
         }
 
         let replaced = |name: &String| plan.sessions.iter().any(|session| session.name() == name);
@@ -263,7 +269,8 @@ impl RunningAgent {
         };
         let mut predecessors: BTreeMap<String, Predecessor> = ending.iter().map(predecessor).collect();
         for (name, session) in ending {
-            // A token is revoked once no file holds it any more.
+            // A token is revoked once no file holds it any more, and no request in flight uses it.
+            session.control.revoke_after(self.draining.of_session(&name));
             let files = stopping_sinks.clone();
             self.sessions.tasks.start(format!("end of session {name}"), async move {
                 for file in files {
@@ -291,7 +298,7 @@ impl RunningAgent {
             self.start_sink(sink, stopping_sinks.clone());
         }
         self.templates.commit(plan.templates, config);
-        self.caller_tokens.commit(plan.caller_tokens);
+        self.caller_tokens.commit(plan.caller_tokens, &self.draining);
         for listener in plan.listeners {
             let follows = writing.remove(listener.name());
             self.start_listener(listener, config.agent.stop_grace, follows);
@@ -323,15 +330,19 @@ impl RunningAgent {
     fn start_listener(&mut self, listener: BoundListener, drain: Duration, follows: Option<CancellationToken>) {
         let stop = self.listeners.tasks.stop_token().child_token();
         let name = listener.name().to_owned();
-        let written = CancellationToken::new();
+        let (cache, done) = (listener.cache_control(), CancellationToken::new());
+        let ended = done.clone().drop_guard();
         // A copy of the socket stays here, so that a reload can hand it over.
         if let Ok(socket) = listener.socket.try_clone() {
             let options = listener.options.clone();
-            let running = RunningListener { options, socket, stop: stop.clone(), written: written.clone() };
+            let running = RunningListener { options, socket, stop: stop.clone(), cache: cache.clone(), done };
             self.listeners.running.insert(name.clone(), running);
         }
-        let serving = listener.serve(drain, stop, follows, written);
-        self.listeners.tasks.start(format!("listener {name}"), serving);
+        let serving = listener.serve(drain, stop, follows, cache);
+        self.listeners.tasks.start(format!("listener {name}"), async move {
+            let _ended = ended;
+            serving.await
+        });
     }
 
     /// Stops all: listeners drain, then sinks and templates release their files, then sessions end and revoke if configured.

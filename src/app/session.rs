@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::draining;
 use super::fingerprint::fingerprint;
 use crate::agent::callers::CallerRegistry;
 use crate::agent::identity::IdentityMethod;
@@ -121,6 +122,8 @@ pub(super) struct SessionControl {
     pub(super) ended: CancellationToken,
     /// Receiver of its token at its end; `None` unless another session takes the token over.
     pub(super) successor: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
+    /// Cancelled by the listeners whose requests in flight use the token; it is revoked after them.
+    pub(super) draining: Arc<Mutex<Vec<CancellationToken>>>,
 }
 
 impl SessionControl {
@@ -129,6 +132,15 @@ impl SessionControl {
         let (sender, receiver) = oneshot::channel();
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         receiver
+    }
+
+    /// Has the token revoked only after these listeners have ended. Call it before the session stops.
+    pub(super) fn revoke_after(&self, listeners: Vec<CancellationToken>) {
+        *self.draining.lock().unwrap_or_else(PoisonError::into_inner) = listeners;
+    }
+
+    fn take_draining(&self) -> Vec<CancellationToken> {
+        std::mem::take(&mut *self.draining.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn take_successor(&self) -> Option<oneshot::Sender<SessionShutdown>> {
@@ -216,6 +228,7 @@ impl Session {
         };
         drop(ended);
         if let Some(shutdown) = unclaimed_token {
+            draining::wait_for_all(control.take_draining()).await;
             shutdown.revoke().await;
         }
         Ok(())
