@@ -95,7 +95,7 @@ fn t18_a_file_that_is_not_regular_is_refused_at_once_and_not_changed() {
     let (folder, file) = folder();
     let victim = folder.path().join("victim");
     std::fs::write(&victim, "theirs").unwrap();
-    let check = |make: &dyn Fn(), wanted: &str| {
+    let check = |make: &dyn Fn(), expected: &str| {
         make();
         let start = tokio::time::Instant::now();
         for error in [
@@ -104,7 +104,7 @@ fn t18_a_file_that_is_not_regular_is_refused_at_once_and_not_changed() {
             remove(&file).unwrap_err(),
         ] {
             let text = format_error(error);
-            assert!(text.contains(wanted) && text.contains("token is "), "{text}");
+            assert!(text.contains(expected) && text.contains("token is "), "{text}");
         }
         assert!(start.elapsed() < Duration::from_secs(10));
         assert_eq!(std::fs::read(&victim).unwrap(), b"theirs");
@@ -129,9 +129,9 @@ fn t18_a_file_that_is_not_regular_is_refused_at_once_and_not_changed() {
 #[test]
 fn a_folder_that_cannot_be_used_is_reported_with_advice() {
     let (folder, _) = folder();
-    let check = |path: PathBuf, wanted: &str| {
+    let check = |path: PathBuf, expected: &str| {
         let text = format_error(replace(&path, b"one", &PRIVATE).unwrap_err());
-        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(expected), "{text}");
     };
     check(folder.path().join("gone/token"), "/gone; it must be there");
     std::fs::write(folder.path().join("file"), "").unwrap();
@@ -226,13 +226,13 @@ fn t19_no_name_in_the_folder_ever_has_a_wider_mode_than_the_file() {
                 turn += 1;
             }
         });
-        let mut seen = 0;
-        while seen < 2000 {
+        let mut reads = 0;
+        while reads < 2000 {
             for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
                 // It may have its last name by now.
                 let Ok(found) = std::fs::symlink_metadata(entry.path()) else { continue };
                 assert_eq!(found.mode() & 0o077, 0, "{} has the mode {:o}", entry.path().display(), found.mode());
-                seen += 1;
+                reads += 1;
             }
         }
     });

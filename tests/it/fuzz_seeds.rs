@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::chance::Chance;
+use crate::harness::rng::TestRng;
 
 #[path = "../../fuzz/bodies/mod.rs"]
 pub(crate) mod bodies;
@@ -15,19 +15,19 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 }
 
 /// A seed with a few bytes removed, doubled, changed, or copied from another seed.
-fn changed(seeds: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
-    let mut bytes = seeds[chance.below(seeds.len())].clone();
-    for _ in 0..=chance.below(3) {
-        let from = chance.below(bytes.len());
-        let end = (from + 1 + chance.below(12)).min(bytes.len());
-        match chance.below(4) {
+fn changed(seeds: &[Vec<u8>], rng: &mut TestRng) -> Vec<u8> {
+    let mut bytes = seeds[rng.below(seeds.len())].clone();
+    for _ in 0..=rng.below(3) {
+        let from = rng.below(bytes.len());
+        let end = (from + 1 + rng.below(12)).min(bytes.len());
+        match rng.below(4) {
             0 => drop(bytes.drain(from..end)),
             1 => bytes.extend_from_within(from..end),
-            2 if !bytes.is_empty() => bytes[from] = b"\"{}[]=,\\$<:#/\n a0-"[chance.below(18)],
+            2 if !bytes.is_empty() => bytes[from] = b"\"{}[]=,\\$<:#/\n a0-"[rng.below(18)],
             _ => {
-                let other = &seeds[chance.below(seeds.len())];
-                let start = chance.below(other.len());
-                let piece = other[start..(start + chance.below(40)).min(other.len())].to_vec();
+                let other = &seeds[rng.below(seeds.len())];
+                let start = rng.below(other.len());
+                let piece = other[start..(start + rng.below(40)).min(other.len())].to_vec();
                 bytes.splice(from..from, piece);
             }
         }
@@ -38,8 +38,8 @@ fn changed(seeds: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
 fn run(target: &str, times: usize, body: fn(&[u8])) {
     let seeds = seeds(target);
     assert!(seeds.len() > 3, "the seeds of {target} were not found");
-    let mut chance = Chance(0x5eed);
-    let many = (0..times).map(|_| changed(&seeds, &mut chance));
+    let mut rng = TestRng(0x5eed);
+    let many = (0..times).map(|_| changed(&seeds, &mut rng));
     for bytes in seeds.iter().cloned().chain(many) {
         let outcome = std::panic::catch_unwind(|| body(&bytes));
         assert!(outcome.is_ok(), "{target}: {:?}", String::from_utf8_lossy(&bytes));
@@ -172,8 +172,8 @@ fn requests_of_the_seeds_reach_the_server_unless_they_are_doubtful() {
     let seed = |name: &str| {
         std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/requests").join(name)).unwrap()
     };
-    for (name, wanted) in [("read", 1), ("chunked", 1), ("pipelined", 3), ("short_body", 0), ("two_framings", 0)] {
-        assert_eq!(bodies::forward::count_forwarded(&seed(name)), wanted, "{name}");
+    for (name, expected) in [("read", 1), ("chunked", 1), ("pipelined", 3), ("short_body", 0), ("two_framings", 0)] {
+        assert_eq!(bodies::forward::count_forwarded(&seed(name)), expected, "{name}");
     }
 }
 

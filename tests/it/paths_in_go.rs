@@ -7,7 +7,7 @@ use http::Method;
 use http::uri::PathAndQuery;
 
 use crate::fuzz_seeds::bodies::go_paths;
-use crate::harness::chance::Chance;
+use crate::harness::rng::TestRng;
 
 /// Targets of the corpus of the fuzz target `paths`, and generated ones of the pieces that readers of paths differ about.
 fn targets(count: usize) -> Vec<PathAndQuery> {
@@ -79,13 +79,13 @@ fn targets(count: usize) -> Vec<PathAndQuery> {
         let text = String::from_utf8(seed).ok()?;
         Some(text.split_once(' ').map_or(text.as_str(), |(_, target)| target).to_owned())
     });
-    let mut chance = Chance(0x6010);
+    let mut rng = TestRng(0x6010);
     let generated = (0..count).map(|_| {
-        let mut text = STARTS[chance.below(STARTS.len())].to_owned();
-        for _ in 0..=chance.below(5) {
-            text += PIECES[chance.below(PIECES.len())];
+        let mut text = STARTS[rng.below(STARTS.len())].to_owned();
+        for _ in 0..=rng.below(5) {
+            text += PIECES[rng.below(PIECES.len())];
         }
-        text + QUERIES[chance.below(QUERIES.len())]
+        text + QUERIES[rng.below(QUERIES.len())]
     });
     seeds.chain(generated).filter_map(|text| text.parse().ok()).collect()
 }

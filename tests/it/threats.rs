@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
 use crate::harness::not_run::{is_root, not_run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LOCAL: &str = "127.0.0.1:8300";
 const PROXY: &str = "127.0.0.1:8200";
@@ -22,7 +22,7 @@ const OPEN_LISTENERS: &str = "[listener.open]\naddress = \"tcp://127.0.0.1:8300\
     [listener.vault]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n\
     [listener.vault.cache]\nmax_age = \"1h\"\n";
 
-/// Sends a request by hand; returns all of the answer.
+/// Sends a request by hand; returns all of the response.
 fn send(address: &str, head: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -40,7 +40,7 @@ fn status(answer: &str) -> u16 {
 /// reaches loopback too.
 #[test]
 fn t03_requests_that_a_web_page_sends_without_a_preflight_change_nothing() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text + OPEN_LISTENERS);
         let (token, calls) = (agent.sink("token"), world.secrets.faults().counts().total());
@@ -76,7 +76,7 @@ fn t03_requests_that_a_web_page_sends_without_a_preflight_change_nothing() {
     });
 }
 
-/// Connects to a socket, becomes a user with these groups before or after it, and asks for the token; returns the answer.
+/// Connects to a socket, becomes a user with these groups before or after it, and asks for the token; returns the response.
 fn ask_as(socket: &Path, change: &str, groups: &str, before: bool) -> String {
     const SCRIPT: &str = r#"
         use POSIX; use IO::Socket::UNIX;
@@ -102,14 +102,14 @@ fn t05_other_users_are_refused_on_a_socket_that_all_may_open() {
     if !is_root() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             text.replace("/api.sock\"\n", "/api.sock\"\nmode = \"0666\"\ngroup = \"4242\"\n")
         });
         let (socket, token) = (agent.socket(), agent.sink("token"));
         std::fs::set_permissions(socket.parent().unwrap(), std::fs::Permissions::from_mode(0o711)).unwrap();
-        for (user, groups, before, wanted) in [
+        for (user, groups, before, expected) in [
             ("0", "0 0", true, 200),
             ("65534", "65534 65534", true, 403),
             ("2000", "2000 2000", true, 403),
@@ -119,8 +119,8 @@ fn t05_other_users_are_refused_on_a_socket_that_all_may_open() {
             ("2000", "2000 2000", false, 200),
         ] {
             let answer = ask_as(&socket, user, groups, before);
-            assert_eq!(status(&answer), wanted, "user {user}, groups {groups}, before {before}: {answer}");
-            assert_eq!(answer.contains(&token), wanted == 200, "{answer}");
+            assert_eq!(status(&answer), expected, "user {user}, groups {groups}, before {before}: {answer}");
+            assert_eq!(answer.contains(&token), expected == 200, "{answer}");
         }
         agent.logs("uid=2000");
         let refused = agent.metric("keyward_local_refused_total{listener=\"local\",reason=\"peer\"}");
@@ -131,7 +131,7 @@ fn t05_other_users_are_refused_on_a_socket_that_all_may_open() {
 /// A neighbour on the network reaches loopback if the kernel is configured to route there (CVE-2020-8558).
 #[test]
 fn t07_a_caller_from_another_address_gets_no_byte_of_a_listener_on_loopback() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let added = Command::new("ip").args(["addr", "add", "192.0.2.1/32", "dev", "lo"]).status().unwrap();
         assert!(added.success());
         let world = World::start();
@@ -168,7 +168,7 @@ fn t07_a_caller_from_another_address_gets_no_byte_of_a_listener_on_loopback() {
 /// The user of a process may read its memory and trace it, unless the process forbids it: programs of one user are not one.
 #[test]
 fn t24_no_core_is_written_and_the_agents_own_user_may_not_read_its_memory() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let other = |program: &str| {
             let mut command = Command::new("setpriv");
             command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", program]);
@@ -214,7 +214,7 @@ fn t24_no_core_is_written_and_the_agents_own_user_may_not_read_its_memory() {
 /// No caller and no configuration names a library (as CVE-2023-38408 did): only the program and system libraries are mapped.
 #[test]
 fn t35_the_agent_maps_no_library_but_those_of_the_system() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text + OPEN_LISTENERS);
         for path in ["/agent/v1/token", "/metrics", "/agent/v1/status"] {

@@ -84,10 +84,10 @@ fn read(folder: &str, endings: &[&str]) -> Tree {
         let Ok(entries) = std::fs::read_dir(&next) else { continue };
         for path in entries.map(|entry| entry.unwrap().path()) {
             let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            let wanted = endings.is_empty() || endings.iter().any(|end| name.ends_with(&format!(".{end}")));
+            let expected = endings.is_empty() || endings.iter().any(|end| name.ends_with(&format!(".{end}")));
             if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
                 left.push(path);
-            } else if wanted && let Ok(text) = std::fs::read_to_string(&path) {
+            } else if expected && let Ok(text) = std::fs::read_to_string(&path) {
                 tree.insert(name, text);
             }
         }
@@ -250,7 +250,7 @@ fn conventions(path: &str, text: &str) -> Vec<String> {
         }
         if path != "src/os.rs"
             && !path.starts_with("src/os/")
-            && ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|it| line.contains(it))
+            && ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|keyword| line.contains(keyword))
         {
             refuse("unsafe code stands in src/os alone");
         }
@@ -259,7 +259,7 @@ fn conventions(path: &str, text: &str) -> Vec<String> {
 }
 
 fn leading_name(text: &str) -> &str {
-    text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default()
+    text.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
 }
 
 /// Parts whose public types must have distinct names, so that a name alone leads to its type.
@@ -379,8 +379,8 @@ fn log_calls(text: &str) -> Vec<(usize, Vec<String>)> {
 /// Splits a text at its commas, up to the parenthesis that closes it.
 fn arguments(text: &str) -> Vec<String> {
     let (mut found, mut depth, mut quoted, mut escaped) = (vec![String::new()], 0, false, false);
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '"' if !escaped => quoted = !quoted,
             _ if quoted => {}
             ')' if depth == 0 => break,
@@ -392,8 +392,8 @@ fn arguments(text: &str) -> Vec<String> {
             }
             _ => {}
         }
-        escaped = quoted && letter == '\\' && !escaped;
-        found.last_mut().unwrap().push(letter);
+        escaped = quoted && character == '\\' && !escaped;
+        found.last_mut().unwrap().push(character);
     }
     found.into_iter().map(|argument| argument.trim().to_owned()).collect()
 }
@@ -451,12 +451,12 @@ fn the_layer_rule_finds_each_violation() {
     let lib = "// Layer 0: shared\npub mod clock;\npub mod feed;\n// Layer 1\npub mod agent;\npub mod acl;\n";
     let agent =
         "// 0: x\npub mod token;\n// 1: y\npub mod token_lifecycle;\n// 2: strangers\npub mod sinks;\npub mod api;\n";
-    let check = |path: &str, text: &str, wanted: &[&str]| {
+    let check = |path: &str, text: &str, expected: &[&str]| {
         let files = [("src/lib.rs", lib), ("src/agent/mod.rs", agent), (path, text)];
         let tree: Tree = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
         let found = misplaced(&tree, path);
-        assert_eq!(found.len(), wanted.len(), "{text}: {found:?}");
-        assert!(found.iter().zip(wanted).all(|(found, wanted)| found.contains(wanted)), "{text}: {found:?}");
+        assert_eq!(found.len(), expected.len(), "{text}: {found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{text}: {found:?}");
     };
     check("src/feed.rs", "use crate::clock::Clock;", &[]);
     check("src/feed.rs", "use super::clock::Clock;", &[]);
@@ -505,10 +505,10 @@ fn the_rules_of_names_and_docs_find_each_violation() {
 
 #[test]
 fn the_rule_of_log_events_finds_each_violation() {
-    let check = |arguments: &str, wanted: &[&str]| {
+    let check = |arguments: &str, expected: &[&str]| {
         let found = irregular_fields("src/a.rs", &format!("fn f() {{\n    tracing::warn!({arguments});\n}}"));
-        assert_eq!(found.len(), wanted.len(), "{arguments}: {found:?}");
-        assert!(found.iter().zip(wanted).all(|(found, wanted)| found.contains(wanted)), "{arguments}: {found:?}");
+        assert_eq!(found.len(), expected.len(), "{arguments}: {found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{arguments}: {found:?}");
         assert!(found.iter().all(|found| found.starts_with("src/a.rs:2: ")), "{found:?}");
     };
     check(r#"event = "a.b", error, retry_in_seconds = seconds(wait), code = code.as_str(), "why? {x}", x"#, &[]);
@@ -523,10 +523,10 @@ fn the_rule_of_log_events_finds_each_violation() {
 
 #[test]
 fn the_rules_of_sources_find_each_violation() {
-    let check = |text: &str, wanted: &[&str]| {
+    let check = |text: &str, expected: &[&str]| {
         let found = conventions("src/feed.rs", text);
-        assert_eq!(found.len(), wanted.len(), "{text}: {found:?}");
-        assert!(found.iter().zip(wanted).all(|(found, wanted)| found.contains(wanted)), "{text}: {found:?}");
+        assert_eq!(found.len(), expected.len(), "{text}: {found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{text}: {found:?}");
     };
     check("unsafe_code\n// unsafe { }", &[]);
     check("use super::super::x;", &["by `super::super`"]);

@@ -107,7 +107,7 @@ fn the_configuration_of_the_tutorial_of_terraform_gives_programs_the_address_and
     let (code, output, error) = run(&["exec", "-c", &file, "--", "env"], &variables);
     assert_eq!(code, 0, "{error}");
     for line in ["TFE_ADDRESS=http://127.0.0.1:8800".to_owned(), format!("TFE_TOKEN={local_token}")] {
-        assert!(output.lines().any(|it| it == line), "{line} is not in the environment: {output}");
+        assert!(output.lines().any(|variable| variable == line), "{line} is not in the environment: {output}");
     }
 }
 
@@ -142,13 +142,13 @@ fn links(text: &str) -> Vec<&str> {
 
 /// The anchor that a heading gets.
 fn anchor(heading: &str) -> String {
-    let kept = heading
+    let slug = heading
         .trim()
         .to_lowercase()
         .chars()
         .filter(|each| each.is_alphanumeric() || " -_".contains(*each))
         .collect::<String>();
-    kept.replace(' ', "-")
+    slug.replace(' ', "-")
 }
 
 #[test]

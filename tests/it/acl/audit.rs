@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 use crate::harness::{Acl, log};
 
 /// Returns operation, namespace, record and caller of the changes logged since the last call.
-fn changes(seen: &mut usize) -> Vec<(String, String, String, Option<String>)> {
+fn changes(line_count: &mut usize) -> Vec<(String, String, String, Option<String>)> {
     let lines = log::lines();
     let text = |line: &Value, name: &str| line["fields"][name].as_str().map(str::to_owned);
-    let new = lines[*seen..].iter().filter(|line| line["fields"]["event"] == "acl.changed").map(|line| {
+    let new = lines[*line_count..].iter().filter(|line| line["fields"]["event"] == "acl.changed").map(|line| {
         assert_eq!(line["level"], "INFO", "{line}");
         let must = |name: &str| text(line, name).unwrap_or_else(|| panic!("no {name} in {line}"));
         (must("operation"), must("namespace"), must("what"), text(line, "by"))
     });
     let new = new.collect();
-    *seen = lines.len();
+    *line_count = lines.len();
     new
 }
 
@@ -22,14 +22,14 @@ fn changes(seen: &mut usize) -> Vec<(String, String, String, Option<String>)> {
 async fn each_change_is_logged_in_one_line_without_secrets() {
     log::keep();
     let acl = Acl::start().await;
-    let mut seen = 0;
+    let mut line_count = 0;
     let own = acl.get("/v1/acl/token/self").await.json()["AccessorID"].as_str().unwrap().to_owned();
     let first = [("bootstrap".to_owned(), "default".to_owned(), own.clone(), None)];
-    assert_eq!(changes(&mut seen), first);
+    assert_eq!(changes(&mut line_count), first);
     let mut check = |operation: &str, namespace: &str, what: &Value| {
         let what = what.as_str().unwrap().to_owned();
-        let wanted = (operation.to_owned(), namespace.to_owned(), what, Some(own.clone()));
-        assert_eq!(changes(&mut seen), [wanted]);
+        let expected = (operation.to_owned(), namespace.to_owned(), what, Some(own.clone()));
+        assert_eq!(changes(&mut line_count), [expected]);
     };
     let space = acl.make("/v1/namespace", json!({"Name": "Team"})).await;
     check("namespace.create", "Team", &space["Name"]);
@@ -45,11 +45,11 @@ async fn each_change_is_logged_in_one_line_without_secrets() {
     let of_role = format!("/v1/acl/role/{}", role["ID"].as_str().unwrap());
     acl.make(&of_role, json!({"Name": "r"})).await;
     check("role.update", "default", &role["ID"]);
-    let given = "6a1253d2-1785-24fd-91c2-f8e78c745511";
-    let token = acl.make("/v1/acl/token", json!({"SecretID": given})).await;
+    let secret_id = "6a1253d2-1785-24fd-91c2-f8e78c745511";
+    let token = acl.make("/v1/acl/token", json!({"SecretID": secret_id})).await;
     check("token.create", "default", &token["AccessorID"]);
     let of_token = format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap());
-    acl.make(&of_token, json!({"SecretID": given})).await;
+    acl.make(&of_token, json!({"SecretID": secret_id})).await;
     check("token.update", "default", &token["AccessorID"]);
     let clone = acl.make(&format!("{of_token}/clone"), json!({})).await;
     check("token.clone", "default", &clone["AccessorID"]);
@@ -82,14 +82,14 @@ async fn each_change_is_logged_in_one_line_without_secrets() {
         assert_eq!(acl.delete(path).await.text, "false");
         assert_eq!(acl.get(&format!("{path}?token={root}")).await.status, 404);
     }
-    assert_eq!(acl.call("PUT", "/v1/acl/role", Some(given), Some(json!({"Name": "r"}))).await.status, 403);
-    assert_eq!(acl.put("/v1/acl/role", json!({"Name": given, "Foo": given})).await.status, 400);
+    assert_eq!(acl.call("PUT", "/v1/acl/role", Some(secret_id), Some(json!({"Name": "r"}))).await.status, 403);
+    assert_eq!(acl.put("/v1/acl/role", json!({"Name": secret_id, "Foo": secret_id})).await.status, 400);
     assert_eq!(acl.put("/v1/acl/token", json!({"SecretID": root})).await.status, 409);
     let question = json!([{"Resource": "acl", "Access": "write"}]);
     assert_eq!(acl.call("POST", "/v1/internal/acl/authorize", Some(&root), Some(question)).await.status, 200);
-    assert_eq!(changes(&mut seen), []);
+    assert_eq!(changes(&mut line_count), []);
     let log = log::text();
-    for secret in [root.as_str(), given, clone["SecretID"].as_str().unwrap()] {
+    for secret in [root.as_str(), secret_id, clone["SecretID"].as_str().unwrap()] {
         assert!(!log.contains(secret), "a secret is in the log");
     }
     assert!(!log.contains("token="), "a query is in the log");

@@ -74,11 +74,11 @@ async fn an_auth_method_is_read_as_written() {
     assert!(["MaxTokenTTL", "DisplayName", "Description"].iter().all(|field| least.get(field).is_none()), "{least}");
 
     assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
-    let gone = acl.delete("/v1/acl/auth-method/people").await;
-    assert_eq!((gone.status, gone.json()), (200, json!(false)));
-    let gone = acl.get("/v1/acl/auth-method/people").await;
-    assert_eq!((gone.status, gone.text.as_str()), (404, "Requested auth method does not exist: ACL not found"));
-    assert!(gone.headers.contains_key("x-consul-index"));
+    let deleted = acl.delete("/v1/acl/auth-method/people").await;
+    assert_eq!((deleted.status, deleted.json()), (200, json!(false)));
+    let deleted = acl.get("/v1/acl/auth-method/people").await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (404, "Requested auth method does not exist: ACL not found"));
+    assert!(deleted.headers.contains_key("x-consul-index"));
     assert_eq!(acl.get("/v1/acl/auth-methods").await.json(), json!([]));
 }
 
@@ -194,8 +194,8 @@ async fn binding_rules_are_created_read_updated_listed_and_deleted() {
     assert_eq!((&least["AuthMethod"], &least["Selector"], least.get("BindVars")), (&json!("people"), &json!(""), None));
     assert_eq!(acl.delete(&path).await.json(), json!(true));
     assert_eq!(acl.delete(&path).await.json(), json!(false));
-    let gone = acl.get(&path).await;
-    assert_eq!((gone.status, gone.text.as_str()), (404, "Requested binding rule does not exist: ACL not found"));
+    let deleted = acl.get(&path).await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (404, "Requested binding rule does not exist: ACL not found"));
     assert_eq!(acl.put(&path, json!({"BindType": "role", "BindName": "r"})).await.status, 404);
     assert_eq!(acl.get("/v1/acl/binding-rule/").await.text, "Missing binding rule ID");
 }
@@ -284,10 +284,10 @@ async fn an_unreadable_token_does_not_stop_the_deletion_of_the_others() {
     assert_eq!(acl.delete("/v1/acl/auth-method/people").await.json(), json!(true));
     acl.restarted_with(async |store| {
         // The first token, the anonymous one, and the unreadable one with its indexes and the removal mark.
-        for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 1), ("removal/", 1), ("token/", 3)] {
+        for (prefix, expected) in [("binding-rule/", 0), ("token-login/", 1), ("removal/", 1), ("token/", 3)] {
             let page = Page { after: None, limit: 9 };
             let found = store.list(prefix, page, Freshness::Linearizable).await.unwrap();
-            assert_eq!(found.entries.len(), wanted, "{prefix}");
+            assert_eq!(found.entries.len(), expected, "{prefix}");
         }
     })
     .await;

@@ -43,12 +43,12 @@ async fn a_blocking_read_without_changes_returns_after_its_wait() {
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
     let now = acl.get("/v1/acl/roles").await;
     // An index from the future waits too.
-    for given in [index(&now), index(&now) + 1000] {
+    for index_value in [index(&now), index(&now) + 1000] {
         let wait = Duration::from_millis(800);
-        let path = format!("/v1/acl/roles?index={given}&wait=800ms");
+        let path = format!("/v1/acl/roles?index={index_value}&wait=800ms");
         let (answer, after, ()) = waited(&acl, &acl.root, &path, async {}).await;
         assert_eq!((answer.status, index(&answer), answer.text), (200, index(&now), now.text.clone()));
-        assert!((wait..wait * 17 / 16 + SLACK).contains(&after), "{given}: {after:?}");
+        assert!((wait..wait * 17 / 16 + SLACK).contains(&after), "{index_value}: {after:?}");
     }
     // No index, 0 and an index of the past do not wait.
     for query in ["wait=10s", "index=0&wait=10s", "index=1&wait=10s", "index=&wait=10s"] {
@@ -94,19 +94,19 @@ async fn a_blocking_read_wakes_when_a_linked_record_changes() {
         (&"/v1/acl/role/name/r6".to_owned(), &root, &policy, json!({"Name": "p2"})),
         (&"/v1/acl/roles".to_owned(), &root, &policy, json!({"Name": "p3"})),
     ] {
-        let seen = acl.call("GET", read, Some(secret), None).await;
+        let first = acl.call("GET", read, Some(secret), None).await;
         let join = if read.contains('?') { '&' } else { '?' };
-        let path = format!("{read}{join}index={}&wait=60s", index(&seen));
+        let path = format!("{read}{join}index={}&wait=60s", index(&first));
         let (answer, after, made) = waited(&acl, secret, &path, acl.put(write, body)).await;
         assert_eq!((made.status, answer.status), (200, 200), "{write}: {made:?} {answer:?}");
         assert!(after < Duration::from_secs(30), "{read} after {write}: {after:?}");
-        assert!(index(&answer) > index(&seen) && answer.text != seen.text, "{read} after {write}: {answer:?}");
+        assert!(index(&answer) > index(&first) && answer.text != first.text, "{read} after {write}: {answer:?}");
     }
     // No record shown has changed: the read does not wake.
-    let seen = acl.get(&at(&bare)).await;
-    let path = format!("{}?index={}&wait=800ms", at(&bare), index(&seen));
+    let first = acl.get(&at(&bare)).await;
+    let path = format!("{}?index={}&wait=800ms", at(&bare), index(&first));
     let (answer, after, _) = waited(&acl, &acl.root, &path, acl.put(&policy, json!({"Name": "p4"}))).await;
-    assert_eq!((index(&answer), &answer.text), (index(&seen), &seen.text));
+    assert_eq!((index(&answer), &answer.text), (index(&first), &first.text));
     assert!(after >= Duration::from_millis(800), "{after:?}");
 }
 

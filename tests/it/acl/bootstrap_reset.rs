@@ -77,8 +77,8 @@ async fn a_bootstrap_secret_that_is_reserved_or_in_use_is_refused() {
     let (accessor, root) = (token["AccessorID"].as_str().unwrap(), acl.root.as_str());
     // A caller that may not bootstrap does not learn which secrets are in use.
     assert_eq!(ask(root).await.0, 403);
-    let told = index(&bootstrap(&acl).await);
-    std::fs::write(file(&acl), &told).unwrap();
+    let reset_index = index(&bootstrap(&acl).await);
+    std::fs::write(file(&acl), &reset_index).unwrap();
     let in_use = (409, "Invalid Token: BootstrapSecret is already in use".to_owned());
     for taken in [root, &root.to_uppercase(), accessor] {
         assert_eq!(ask(taken).await, in_use, "{taken}");

@@ -76,9 +76,9 @@ async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
     assert_eq!((&read["ExpirationTime"], &read["SecretID"]), (&token["ExpirationTime"], &Value::Null));
     let cloned = json(&service, &format!("token clone {accessor} --description two")).await;
     assert_eq!((&cloned["Description"], &cloned["TemplatedPolicies"]), (&"two".into(), &read["TemplatedPolicies"]));
-    let gone = run_ok(&service, &format!("token delete {accessor}"), "").await;
-    assert_eq!(gone, format!("token {accessor} is deleted\n"));
-    for (words, code, wanted) in [
+    let deleted = run_ok(&service, &format!("token delete {accessor}"), "").await;
+    assert_eq!(deleted, format!("token {accessor} is deleted\n"));
+    for (words, code, expected) in [
         (format!("token delete {accessor}"), 8, "there is no token"),
         (format!("token read {accessor}"), 8, "does not exist"),
         ("role create ops".to_owned(), 9, "already exists"),
@@ -88,7 +88,7 @@ async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
         ("token create --ttl 30s".to_owned(), 2, "cannot be less than"),
     ] {
         let output = acl(&service.url, &service.root, &words, "").await;
-        assert!(output.code == code && output.error.contains(wanted) && output.out.is_empty(), "{words}: {output:?}");
+        assert!(output.code == code && output.error.contains(expected) && output.out.is_empty(), "{words}: {output:?}");
     }
     let old = acl(&service.url, &secret, "whoami", "").await;
     assert!(old.code == 6 && old.error.contains("wrong, expired or deleted"), "{old:?}");
@@ -104,25 +104,25 @@ async fn tokens_are_found_by_links_and_by_accessor_prefix() {
     let by_policy = json(&service, "token create --description one --policy-name web-read").await;
     let by_role = json(&service, "token create --description two --role-name ops --node-identity n1:dc1").await;
     let by_service = json(&service, "token create --description three --service-identity web --ttl 1h").await;
-    for (filter, wanted) in
+    for (filter, token) in
         [("--policy web-read", &by_policy), ("--role ops", &by_role), ("--service-name web", &by_service)]
     {
         let found = json(&service, &format!("token list {filter}")).await;
-        assert_eq!((found.as_array().unwrap().len(), &found[0]["AccessorID"]), (1, &wanted["AccessorID"]), "{filter}");
+        assert_eq!((found.as_array().unwrap().len(), &found[0]["AccessorID"]), (1, &token["AccessorID"]), "{filter}");
     }
     let table = run_ok(&service, "token list", "").await;
     assert_eq!(table.lines().count(), 6, "a head, three of ours, the first and the anonymous one: {table}");
-    for (words, wanted) in [("one", "policy web-read"), ("two", "role ops, node n1"), ("three", "service web")] {
+    for (words, expected) in [("one", "policy web-read"), ("two", "role ops, node n1"), ("three", "service web")] {
         let line = table.lines().find(|line| line.ends_with(words)).unwrap_or_else(|| panic!("{words}: {table}"));
-        assert!(line.contains(wanted) && !line.contains(&text(&by_policy["SecretID"])), "{line}");
+        assert!(line.contains(expected) && !line.contains(&text(&by_policy["SecretID"])), "{line}");
     }
     let two = acl(&service.url, &service.root, "token list --policy web-read --role ops", "").await;
     assert!(two.code == 1 && two.error.contains("cannot be used with"), "{two:?}");
 
     let accessor = text(&by_role["AccessorID"]);
     let expanded = run_ok(&service, &format!("token read {} --expanded", &accessor[..13]), "").await;
-    for wanted in ["policy web-read (", "  key \"web\" { policy = \"read\" }", "node \"n1\"", "All roles:", "ops ("] {
-        assert!(expanded.contains(wanted), "{wanted}: {expanded}");
+    for expected in ["policy web-read (", "  key \"web\" { policy = \"read\" }", "node \"n1\"", "All roles:", "ops ("] {
+        assert!(expanded.contains(expected), "{expected}: {expanded}");
     }
     let expanded = json(&service, &format!("token read {accessor} --expanded")).await;
     assert_eq!(expanded["ExpandedPolicies"].as_array().unwrap().len(), 2, "{expanded}");
@@ -143,8 +143,8 @@ async fn a_reader_sees_no_secrets_and_errors_name_the_missing_permission() {
     let own = run("token read --self --format json".to_owned()).await;
     let own: Value = serde_json::from_str(&own.out).unwrap();
     let refused = run(format!("token update {accessor} --description new")).await;
-    let wanted = format!("the token with accessor {} lacks acl:write", text(&own["AccessorID"]));
-    assert!(refused.code == 6 && refused.error.contains(&wanted), "{refused:?}");
+    let expected = format!("the token with accessor {} lacks acl:write", text(&own["AccessorID"]));
+    assert!(refused.code == 6 && refused.error.contains(&expected), "{refused:?}");
     let none = acl(&service.url, "", &format!("token read {accessor}"), "").await;
     assert!(none.code == 6 && none.error.contains("no token was sent"), "{none:?}");
 }
@@ -269,15 +269,15 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     let words = "namespace update team-1 --default-role-name ops --meta tier=2 --merge";
     run_ok(&service, words, "").await;
     let printed = run_ok(&service, "namespace read team-1", "").await;
-    for wanted in ["web-read (", "ops (", "owner=ops", "tier=2"] {
-        assert!(printed.contains(wanted), "{wanted}: {printed}");
+    for expected in ["web-read (", "ops (", "owner=ops", "tier=2"] {
+        assert!(printed.contains(expected), "{expected}: {printed}");
     }
     run_ok(&service, "namespace update team-1 --no-meta --no-default-roles --description new", "").await;
     let read = json(&service, "namespace read team-1").await;
     assert_eq!((&read["Description"], &read["Meta"]), (&"new".into(), &Value::Null), "{read}");
     assert_eq!(read["ACLs"]["PolicyDefaults"].as_array().unwrap().len(), 1, "{read}");
     let names: Vec<_> =
-        json(&service, "namespace list").await.as_array().unwrap().iter().map(|it| text(&it["Name"])).collect();
+        json(&service, "namespace list").await.as_array().unwrap().iter().map(|item| text(&item["Name"])).collect();
     assert_eq!(names, ["default", "team-1"]);
 
     run_ok(&service, "role create ops --description theirs --namespace team-1", "").await;
@@ -310,8 +310,12 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     let unknown = acl(&service.url, "", "login --method ci --bearer-token-file -", "header.payload.signature").await;
     assert!(unknown.code == 8 && unknown.error.contains("auth method \"ci\" does not exist"), "{unknown:?}");
 
-    let gone = acl(&service.url, &service.root, "namespace delete team-1", "").await;
-    assert!(gone.code == 0 && gone.out == "namespace team-1 is deleted\n" && gone.error.contains("in the background"));
+    let deleted = acl(&service.url, &service.root, "namespace delete team-1", "").await;
+    assert!(
+        deleted.code == 0
+            && deleted.out == "namespace team-1 is deleted\n"
+            && deleted.error.contains("in the background")
+    );
     let own = acl(&service.url, &secret, "whoami", "").await;
     assert_eq!(own.code, 6, "{own:?}");
     let missing = acl(&service.url, &service.root, "namespace delete nobody", "").await;

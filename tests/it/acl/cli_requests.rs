@@ -62,12 +62,12 @@ async fn changes(server: &MockServer) -> Vec<String> {
     let requests = server.received_requests().await.unwrap();
     let changes = requests.iter().filter(|request| request.method.as_str() != "GET");
     let token = |request: &wiremock::Request| request.headers["x-service-token"].to_str().unwrap().to_owned();
-    changes.map(|it| format!("{} {} {}", it.method, it.url.path(), token(it))).collect()
+    changes.map(|request| format!("{} {} {}", request.method, request.url.path(), token(request))).collect()
 }
 
-async fn asked(server: &MockServer, verb: &str, at: &str) -> Value {
+async fn last_body(server: &MockServer, verb: &str, at: &str) -> Value {
     let requests = server.received_requests().await.unwrap();
-    let found = requests.iter().rev().find(|it| it.method.as_str() == verb && it.url.path() == at);
+    let found = requests.iter().rev().find(|request| request.method.as_str() == verb && request.url.path() == at);
     found.unwrap_or_else(|| panic!("no {verb} {at}")).body_json().unwrap()
 }
 
@@ -80,8 +80,8 @@ async fn a_token_is_printed_without_its_secret_unless_requested() {
     assert!(read.out.contains(OLD) && read.out.contains("web-read (") && !read.out.contains(SECRET), "{read:?}");
     let json: Value = serde_json::from_str(&run("token read 6a12 --format json").await.out).unwrap();
     assert_eq!((&json["AccessorID"], &json["SecretID"]), (&json!(OLD), &Value::Null));
-    let shown = run("token read 6a12 --show-secret").await;
-    assert!(shown.out.contains(SECRET), "{shown:?}");
+    let output = run("token read 6a12 --show-secret").await;
+    assert!(output.out.contains(SECRET), "{output:?}");
     let json: Value = serde_json::from_str(&run("token read --self --show-secret --format json").await.out).unwrap();
     assert_eq!(json["SecretID"], SECRET);
     for words in ["token list", "token list --format json", "whoami", "whoami --format json"] {
@@ -99,7 +99,7 @@ async fn an_update_keeps_the_fields_that_no_option_changes() {
     let at = format!("/v1/acl/token/{OLD}");
     on(&server, "PUT", &at, 200, token(OLD, SECRET).to_string()).await;
     let linked = json!({"ID": OLD, "Name": "web-read"});
-    for (words, wanted) in [
+    for (words, expected) in [
         ("--description new", json!({"Description": "new", "Local": false, "Policies": [linked]})),
         (
             "--policy-name b --merge --templated-policy builtin/service --var name:web",
@@ -116,7 +116,7 @@ async fn an_update_keeps_the_fields_that_no_option_changes() {
     ] {
         let ended = acl(&server.uri(), SECRET, &format!("token update {OLD} {words}"), "").await;
         assert_eq!(ended.code, 0, "{words}: {ended:?}");
-        assert_eq!(asked(&server, "PUT", &at).await, wanted, "{words}");
+        assert_eq!(last_body(&server, "PUT", &at).await, expected, "{words}");
         assert!(!ended.out.contains(SECRET), "{ended:?}");
     }
 }
@@ -132,11 +132,11 @@ async fn a_new_secret_is_printed_once_or_written_to_a_private_file() {
     let printed =
         acl(&server.uri(), SECRET, &format!("token create --ttl 90m --secret-file {}", file("given")), "").await;
     assert!(printed.code == 0 && printed.out.matches(NEW_SECRET).count() == 1, "{printed:?}");
-    let body = asked(&server, "PUT", "/v1/acl/token").await;
+    let body = last_body(&server, "PUT", "/v1/acl/token").await;
     assert_eq!((&body["ExpirationTTL"], &body["SecretID"]), (&json!("5400s"), &json!(NEW_SECRET)));
     let piped = acl(&server.uri(), SECRET, "token create --local --secret-file -", NEW_SECRET).await;
     assert_eq!(piped.code, 0, "{piped:?}");
-    assert_eq!(asked(&server, "PUT", "/v1/acl/token").await["SecretID"], NEW_SECRET);
+    assert_eq!(last_body(&server, "PUT", "/v1/acl/token").await["SecretID"], NEW_SECRET);
     let filed = acl(&server.uri(), SECRET, &format!("token create --out {}", file("out")), "").await;
     assert!(filed.code == 0 && !filed.out.contains(NEW_SECRET) && !filed.error.contains(NEW_SECRET), "{filed:?}");
     assert_eq!(std::fs::read_to_string(file("out")).unwrap(), NEW_SECRET);
@@ -174,12 +174,12 @@ async fn a_file_that_exists_gets_a_new_secret_by_force_alone() {
 
 #[tokio::test]
 async fn a_denied_command_names_the_permission_and_has_its_own_exit_code() {
-    let check = async |status: u16, text: &str, words: &str, code: i32, wanted: &str| {
+    let check = async |status: u16, text: &str, words: &str, code: i32, expected: &str| {
         let server = MockServer::start().await;
         Mock::given(any()).respond_with(ResponseTemplate::new(status).set_body_string(text)).mount(&server).await;
         let ended = acl(&server.uri(), SECRET, words, "").await;
         assert_eq!((ended.code, ended.out.as_str()), (code, ""), "{words}: {ended:?}");
-        assert!(ended.error.starts_with("error: ") && ended.error.contains(wanted), "{words}: {ended:?}");
+        assert!(ended.error.starts_with("error: ") && ended.error.contains(expected), "{words}: {ended:?}");
         assert!(ended.error.lines().count() == 1 && !ended.error.contains(SECRET), "{ended:?}");
     };
     let denied = format!("Permission denied: token with AccessorID '{OLD}' lacks permission 'acl:read'");
@@ -213,11 +213,11 @@ async fn a_denied_command_names_the_permission_and_has_its_own_exit_code() {
     on(&server, "GET", "/v1/acl/token/self", 404, "Supplied token does not exist").await;
     let ended = acl(&server.uri(), "", "whoami", "").await;
     assert!(ended.code == 6 && ended.error.contains("KEYWARD_ACL_TOKEN_FILE"), "{ended:?}");
-    let gone = acl("http://127.0.0.1:9", SECRET, "whoami", "").await;
-    assert!(gone.code == 7 && gone.error.contains("--address"), "{gone:?}");
-    for (address, wanted) in [("http://10.0.0.1:8500", "unencrypted"), ("http://127.0.0.1:8500/v1", "ends with /v1")] {
+    let unreachable = acl("http://127.0.0.1:9", SECRET, "whoami", "").await;
+    assert!(unreachable.code == 7 && unreachable.error.contains("--address"), "{unreachable:?}");
+    for (address, reason) in [("http://10.0.0.1:8500", "unencrypted"), ("http://127.0.0.1:8500/v1", "ends with /v1")] {
         let ended = acl(address, SECRET, "whoami", "").await;
-        assert!(ended.code == 1 && ended.error.contains(wanted), "{ended:?}");
+        assert!(ended.code == 1 && ended.error.contains(reason), "{ended:?}");
     }
 }
 
@@ -255,8 +255,8 @@ async fn a_token_that_rotates_itself_is_deleted_by_the_new_one() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(std::fs::read_to_string(&out).unwrap(), NEW_SECRET);
     assert_eq!(changes(&server).await, [clone_by(SECRET), delete_by(OLD, NEW_SECRET)]);
-    let told = format!("{}{}", ended.out, ended.error);
-    assert!(!told.contains(SECRET) && !told.contains(NEW_SECRET) && told.contains(NEW), "{ended:?}");
+    let output = format!("{}{}", ended.out, ended.error);
+    assert!(!output.contains(SECRET) && !output.contains(NEW_SECRET) && output.contains(NEW), "{ended:?}");
 }
 
 #[tokio::test]
@@ -383,7 +383,7 @@ async fn the_bootstrap_secret_is_on_disk_before_the_server_creates_the_token() {
     let ended = acl(&server.uri(), "", &words, "").await;
     assert_eq!(ended.code, 0, "{ended:?}");
     let secret = std::fs::read_to_string(&out).unwrap();
-    assert_eq!(asked(&server, "PUT", "/v1/acl/bootstrap").await, json!({"BootstrapSecret": secret}));
+    assert_eq!(last_body(&server, "PUT", "/v1/acl/bootstrap").await, json!({"BootstrapSecret": secret}));
     let again = acl(&server.uri(), "", &words, "").await;
     assert!(again.code == 1 && again.error.contains("exists already"), "{again:?}");
     assert_eq!(std::fs::read_to_string(&out).unwrap(), secret);
@@ -398,10 +398,10 @@ async fn the_bootstrap_secret_is_on_disk_before_the_server_creates_the_token() {
 #[tokio::test]
 async fn terminal_escapes_in_server_texts_are_sanitized() {
     let server = MockServer::start().await;
-    let mut nasty = token(OLD, SECRET);
-    nasty["Description"] = "one\u{1b}[2Jtwo\nthree\u{202e}".into();
-    on(&server, "GET", "/v1/acl/tokens", 200, json!([nasty]).to_string()).await;
-    on(&server, "GET", "/v1/acl/token/self", 200, nasty.to_string()).await;
+    let mut hostile = token(OLD, SECRET);
+    hostile["Description"] = "one\u{1b}[2Jtwo\nthree\u{202e}".into();
+    on(&server, "GET", "/v1/acl/tokens", 200, json!([hostile]).to_string()).await;
+    on(&server, "GET", "/v1/acl/token/self", 200, hostile.to_string()).await;
     for words in ["token list", "token read --self", "whoami"] {
         let ended = acl(&server.uri(), SECRET, words, "").await;
         assert!(ended.out.contains("one\\u{1b}[2Jtwo") && !ended.out.contains(['\u{1b}', '\u{202e}']), "{ended:?}");

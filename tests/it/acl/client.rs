@@ -59,8 +59,8 @@ async fn the_token_is_sent_in_a_header_only_and_never_printed() {
     let request: &Request = &server.received_requests().await.unwrap()[0];
     assert_eq!(request.headers["x-service-token"].to_str().unwrap(), SECRET);
     assert!(!request.url.as_str().contains(SECRET));
-    let shown = format!("{client:?} {read:?} {} {:?}", serde_json::to_string(&read).unwrap(), options(&server, ""));
-    assert!(!shown.contains(SECRET), "{shown}");
+    let text = format!("{client:?} {read:?} {} {:?}", serde_json::to_string(&read).unwrap(), options(&server, ""));
+    assert!(!text.contains(SECRET), "{text}");
     let other = client.with_token(SecretString::from("other"));
     other.read_self(&QueryOptions::default()).await.unwrap();
     assert_eq!(server.received_requests().await.unwrap()[1].headers["x-service-token"].to_str().unwrap(), "other");
@@ -169,11 +169,11 @@ async fn a_server_that_knows_consuls_headers_alone_gets_the_token_and_its_index_
 
 #[tokio::test]
 async fn deleting_an_absent_record_returns_false_in_both_server_dialects() {
-    for (status, body, wanted) in
+    for (status, body, expected) in
         [(200, "false", Ok(false)), (404, "Cannot find token to delete", Ok(false)), (200, "true\n", Ok(true))]
     {
         let (_server, client) = mock_server(status, body).await;
-        assert_eq!(client.delete_token(&id()).await, wanted, "{status} {body}");
+        assert_eq!(client.delete_token(&id()).await, expected, "{status} {body}");
     }
     let no_path = "Invalid URL path: not a recognized HTTP API endpoint";
     let (_server, client) = mock_server(404, no_path).await;
@@ -189,8 +189,8 @@ async fn unsteady(first: usize) -> (SocketAddr, std::sync::Arc<std::sync::atomic
     use std::sync::atomic::{AtomicUsize, Ordering};
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let seen = std::sync::Arc::new(AtomicUsize::new(0));
-    let counter = std::sync::Arc::clone(&seen);
+    let request_count = std::sync::Arc::new(AtomicUsize::new(0));
+    let counter = std::sync::Arc::clone(&request_count);
     let mut serving = JoinSet::new();
     serving.spawn(async move {
         loop {
@@ -202,7 +202,7 @@ async fn unsteady(first: usize) -> (SocketAddr, std::sync::Arc<std::sync::atomic
             }
         }
     });
-    (address, seen, serving)
+    (address, request_count, serving)
 }
 
 #[tokio::test]
@@ -211,19 +211,19 @@ async fn a_read_is_tried_three_times_and_a_write_once() {
     let client = |address: SocketAddr| {
         AclClient::new(&AclClientOptions::for_url(format!("http://{address}").parse().unwrap())).unwrap()
     };
-    let (address, seen, _serving) = unsteady(2).await;
+    let (address, request_count, _serving) = unsteady(2).await;
     assert!(client(address).list_policies(&QueryOptions::default()).await.unwrap().value.is_empty());
-    assert_eq!(seen.load(Ordering::SeqCst), 3);
-    let (address, seen, _serving) = unsteady(3).await;
+    assert_eq!(request_count.load(Ordering::SeqCst), 3);
+    let (address, request_count, _serving) = unsteady(3).await;
     let error = client(address).list_policies(&QueryOptions::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::Transport(TransportError::Broken { .. })), "{error:?}");
-    assert_eq!(seen.load(Ordering::SeqCst), 3);
-    let (address, seen, _serving) = unsteady(1).await;
+    assert_eq!(request_count.load(Ordering::SeqCst), 3);
+    let (address, request_count, _serving) = unsteady(1).await;
     let error = client(address).create_token(&NewToken::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::Transport(TransportError::Broken { .. })), "{error:?}");
-    assert_eq!(seen.load(Ordering::SeqCst), 1, "a write is not repeated");
+    assert_eq!(request_count.load(Ordering::SeqCst), 1, "a write is not repeated");
     client(address).delete_token(&id()).await.unwrap_err();
-    assert_eq!(seen.load(Ordering::SeqCst), 2);
+    assert_eq!(request_count.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
         .unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    let wanted = "acl.connections = 5000 takes 5256 open files, and this process may have 4000: raise its limit";
-    assert!(error.contains(wanted), "{error}");
+    let expected = "acl.connections = 5000 takes 5256 open files, and this process may have 4000: raise its limit";
+    assert!(error.contains(expected), "{error}");
     assert!(!data.exists(), "it looked after it had begun");
 }

@@ -21,8 +21,8 @@ fn clients_of_a_server_that_is_killed_see_one_order_of_changes() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    for wanted in ["kill server 0", "anomalies: 0;"] {
-        assert!(text.contains(wanted), "no {wanted:?} in:\n{text}");
+    for expected in ["kill server 0", "anomalies: 0;"] {
+        assert!(text.contains(expected), "no {expected:?} in:\n{text}");
     }
 }
 

@@ -176,12 +176,12 @@ async fn the_token_is_accepted_in_several_places_with_a_fixed_precedence() {
     assert_eq!(ask("", &[]).await, (403, anonymous.to_owned()));
     assert_eq!(ask("", &[("X-Service-Token", "anonymous")]).await, (403, anonymous.to_owned()));
     assert_eq!(ask("", &[("Authorization", &bearer("Basic", root))]).await, (403, anonymous.to_owned()));
-    let powerless = acl.make("/v1/acl/token", json!({})).await;
+    let unprivileged_token = acl.make("/v1/acl/token", json!({})).await;
     let text = format!(
         "Permission denied: token with AccessorID '{}' lacks permission 'acl:read'",
-        powerless["AccessorID"].as_str().unwrap()
+        unprivileged_token["AccessorID"].as_str().unwrap()
     );
-    assert_eq!(ask("", &[("X-Service-Token", powerless["SecretID"].as_str().unwrap())]).await, (403, text));
+    assert_eq!(ask("", &[("X-Service-Token", unprivileged_token["SecretID"].as_str().unwrap())]).await, (403, text));
 }
 
 #[tokio::test]
@@ -225,11 +225,11 @@ async fn bodies_are_decoded_leniently_and_errors_hold_no_values() {
         (b"{}", "no Name is set"),
     ] {
         let answer = put("/v1/acl/role", body).await;
-        let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
-        assert_eq!(answer.status, 400, "{shown} {answer:?}");
-        assert!(answer.text.contains(text), "{shown} {answer:?}");
-        assert!(!answer.text.contains("hush") && !answer.text.contains('\n'), "{shown} {answer:?}");
-        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8", "{shown}");
+        let excerpt = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
+        assert_eq!(answer.status, 400, "{excerpt} {answer:?}");
+        assert!(answer.text.contains(text), "{excerpt} {answer:?}");
+        assert!(!answer.text.contains("hush") && !answer.text.contains('\n'), "{excerpt} {answer:?}");
+        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8", "{excerpt}");
     }
     for path in ["/v1/acl/token", "/v1/acl/policy", "/v1/namespace", "/v1/acl/token/x/clone"] {
         assert_eq!(put(path, &[0, 1, 2]).await.status, 400, "{path}");

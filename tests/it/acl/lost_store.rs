@@ -36,10 +36,10 @@ fn a_missing_or_empty_store_beside_its_key_file_is_refused() {
 
     std::fs::write(&file, "").unwrap();
     let output = refused(folder.path(), &[]);
-    for wanted in
+    for expected in
         ["access.redb is empty, but its key file", "--new-store", "restore a snapshot", "restore the store file"]
     {
-        assert!(output.contains(wanted), "{wanted}: {output}");
+        assert!(output.contains(expected), "{expected}: {output}");
     }
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "no new store is created");
     std::fs::remove_file(&file).unwrap();

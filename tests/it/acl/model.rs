@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};
-use simple::{Action, Caller, LEVELS, Model, NAMES, ObjectKind, life, namespace, takes_accessor};
+use simple::{Action, Caller, LEVELS, Model, NAMES, ObjectKind, lifetime, namespace, takes_accessor};
 
 use crate::harness::Acl;
 
@@ -99,7 +99,7 @@ fn request(model: &Model, does: &Action) -> (&'static str, String, Value) {
                 "Policies": links(model, ObjectKind::Policy, policies), "Roles": links(model, ObjectKind::Role, roles),
             });
             if which.is_none() {
-                body["ExpirationTTL"] = json!(life(*more).0);
+                body["ExpirationTTL"] = json!(lifetime(*more).0);
                 if takes_accessor(*more) {
                     body["AccessorID"] = json!(id(ObjectKind::Token, *more));
                 }
@@ -120,22 +120,25 @@ fn request(model: &Model, does: &Action) -> (&'static str, String, Value) {
 /// Parts of a response that the model predicts.
 fn predicted_part(answer: &Value, first: &Value) -> Value {
     let anonymous = json!("00000000-0000-0000-0000-000000000002");
-    let built_in = |it: &&Value| [&first["AccessorID"], &anonymous].contains(&&it["AccessorID"]);
+    let built_in = |item: &&Value| [&first["AccessorID"], &anonymous].contains(&&item["AccessorID"]);
     match answer {
-        Value::Array(items) => items.iter().filter(|it| !built_in(it)).map(|it| predicted_part(it, first)).collect(),
+        Value::Array(items) => {
+            items.iter().filter(|item| !built_in(item)).map(|item| predicted_part(item, first)).collect()
+        }
         Value::Object(fields) => {
-            let kept = ["AccessorID", "SecretID", "ID", "Name", "Rules", "Local", "Namespace", "Policies", "Roles"];
-            let mut shown: BTreeMap<&str, Value> =
-                kept.into_iter().filter_map(|field| Some((field, fields.get(field)?.clone()))).collect();
+            let kept_fields =
+                ["AccessorID", "SecretID", "ID", "Name", "Rules", "Local", "Namespace", "Policies", "Roles"];
+            let mut view: BTreeMap<&str, Value> =
+                kept_fields.into_iter().filter_map(|field| Some((field, fields.get(field)?.clone()))).collect();
             if fields.contains_key("AccessorID") {
-                shown.insert("Description", fields["Description"].clone());
-                shown.insert("ExpirationTime", json!(fields.contains_key("ExpirationTime")));
-                shown.entry("Roles").or_insert(json!([]));
+                view.insert("Description", fields["Description"].clone());
+                view.insert("ExpirationTime", json!(fields.contains_key("ExpirationTime")));
+                view.entry("Roles").or_insert(json!([]));
             }
             if !fields.contains_key("Rules") {
-                shown.entry("Policies").or_insert(json!([]));
+                view.entry("Policies").or_insert(json!([]));
             }
-            json!(shown)
+            json!(view)
         }
         other => other.clone(),
     }
@@ -156,19 +159,19 @@ async fn ask(acl: &Acl, model: &mut Model, caller: u8, team: bool, does: &Action
     let (method, path, body) = request(model, does);
     let path = format!("/v1/acl/{path}{}ns={}", if path.contains('?') { '&' } else { '?' }, namespace(team));
     let answer = acl.call(method, &path, secret, Some(body)).await;
-    let told: Value = serde_json::from_str(&answer.text).unwrap_or_default();
-    let text = |field: &str| told.get(field).and_then(Value::as_str).unwrap_or_default();
+    let document: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+    let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
     let id = if text("ID").is_empty() { text("AccessorID") } else { text("ID") };
-    let wanted = model.wanted(does, team, caller, (id, text("SecretID")));
+    let expected = model.expected(does, team, caller, (id, text("SecretID")));
     let about = format!("{caller:?} at {} s: {does:?}: {method} {path}: {answer:?}", model.now);
-    match wanted {
-        Ok(wanted) => {
-            assert_eq!(answer.status, 200, "{about}; wanted {wanted}");
-            assert_eq!(predicted_part(&told, &model.first), wanted, "{about}");
+    match expected {
+        Ok(expected) => {
+            assert_eq!(answer.status, 200, "{about}; expected {expected}");
+            assert_eq!(predicted_part(&document, &model.first), expected, "{about}");
         }
         Err((status, text)) => {
-            let as_wanted = answer.status == status && answer.text.starts_with(&text);
-            assert!(as_wanted, "{about}; wanted {status} {text}");
+            let as_expected = answer.status == status && answer.text.starts_with(&text);
+            assert!(as_expected, "{about}; expected {status} {text}");
         }
     }
 }

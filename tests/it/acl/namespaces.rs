@@ -60,8 +60,8 @@ async fn a_namespace_is_created_read_updated_and_written_back() {
 async fn namespace_defaults_are_returned_with_both_lists_even_if_empty() {
     let acl = Acl::start().await;
     let none = json!({"PolicyDefaults": [], "RoleDefaults": []});
-    for (name, given) in [("a", json!({})), ("b", none.clone()), ("c", json!({"PolicyDefaults": null}))] {
-        let made = acl.make("/v1/namespace", json!({"Name": name, "ACLs": given})).await;
+    for (name, links) in [("a", json!({})), ("b", none.clone()), ("c", json!({"PolicyDefaults": null}))] {
+        let made = acl.make("/v1/namespace", json!({"Name": name, "ACLs": links})).await;
         assert_eq!(made["ACLs"], none, "{made}");
         assert_eq!(acl.get(&format!("/v1/namespace/{name}")).await.json(), made);
         let listed = acl.get("/v1/namespaces").await.json();

@@ -50,14 +50,14 @@ async fn namespace_defaults_apply_only_where_no_linked_rule_matches() {
     // A linked rule that grants read overrides a default that grants write.
     let linked = token(&acl, json!({"Namespace": "team", "Policies": [{"ID": reads_a["ID"]}]})).await;
     let by_role = token(&acl, json!({"Namespace": "team", "Roles": [{"Name": "by-role"}]})).await;
-    let wanted = ["read key a", "read key b", "write key b", "read service web", "write service web"];
-    assert_eq!(allowed(&acl, &linked, "team", KEYS).await, wanted);
-    assert_eq!(allowed(&acl, &by_role, "team", KEYS).await, wanted);
+    let expected = ["read key a", "read key b", "write key b", "read service web", "write service web"];
+    assert_eq!(allowed(&acl, &linked, "team", KEYS).await, expected);
+    assert_eq!(allowed(&acl, &by_role, "team", KEYS).await, expected);
     // A service identity has a rule for all services, so the default applies to none.
     let identity = json!([{"ServiceName": "own"}]);
     let identity = token(&acl, json!({"Namespace": "team", "ServiceIdentities": identity})).await;
-    let wanted = ["read key a", "write key a", "read key b", "write key b", "read service web"];
-    assert_eq!(allowed(&acl, &identity, "team", KEYS).await, wanted);
+    let expected = ["read key a", "write key a", "read key b", "write key b", "read service web"];
+    assert_eq!(allowed(&acl, &identity, "team", KEYS).await, expected);
     assert_eq!(
         allowed(&acl, &identity, "team", &["write service own", "write service own-sidecar-proxy"]).await.len(),
         2
@@ -115,8 +115,8 @@ async fn only_policies_of_default_apply_in_other_namespaces() {
     assert_eq!(allowed(&acl, &far, "other", &rights).await, [""; 0]);
     // The same policy in another namespace: rules outside of namespace blocks apply there, the blocks nowhere.
     let near = acl.token_in("other", blocks).await;
-    for (namespace, wanted) in [("other", &rights[..1]), ("default", &[]), ("team", &[]), ("team-2", &[])] {
-        assert_eq!(allowed(&acl, &near, namespace, &rights).await, wanted, "{namespace}");
+    for (namespace, expected) in [("other", &rights[..1]), ("default", &[]), ("team", &[]), ("team-2", &[])] {
+        assert_eq!(allowed(&acl, &near, namespace, &rights).await, expected, "{namespace}");
     }
     let operator = acl.token_in("other", "operator = \"write\"").await;
     assert_eq!(allowed(&acl, &operator, "other", &["read operator", "write operator"]).await, [""; 0]);
@@ -190,15 +190,15 @@ async fn links_for_other_datacenters_grant_nothing() {
             "TemplateName": "builtin/service", "TemplateVariables": {"name": "web"}, "Datacenters": datacenters,
         }]);
         let by_template = token(&acl, json!({"TemplatedPolicies": template})).await;
-        let given = usize::from(name != "there");
-        assert_eq!(allowed(&acl, &by_policy, "default", &["read key a"]).await.len(), given, "{name}");
-        assert_eq!(allowed(&acl, &by_identity, "default", &["write service web"]).await.len(), given, "{name}");
-        assert_eq!(allowed(&acl, &by_template, "default", &["write service web"]).await.len(), given, "{name}");
+        let expected = usize::from(name != "there");
+        assert_eq!(allowed(&acl, &by_policy, "default", &["read key a"]).await.len(), expected, "{name}");
+        assert_eq!(allowed(&acl, &by_identity, "default", &["write service web"]).await.len(), expected, "{name}");
+        assert_eq!(allowed(&acl, &by_template, "default", &["write service web"]).await.len(), expected, "{name}");
     }
-    for (datacenter, given) in [("dc1", 1), ("dc2", 0)] {
+    for (datacenter, expected) in [("dc1", 1), ("dc2", 0)] {
         let identity = json!([{"NodeName": "n", "Datacenter": datacenter}]);
         let by_identity = token(&acl, json!({"NodeIdentities": identity})).await;
-        assert_eq!(allowed(&acl, &by_identity, "default", &["write node n"]).await.len(), given, "{datacenter}");
+        assert_eq!(allowed(&acl, &by_identity, "default", &["write node n"]).await.len(), expected, "{datacenter}");
     }
 }
 
@@ -209,12 +209,12 @@ async fn the_namespace_comes_from_body_query_header_or_token() {
         acl.make("/v1/namespace", json!({"Name": name})).await;
     }
     let of_d = acl.token_in("d", "acl = \"write\"").await;
-    let check = async |secret: &str, body: Option<&str>, query: &str, headers: &[(&str, &str)], wanted: &str| {
+    let check = async |secret: &str, body: Option<&str>, query: &str, headers: &[(&str, &str)], expected: &str| {
         let body = json!({"Name": format!("r-{}", uuid::Uuid::new_v4()), "Namespace": body}).to_string();
         let headers: Vec<_> = headers.iter().copied().chain([("X-Consul-Token", secret)]).collect();
         let made = acl.send("PUT", &format!("/v1/acl/role{query}"), &headers, body.as_bytes()).await;
         assert_eq!(made.status, 200, "{body} {query} {headers:?} {made:?}");
-        assert_eq!(made.json()["Namespace"], wanted, "{body} {query} {headers:?}");
+        assert_eq!(made.json()["Namespace"], expected, "{body} {query} {headers:?}");
     };
     let (ours, theirs) = (("X-Service-Namespace", "c"), ("X-Consul-Namespace", "c"));
     check(&acl.root, Some("a"), "?ns=b", &[ours], "a").await;
@@ -260,12 +260,12 @@ async fn authorize_answers_for_each_requested_namespace() {
         ]),
     )
     .await;
-    let wanted = json!([
+    let expected = json!([
         {"Resource": "key", "Segment": "a", "Access": "list", "Allow": true},
         {"Resource": "key", "Segment": "a", "Access": "read", "Namespace": "default", "Allow": false},
         {"Resource": "namespace", "Access": "read", "Allow": true},
     ]);
-    assert_eq!((answer.status, answer.json()), (200, wanted));
+    assert_eq!((answer.status, answer.json()), (200, expected));
     assert!(!answer.headers.contains_key("x-service-index"));
     let one = json!({"Resource": "acl", "Access": "read"});
     assert_eq!(ask(None, json!([one])).await.json()[0]["Allow"], false);

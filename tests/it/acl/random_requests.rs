@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::harness::Acl;
-use crate::harness::chance::Chance;
+use crate::harness::rng::TestRng;
 
 const UUID: &str = "6a1253d2-1785-24fd-91c2-f8e78c745511";
 
@@ -79,24 +79,24 @@ enum Defect {
 }
 
 /// Makes an invalid body of a valid one.
-fn corrupt_body(chance: &mut Chance) -> Vec<u8> {
-    let mut body = BODIES[chance.below(BODIES.len())].as_bytes().to_vec();
-    match chance.below(7) {
-        0 => body.insert(chance.below(body.len() + 1), 0xff),
+fn corrupt_body(rng: &mut TestRng) -> Vec<u8> {
+    let mut body = BODIES[rng.below(BODIES.len())].as_bytes().to_vec();
+    match rng.below(7) {
+        0 => body.insert(rng.below(body.len() + 1), 0xff),
         1 => body.extend_from_slice(b" x"),
-        2 => body = [b"{\"a\": ".to_vec(), b"[".repeat(1 + chance.below(5000))].concat(),
-        3 => body = format!("{{\"Foo{}\": 1}}", chance.below(1000)).into_bytes(),
-        4 => body = format!("{{\"Name\": {{\"a\": {}}}}}", chance.below(1000)).into_bytes(),
+        2 => body = [b"{\"a\": ".to_vec(), b"[".repeat(1 + rng.below(5000))].concat(),
+        3 => body = format!("{{\"Foo{}\": 1}}", rng.below(1000)).into_bytes(),
+        4 => body = format!("{{\"Name\": {{\"a\": {}}}}}", rng.below(1000)).into_bytes(),
         5 => body = b"{\"Description\": \"a\", \"description\": \"b\"}".to_vec(),
-        _ => body = vec![b'{'; 1 + chance.below(2000)],
+        _ => body = vec![b'{'; 1 + rng.below(2000)],
     }
     body
 }
 
 /// Picks a defect that applies to the route; a body only where one is read.
-fn pick_defect(method: &str, path: &str, chance: &mut Chance) -> Defect {
+fn pick_defect(method: &str, path: &str, rng: &mut TestRng) -> Defect {
     let reads_body = matches!(method, "PUT" | "POST");
-    match chance.below(if reads_body { 14 } else { 7 }) {
+    match rng.below(if reads_body { 14 } else { 7 }) {
         0 => Defect::Query("partition=other"),
         1 => Defect::Query("ns=%ff"),
         2 => Defect::Query("ns=a&ns=b"),
@@ -104,7 +104,7 @@ fn pick_defect(method: &str, path: &str, chance: &mut Chance) -> Defect {
         4 => Defect::Header("X-Consul-Namespace", "differs"),
         5 if path != "acl/bootstrap" => Defect::Header("X-Service-Token", UUID),
         5 | 6 => Defect::Header("X-Consul-Partition", "differs"),
-        _ => Defect::Body(corrupt_body(chance)),
+        _ => Defect::Body(corrupt_body(rng)),
     }
 }
 
@@ -124,15 +124,15 @@ async fn invalid_requests_are_refused_and_change_nothing() {
     let acl = Acl::start().await;
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
     let before = list_indexes(&acl).await;
-    let mut chance = Chance(0xbad);
+    let mut rng = TestRng(0xbad);
     for number in 0..2000 {
-        let (method, route) = ROUTES[chance.below(ROUTES.len())];
-        let path = route.replace(':', SUBJECTS[chance.below(SUBJECTS.len())]);
-        let mut body = BODIES[chance.below(BODIES.len())].as_bytes().to_vec();
-        let mut query = ["", "pretty", "stale", "index=1&wait=1ms", "ns=default", "dc=dc9"][chance.below(6)].to_owned();
+        let (method, route) = ROUTES[rng.below(ROUTES.len())];
+        let path = route.replace(':', SUBJECTS[rng.below(SUBJECTS.len())]);
+        let mut body = BODIES[rng.below(BODIES.len())].as_bytes().to_vec();
+        let mut query = ["", "pretty", "stale", "index=1&wait=1ms", "ns=default", "dc=dc9"][rng.below(6)].to_owned();
         let mut headers = vec![("X-Service-Namespace", "default")];
         let mut token = acl.root.as_str();
-        match pick_defect(method, route, &mut chance) {
+        match pick_defect(method, route, &mut rng) {
             Defect::Query(more) => query = format!("{query}&{more}"),
             Defect::Header("X-Service-Token", other) => token = other,
             // Without a namespace in the path none is required; a token that differs is still refused.
@@ -147,11 +147,11 @@ async fn invalid_requests_are_refused_and_change_nothing() {
         }
         headers.push(("X-Service-Token", token));
         let answer = acl.send(method, &format!("/v1/{path}?{query}"), &headers, &body).await;
-        let shown = format!("{number}: {method} {path}?{query} {:.200} {:?}", String::from_utf8_lossy(&body), answer);
-        assert!((400..500).contains(&answer.status), "{shown}");
-        assert!(!answer.text.is_empty() && answer.text.len() < 4096, "{shown}");
-        assert!(!answer.text.trim_end().contains(char::is_control), "{shown}");
-        assert!(!answer.text.contains(&acl.root), "{shown}");
+        let text = format!("{number}: {method} {path}?{query} {:.200} {:?}", String::from_utf8_lossy(&body), answer);
+        assert!((400..500).contains(&answer.status), "{text}");
+        assert!(!answer.text.is_empty() && answer.text.len() < 4096, "{text}");
+        assert!(!answer.text.trim_end().contains(char::is_control), "{text}");
+        assert!(!answer.text.contains(&acl.root), "{text}");
     }
     assert_eq!(list_indexes(&acl).await, before);
 }

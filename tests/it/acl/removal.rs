@@ -190,12 +190,12 @@ async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     assert!(keys(&*store).await.len() > before.len() + 400);
 
     // The slow server has read the names, and is paused.
-    let _slow = Served::over(late.clone(), &options, Clock::System).await;
+    let _slow = Served::serve_store(late.clone(), &options, Clock::System).await;
     assert_eq!(first.call("DELETE", "/v1/namespace/team", root, None).await.status, 200);
     late.is_reached().await;
     let _others = [
-        Served::over(store.clone(), &options, Clock::System).await,
-        Served::over(store.clone(), &options, Clock::System).await,
+        Served::serve_store(store.clone(), &options, Clock::System).await,
+        Served::serve_store(store.clone(), &options, Clock::System).await,
     ];
     while first.call("GET", "/v1/namespace/team", root, None).await.status != 404 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -263,9 +263,9 @@ async fn the_removal_of_an_auth_method_continues_until_all_its_records_are_reada
         assert!(failed.is_some(), "{prefix}: {}", log::text());
         let acl = acl
             .restarted_with(async |store| {
-                for (other, wanted) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 1)] {
-                    let wanted = if other == prefix { 1 } else { wanted };
-                    assert_eq!(under(&*store, other).await.len(), wanted, "{prefix}: {other}");
+                for (other, expected) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 1)] {
+                    let expected = if other == prefix { 1 } else { expected };
+                    assert_eq!(under(&*store, other).await.len(), expected, "{prefix}: {other}");
                 }
                 put(&*store, key.as_str(), &value).await;
             })
@@ -277,8 +277,8 @@ async fn the_removal_of_an_auth_method_continues_until_all_its_records_are_reada
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         acl.restarted_with(async |store| {
-            for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 0), ("token/", 2)] {
-                assert_eq!(under(&*store, prefix).await.len(), wanted, "{prefix}");
+            for (prefix, expected) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 0), ("token/", 2)] {
+                assert_eq!(under(&*store, prefix).await.len(), expected, "{prefix}");
             }
         })
         .await;

@@ -13,9 +13,9 @@ async fn cached_responses_are_invalidated_by_each_relevant_change() {
     let acl = Acl::start().await;
     let policy = acl.make("/v1/acl/policy", json!({"Name": "before", "Rules": "acl = \"read\""})).await;
     let role = acl.make("/v1/acl/role", json!({"Name": "r", "Policies": [{"ID": policy["ID"]}]})).await;
-    let shown = acl.make("/v1/acl/token", json!({"Roles": [{"ID": role["ID"]}], "ExpirationTTL": "2m"})).await;
+    let created = acl.make("/v1/acl/token", json!({"Roles": [{"ID": role["ID"]}], "ExpirationTTL": "2m"})).await;
     let reader = acl.make("/v1/acl/token", json!({"Roles": [{"ID": role["ID"]}], "ExpirationTTL": "1m"})).await;
-    let (path, reader) = (format!("/v1/acl/token/{}", text(&shown["AccessorID"])), text(&reader["SecretID"]));
+    let (path, reader) = (format!("/v1/acl/token/{}", text(&created["AccessorID"])), text(&reader["SecretID"]));
     let read = async |secret: &str, query: &str| {
         let answers = [
             acl.call("GET", &format!("{path}{query}"), Some(secret), None).await,
@@ -28,7 +28,7 @@ async fn cached_responses_are_invalidated_by_each_relevant_change() {
     let field = |answer: &(u16, String), name: &str| serde_json::from_str::<Value>(&answer.1).unwrap()[name].clone();
 
     // Two callers, and two forms of one request.
-    assert_eq!(field(&read(&acl.root, "").await, "SecretID"), shown["SecretID"]);
+    assert_eq!(field(&read(&acl.root, "").await, "SecretID"), created["SecretID"]);
     assert_eq!(field(&read(&reader, "").await, "SecretID"), "<hidden>");
     assert_eq!(read("nobody", "").await.0, 403);
     assert!(field(&read(&acl.root, "").await, "ExpandedPolicies").is_null());

@@ -52,9 +52,9 @@ async fn a_role_keeps_its_links_when_a_linked_record_is_renamed() {
     assert_eq!(acl.delete(&path).await.json(), json!(true));
     let again = acl.delete(&path).await;
     assert_eq!((again.status, again.json()), (200, json!(false)));
-    let gone = acl.get(&path).await;
-    assert_eq!((gone.status, gone.text.as_str()), (404, "Requested role does not exist: ACL not found"));
-    assert!(gone.headers.contains_key("x-consul-index") && gone.headers.contains_key("x-service-index"));
+    let deleted = acl.get(&path).await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (404, "Requested role does not exist: ACL not found"));
+    assert!(deleted.headers.contains_key("x-consul-index") && deleted.headers.contains_key("x-service-index"));
     assert_eq!(acl.get("/v1/acl/roles").await.json(), Value::Array(vec![]));
 }
 

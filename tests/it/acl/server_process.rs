@@ -9,7 +9,7 @@ use wiremock::matchers::{body_json, method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::harness::binary::{Binary, assert_no_rights, eventually, run};
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 /// Starts a server; returns it with the address that it printed.
 pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
@@ -31,10 +31,10 @@ fn serve_starts_with_a_folder_only_prints_first_steps_and_keeps_records() {
     manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let variables = [("NOTIFY_SOCKET", notify.to_str().unwrap())];
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &variables);
-    let mut heard = [0; 4096];
+    let mut message = [0; 4096];
     loop {
-        let length = manager.recv(&mut heard).expect("READY in time");
-        if heard[..length].starts_with(b"READY=1") {
+        let length = manager.recv(&mut message).expect("READY in time");
+        if message[..length].starts_with(b"READY=1") {
             break;
         }
     }
@@ -109,9 +109,9 @@ fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
     assert_eq!(service.stop().0.code(), Some(0));
 
     let dir = folder.path().join("access").display().to_string();
-    let check = |args: &[&str], wanted: &str| {
+    let check = |args: &[&str], expected: &str| {
         let (code, _, error) = run(&[&["acl", "serve"], args].concat(), &[]);
-        assert!(code == 1 && error.contains(wanted), "{args:?}: {error}");
+        assert!(code == 1 && error.contains(expected), "{args:?}: {error}");
     };
     let advice =
         "error: --listen: would take and give unencrypted tokens; write --tls-cert-file and --tls-key-file, or";
@@ -193,7 +193,7 @@ async fn rekey_repeats_calls_until_all_tokens_are_moved() {
 
 #[test]
 fn the_commands_of_the_readme_work() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let readme = include_str!("../../../README.md");
         let (_, section) = readme.split_once("([tutorial](docs/tutorials/acl-server.md)):\n\n").unwrap();
         let (lines, _) = section.split_once("\n\n").unwrap();

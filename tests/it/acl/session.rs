@@ -10,7 +10,7 @@ use crate::harness::Acl;
 use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::cloud::options_with_shared_keys;
 use crate::harness::issuer::Key;
-use crate::harness::world::{RESOURCE, in_a_network_of_its_own};
+use crate::harness::world::{RESOURCE, run_in_network_namespace};
 
 /// Creates a `jwt` auth method with a binding rule; returns its signing key.
 async fn method(acl: &Acl) -> Key {
@@ -61,12 +61,12 @@ async fn a_session_logs_in_by_the_acl_login_and_logs_out_at_the_end() {
     let config = path("keyward.toml").display().to_string();
 
     let agent = Binary::start(&["run", "--config", &config], &[], folder.path());
-    let wait = |wanted: &dyn Fn() -> Result<String, String>| {
-        tokio::task::block_in_place(|| eventually(Duration::from_secs(30), wanted))
+    let wait = |expected: &dyn Fn() -> Result<String, String>| {
+        tokio::task::block_in_place(|| eventually(Duration::from_secs(30), expected))
     };
-    let said = |text: &str| if agent.output().contains(text) { Ok(String::new()) } else { Err(agent.output()) };
+    let check_output = |text: &str| if agent.output().contains(text) { Ok(String::new()) } else { Err(agent.output()) };
     // No role has that name, so no rule matches.
-    wait(&|| said("token.login.failed"));
+    wait(&|| check_output("token.login.failed"));
     assert_eq!(tokens_of_logins(&acl).await, 0);
     assert!(!path("token").exists());
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());
@@ -84,8 +84,8 @@ async fn a_session_logs_in_by_the_acl_login_and_logs_out_at_the_end() {
     // A lookup detects a deleted token, and the session replaces it.
     let accessor = me.json()["AccessorID"].as_str().unwrap().to_owned();
     acl.call("DELETE", &format!("/v1/acl/token/{accessor}"), Some(&acl.root), None).await;
-    let (status, told) = tokio::task::block_in_place(|| ask(&path("api.sock"), "POST", "/agent/v1/check")).unwrap();
-    assert_eq!(status, 200, "{told}");
+    let (status, body) = tokio::task::block_in_place(|| ask(&path("api.sock"), "POST", "/agent/v1/check")).unwrap();
+    assert_eq!(status, 200, "{body}");
     let next = wait(&|| match std::fs::read_to_string(path("token")) {
         Ok(next) if !next.is_empty() && next != token => Ok(next),
         other => Err(format!("{other:?}: {}", agent.output())),
@@ -95,14 +95,14 @@ async fn a_session_logs_in_by_the_acl_login_and_logs_out_at_the_end() {
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());
     assert!(ended.success(), "{output}");
     assert!(!output.contains(&next) && !output.contains("eyJ"), "a credential stands in the log: {output}");
-    let gone = acl.call("GET", "/v1/acl/token/self", Some(&next), None).await;
-    assert!(gone.status == 404 && gone.text.contains("token does not exist"), "{gone:?}");
+    let deleted = acl.call("GET", "/v1/acl/token/self", Some(&next), None).await;
+    assert!(deleted.status == 404 && deleted.text.contains("token does not exist"), "{deleted:?}");
     assert_eq!(tokens_of_logins(&acl).await, 0, "it logged out");
 }
 
 #[test]
 fn a_machine_logs_in_with_its_azure_identity_and_logs_out_at_the_end() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let folder = tempfile::tempdir().unwrap();

@@ -43,23 +43,23 @@ async fn records_that_link_an_unreadable_one_stay_readable() {
         async move {
             let answer = acl.get(path).await;
             assert_eq!(answer.status, 200, "{path}: {answer:?}");
-            let said = answer.headers.contains_key("x-service-results-unreadable");
-            (answer.json().as_array().unwrap().clone(), said)
+            let has_header = answer.headers.contains_key("x-service-results-unreadable");
+            (answer.json().as_array().unwrap().clone(), has_header)
         }
     };
-    let (roles, said) = listed("/v1/acl/roles").await;
-    assert_eq!((roles.len(), &roles[0]["Policies"], said), (1, &nameless, true));
-    let (policies, said) = listed("/v1/acl/policies").await;
-    assert!(said && policies.iter().all(|policy| policy["Name"] != "bad"), "{policies:?}");
+    let (roles, has_header) = listed("/v1/acl/roles").await;
+    assert_eq!((roles.len(), &roles[0]["Policies"], has_header), (1, &nameless, true));
+    let (policies, has_header) = listed("/v1/acl/policies").await;
+    assert!(has_header && policies.iter().all(|policy| policy["Name"] != "bad"), "{policies:?}");
     // These are complete: none of the unreadable records belongs to them.
-    let (tokens, said) = listed("/v1/acl/tokens").await;
+    let (tokens, has_header) = listed("/v1/acl/tokens").await;
     let found = tokens.iter().find(|found| found["AccessorID"] == token["AccessorID"]).unwrap();
     assert_eq!(
-        (&found["Policies"], &found["Roles"], said),
+        (&found["Policies"], &found["Roles"], has_header),
         (&nameless, &json!([{"ID": bad["ID"], "Name": ""}]), false)
     );
-    let (namespaces, said) = listed("/v1/namespaces").await;
-    assert_eq!((&namespaces[1]["ACLs"]["PolicyDefaults"], said), (&nameless, false));
+    let (namespaces, has_header) = listed("/v1/namespaces").await;
+    assert_eq!((&namespaces[1]["ACLs"]["PolicyDefaults"], has_header), (&nameless, false));
 
     // A record can be written back as read, and keeps its links.
     for path in [
@@ -180,7 +180,8 @@ async fn a_token_with_an_undecryptable_secret_stays_listed() {
     let listed = acl.get("/v1/acl/tokens").await;
     assert_eq!(listed.status, 200, "{listed:?}");
     let listed = listed.json();
-    let secrets = |shown: &str| listed.as_array().unwrap().iter().filter(|it| it["SecretID"] == shown).count();
+    let secrets =
+        |secret_id: &str| listed.as_array().unwrap().iter().filter(|token| token["SecretID"] == secret_id).count();
     assert_eq!((secrets("<hidden>"), secrets(&acl.root)), (1, 1), "{listed}");
     // The token still works, and can be deleted.
     let secret = token["SecretID"].as_str().unwrap();
@@ -243,12 +244,12 @@ async fn an_unreadable_record_is_logged_and_counted_and_others_are_served() {
     // The sweep deletes the other expired tokens.
     let ended = other["AccessorID"].as_str().unwrap().to_owned();
     acl.clock.suspend(Duration::from_mins(5));
-    let gone = async {
+    let deleted = async {
         while !acl.metrics.text().contains("keyward_acl_tokens_swept_total 1") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), gone).await.expect("it is swept");
+    tokio::time::timeout(Duration::from_mins(1), deleted).await.expect("it is swept");
     assert_eq!(acl.delete(&format!("/v1/acl/token/{ended}")).await.text, "false", "it is gone");
 
     let text = log::text();

@@ -3,6 +3,7 @@
 mod bodies;
 mod cache;
 mod clients;
+mod coalescing;
 mod conditional;
 mod framing;
 mod token_recovery;
@@ -38,15 +39,15 @@ async fn a_request_without_a_token_gets_the_sessions_token_and_one_with_a_token_
     let proxied = Proxied::start();
     let answer = proxied.get("secret/data/web?version=2").await;
     assert_eq!((answer.status, answer.text.as_str()), (200, r#"{"data":{}}"#));
-    let seen = proxied.vault.last();
-    assert_eq!((seen.method.as_str(), seen.target.as_str()), ("GET", "/v1/secret/data/web?version=2"));
-    assert_eq!((seen.token(), seen.header("x-vault-request")), ("tok1", "true"));
-    assert!(seen.header("host").starts_with("127.0.0.1:"), "{seen:?}");
+    let request = proxied.vault.last();
+    assert_eq!((request.method.as_str(), request.target.as_str()), ("GET", "/v1/secret/data/web?version=2"));
+    assert_eq!((request.token(), request.header("x-vault-request")), ("tok1", "true"));
+    assert!(request.header("host").starts_with("127.0.0.1:"), "{request:?}");
     for (name, value) in [("x-vault-token", "mine"), ("authorization", "Bearer mine")] {
         fetch(proxied.request("POST", "secret/data/web").header(name, value).body("{}")).await;
-        let seen = proxied.vault.last();
-        assert_eq!(seen.header(name), value);
-        assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
+        let request = proxied.vault.last();
+        assert_eq!(request.header(name), value);
+        assert!(!format!("{:?}", request.headers).contains("tok1"), "{request:?}");
     }
     fetch(proxied.request("LIST", "secret/metadata/").header("x-vault-token", "")).await;
     assert_eq!((proxied.vault.last().method.as_str(), proxied.vault.last().token()), ("LIST", "tok1"));
@@ -60,8 +61,8 @@ async fn a_listener_may_put_the_sessions_token_on_every_request() {
     let proxied = Proxied::with(|options, _| options.token_mode = TokenMode::Always);
     for (name, value) in [("x-vault-token", "mine"), ("authorization", "Bearer mine")] {
         fetch(proxied.request("GET", "a").header(name, value)).await;
-        let seen = proxied.vault.last();
-        assert_eq!((seen.token(), seen.header("authorization")), ("tok1", ""));
+        let request = proxied.vault.last();
+        assert_eq!((request.token(), request.header("authorization")), ("tok1", ""));
     }
 }
 
@@ -71,13 +72,13 @@ async fn the_listeners_key_is_accepted_as_a_token_and_never_forwarded() {
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
         let answer = fetch(proxied.request("GET", "a").header(name, &value)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        let seen = proxied.vault.last();
-        assert_eq!(seen.token(), "tok1");
-        assert!(!format!("{:?}", seen.headers).contains(KEY), "{seen:?}");
+        let forwarded = proxied.vault.last();
+        assert_eq!(forwarded.token(), "tok1");
+        assert!(!format!("{:?}", forwarded.headers).contains(KEY), "{forwarded:?}");
     }
     fetch(proxied.request("GET", "sys/health").header("x-vault-token", KEY)).await;
     assert_eq!(proxied.vault.last().token(), "", "what needs no token is sent without any");
-    let asked = proxied.vault.seen().len();
+    let count_before = proxied.vault.requests().len();
     for (value, status) in [(Some("another-key-of-16"), 403), (None, 401)] {
         let mut request = proxied.request("GET", "a");
         if let Some(value) = value {
@@ -85,7 +86,7 @@ async fn the_listeners_key_is_accepted_as_a_token_and_never_forwarded() {
         }
         assert_eq!(fetch(request).await.status, status);
     }
-    assert_eq!(proxied.vault.seen().len(), asked);
+    assert_eq!(proxied.vault.requests().len(), count_before);
 }
 
 #[tokio::test]
@@ -106,19 +107,19 @@ async fn only_the_request_header_of_the_guard_can_be_disabled() {
         let answer = fetch(plain(&lifted).header(name, value)).await;
         assert!((400..=421).contains(&answer.status), "{name}: {answer:?}");
     }
-    assert_eq!(lifted.vault.seen().len(), 1);
+    assert_eq!(lifted.vault.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn the_kind_of_the_server_decides_the_header() {
     let proxied = Proxied::with(|_, upstream| upstream.kind = ServerKind::Keyward);
     proxied.get("acl/policies").await;
-    let seen = proxied.vault.last();
-    assert_eq!((seen.header("x-service-token"), seen.token()), ("tok1", ""));
+    let request = proxied.vault.last();
+    assert_eq!((request.header("x-service-token"), request.token()), ("tok1", ""));
     for (name, path) in [("x-consul-token", "a"), ("x-service-token", "a"), ("x-other", "a?token=mine")] {
         fetch(proxied.request("GET", path).header(name, "mine")).await;
-        let seen = proxied.vault.last();
-        assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
+        let request = proxied.vault.last();
+        assert!(!format!("{:?}", request.headers).contains("tok1"), "{request:?}");
     }
 }
 
@@ -152,7 +153,7 @@ async fn paths_and_methods_pass_by_the_listeners_rules() {
     ] {
         assert_eq!(proxied.ask(method, path).await.status, status, "{method} {path}");
     }
-    assert_eq!(proxied.vault.seen().len(), 4);
+    assert_eq!(proxied.vault.requests().len(), 4);
 }
 
 #[tokio::test]
@@ -174,7 +175,7 @@ async fn t13_ambiguous_paths_do_not_reach_the_server() {
         let answer = caller.ask(request).await;
         assert!(matches!(answer.status, 400 | 404), "{path}: {answer:?}");
     }
-    assert_eq!(proxied.vault.seen().len(), 0);
+    assert_eq!(proxied.vault.requests().len(), 0);
 }
 
 #[tokio::test]
@@ -199,16 +200,16 @@ async fn protected_operations_need_the_callers_own_token_or_an_exemption() {
     }
     let lifted = Proxied::with(|options, _| options.rules = rules(&[], &[], &["sys/wrapping", "auth/token/create"]));
     for path in PATHS {
-        let wanted = if path.contains("wrapping") || path.contains("create") { 200 } else { 403 };
-        assert_eq!(lifted.ask("POST", path).await.status, wanted, "{path}");
+        let expected = if path.contains("wrapping") || path.contains("create") { 200 } else { 403 };
+        assert_eq!(lifted.ask("POST", path).await.status, expected, "{path}");
     }
 }
 
 #[tokio::test]
 async fn a_look_up_of_the_sessions_token_returns_neither_token_nor_accessor() {
     let proxied = Proxied::start();
-    proxied.vault.answers(|seen| {
-        let id = seen.token();
+    proxied.vault.answers(|request| {
+        let id = request.token();
         let data = json!({"id": id, "accessor": format!("accessor-of-{id}"), "policies": ["web"], "ttl": 60});
         reply(200, &[("content-type", "application/json")], json!({ "data": data }).to_string())
     });
@@ -220,7 +221,7 @@ async fn a_look_up_of_the_sessions_token_returns_neither_token_nor_accessor() {
     assert_eq!(own.json()["data"]["id"], "mine");
     let wrapped = fetch(proxied.request("GET", "auth/token/lookup-self").header("x-vault-wrap-ttl", "60")).await;
     assert_eq!(wrapped.status, 403, "unwrapped by its caller it would tell the token");
-    proxied.vault.answers(|seen| reply(200, &[], format!(r#"{{"other":["{}"]}}"#, seen.token())));
+    proxied.vault.answers(|request| reply(200, &[], format!(r#"{{"other":["{}"]}}"#, request.token())));
     let odd = proxied.get("auth/token/lookup-self").await;
     assert_eq!((odd.status, odd.text.contains("tok1")), (502, false), "{odd:?}");
 }
@@ -236,7 +237,7 @@ async fn requests_during_a_login_wait_a_moment_for_it() {
     };
     let (early, ()) = tokio::join!(proxied.get("secret/data/web"), later);
     assert_eq!(early.status, 200);
-    assert!(proxied.vault.seen().iter().any(|seen| seen.token() == "tok2"));
+    assert!(proxied.vault.requests().iter().any(|request| request.token() == "tok2"));
     proxied.withdraw("the token was revoked", Duration::from_secs(1));
     let answer = proxied.get("secret/data/web").await;
     assert_eq!((answer.status, answer.error().as_str()), (503, "the token was revoked"));
@@ -254,7 +255,7 @@ async fn without_a_session_token_callers_get_retry_after_and_those_with_a_token_
         assert_eq!(proxied.get(path).await.status, 200, "{path}");
     }
     assert_eq!(fetch(proxied.request("POST", "auth/azure/login").body("{}")).await.status, 200);
-    assert!(proxied.vault.seen().iter().all(|seen| seen.token() != "tok1"));
+    assert!(proxied.vault.requests().iter().all(|request| request.token() != "tok1"));
 }
 
 #[tokio::test]
@@ -320,7 +321,7 @@ async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_mea
 
 #[tokio::test]
 async fn a_server_behind_a_proxy_is_called_through_it() {
-    // me:hush
+    // base64 of "me:hush"
     let tunnel = Tunnel::start("Basic bWU6aHVzaA==").await;
     let proxy = tunnel.address;
     let through = |user: &str| {
@@ -333,7 +334,7 @@ async fn a_server_behind_a_proxy_is_called_through_it() {
     for _ in 0..3 {
         assert_eq!(proxied.get("secret/data/web").await.status, 200);
     }
-    assert_eq!(proxied.vault.seen().len(), 3);
+    assert_eq!(proxied.vault.requests().len(), 3);
     let heads = tunnel.heads();
     assert_eq!(heads.len(), 1, "one connection is kept: {heads:?}");
     assert!(heads[0].starts_with("CONNECT 127.0.0.1:") && !heads[0].contains("tok1"), "{heads:?}");

@@ -1,6 +1,7 @@
 //! Tokens of callers' own on a running agent, with processes of other users as callers.
 
 mod process;
+mod reloads;
 mod shared;
 
 use std::collections::BTreeMap;
@@ -140,8 +141,8 @@ async fn put_secrets(scene: &Scene) {
     for name in ["a", "b"] {
         let body = json!({ "data": { "password": format!("secret-of-{name}") } });
         let path = format!("secret/data/{name}");
-        let (status, told) = call(&scene.secrets, raw.expose_secret(), &path, Some(body)).await;
-        assert_eq!(status, 200, "{told}");
+        let (status, response) = call(&scene.secrets, raw.expose_secret(), &path, Some(body)).await;
+        assert_eq!(status, 200, "{response}");
     }
 }
 

@@ -167,7 +167,7 @@ fn client(cgroup: Option<&Cgroup>, ids: &str, steps: &[(&str, &str)]) -> Vec<Str
     text.lines().map(str::to_owned).collect()
 }
 
-/// Sends one request on a connection of its own: its status, and the answer.
+/// Sends one request on a connection of its own: its status, and the response.
 fn ask_as(cgroup: Option<&Cgroup>, ids: &str, socket: &Path, request: &str) -> (u16, String) {
     let lines = client(cgroup, ids, &[("connect", socket.to_str().unwrap()), ("request", request)]);
     parse(&lines[0])

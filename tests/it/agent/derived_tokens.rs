@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use keyward::agent::secrets::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 use keyward::agent::server_client::DerivedTokenOptions;
+use keyward::agent::token::TokenWatch;
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::emulators::secrets::{CannedResponse, LoginMethod, Operation, Role, Secrets, SecretsOptions};
@@ -18,7 +19,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::binary::{Binary, ask, eventually};
-use crate::harness::session::World;
+use crate::harness::session::{Session, World};
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
@@ -34,7 +35,7 @@ pub(super) fn server(tasks: &mut TaskGroup) -> Secrets {
     Secrets::start(options, tasks).unwrap()
 }
 
-/// A call with a token: status and answer.
+/// A call with a token: status and response.
 pub(super) async fn call(secrets: &Secrets, token: &str, path: &str, body: Option<Value>) -> (u16, Value) {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = format!("{}/v1/{path}", secrets.url());
@@ -95,8 +96,8 @@ async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
     let (raw, child) = (sink(&agent, &file("raw"), ""), sink(&agent, &file("child"), ""));
     assert_eq!(sink(&agent, &file("env"), ""), format!("VAULT_TOKEN={raw}\n"));
 
-    let (_, told) = call(&secrets, &child, "auth/token/lookup-self", None).await;
-    assert_eq!((&told["data"]["policies"], &told["data"]["orphan"]), (&json!(["default", "web"]), &json!(false)));
+    let (_, body) = call(&secrets, &child, "auth/token/lookup-self", None).await;
+    assert_eq!((&body["data"]["policies"], &body["data"]["orphan"]), (&json!(["default", "web"]), &json!(false)));
     assert_eq!(call(&secrets, &raw, "kv/example", None).await.0, 200);
     assert_eq!(call(&secrets, &child, "kv/example", None).await.0, 403);
     assert_eq!(call(&secrets, &child, "secret/data/example", None).await.0, 200);
@@ -131,8 +132,8 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
     let file = |name: &str| folder.path().join(name);
     let raw = sink(&agent, &file("raw"), "");
     let first = sink(&agent, &file("child"), "");
-    let (_, told) = call(&secrets, &first, "auth/token/lookup-self", None).await;
-    assert_eq!((&told["data"]["policies"], &told["data"]["num_uses"]), (&json!(["ops", "web"]), &json!(4)));
+    let (_, body) = call(&secrets, &first, "auth/token/lookup-self", None).await;
+    assert_eq!((&body["data"]["policies"], &body["data"]["num_uses"]), (&json!(["ops", "web"]), &json!(4)));
     let second = sink(&agent, &file("child"), &first);
     assert_eq!(call(&secrets, &second, "auth/token/lookup-self", None).await.0, 200);
     assert_eq!(sink(&agent, &file("raw"), ""), raw);
@@ -159,22 +160,7 @@ async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
     // The bare text makes the session look its own token up, which it publishes as checked each time.
     let refused = CannedResponse::error(403, "permission denied").retry_after("60");
     world.faults().respond_always(Operation::CreateToken, Some(refused));
-    let (publisher, watch) = credential_channel("starting");
-    let deps = DerivedTokenDeps {
-        publisher,
-        upstream: world.upstream().clone(),
-        namespace: None,
-        tokens: session.watch.clone(),
-        session: session.refresh_signal.clone(),
-        refresh_signal: RefreshSignal::new(world.clock.clone()),
-        health: None,
-        creation_limit: None,
-        clock: world.clock.clone(),
-    };
-    let kind =
-        DerivedTokenKind::Child(DerivedTokenOptions { ttl: Duration::from_mins(10), ..DerivedTokenOptions::default() });
-    let mut running = JoinSet::new();
-    running.spawn(DerivedTokenManager::new("sink a".to_owned(), kind, deps).run(CancellationToken::new()));
+    let (watch, _running) = start_child(&world, &session, Duration::from_mins(10));
     let looked_up = world.count(Operation::Lookup);
     sleep(Duration::from_secs(59)).await;
     assert!(world.count(Operation::Lookup) > looked_up, "the session has checked its token");
@@ -183,4 +169,64 @@ async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
     sleep(Duration::from_secs(40)).await;
     assert_eq!(world.count(Operation::CreateToken), 2);
     assert!(matches!(watch.peek().availability, Availability::Available(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_cannot_be_replaced_is_served_until_its_parent_ends() {
+    let world = World::new(Role { ttl: Duration::from_secs(20), renewable: false, ..Role::default() });
+    let mut session = world.start();
+    let parent = session.serving().await;
+    let (mut watch, _running) = start_child(&world, &session, Duration::from_mins(15));
+    while !matches!(watch.current().availability, Availability::Available(_)) {
+        watch.changed().await.unwrap();
+    }
+    world.faults().respond_always(Operation::CreateToken, Some(CannedResponse::error(503, "try later")));
+    sleep(world.clock.now().until(parent.expires.unwrap()) - Duration::from_secs(1)).await;
+    assert_ne!(session.token().unwrap().generation, parent.generation, "the session has its next token");
+    assert!(matches!(watch.peek().availability, Availability::Available(_)) && world.health.is_ready());
+    sleep(Duration::from_secs(2)).await;
+    assert!(session.token().is_some());
+    assert!(matches!(watch.peek().availability, Availability::Unavailable { .. }) && !world.health.is_ready());
+
+    world.faults().respond_always(Operation::CreateToken, None);
+    while !matches!(watch.current().availability, Availability::Available(_)) {
+        watch.changed().await.unwrap();
+    }
+    assert!(world.health.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_outlives_the_first_expiry_of_a_parent_that_is_renewed() {
+    let world = World::new(Role { ttl: Duration::from_mins(2), max_ttl: None, ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    let (mut watch, _running) = start_child(&world, &session, Duration::from_mins(30));
+    while !matches!(watch.current().availability, Availability::Available(_)) {
+        watch.changed().await.unwrap();
+    }
+    for _ in 0..10 {
+        sleep(Duration::from_mins(1)).await;
+        assert!(matches!(watch.peek().availability, Availability::Available(_)));
+    }
+    assert_eq!((world.count(Operation::Login), world.count(Operation::CreateToken)), (1, 1));
+}
+
+/// Starts the manager of a child with this TTL.
+fn start_child(world: &World, session: &Session, ttl: Duration) -> (TokenWatch, JoinSet<()>) {
+    let (publisher, watch) = credential_channel("starting");
+    let deps = DerivedTokenDeps {
+        publisher,
+        upstream: world.upstream().clone(),
+        namespace: None,
+        tokens: session.watch.clone(),
+        session: session.refresh_signal.clone(),
+        refresh_signal: RefreshSignal::new(world.clock.clone()),
+        health: Some(world.health.register("sink/a", true, "starting")),
+        creation_limit: None,
+        clock: world.clock.clone(),
+    };
+    let kind = DerivedTokenKind::Child(DerivedTokenOptions { ttl, ..DerivedTokenOptions::default() });
+    let mut running = JoinSet::new();
+    running.spawn(DerivedTokenManager::new("sink a".to_owned(), kind, deps).run(CancellationToken::new()));
+    (watch, running)
 }

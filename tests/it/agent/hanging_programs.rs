@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// Less than the kernel's limit of a lease.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -63,10 +63,10 @@ fn check_while_a_command_hangs(sandbox: &str) {
     for name in ["hanging", "other"] {
         write_program(&outside.path().join(name), &format!("echo run >> {folder}/{name}.runs"));
     }
-    let runs = |name: &str, wanted: usize| {
+    let runs = |name: &str, expected: usize| {
         let path = outside.path().join(format!("{name}.runs"));
         let count = std::fs::read_to_string(path).unwrap_or_default().lines().count();
-        if count >= wanted { Ok(()) } else { Err(format!("{name}: {count} runs")) }
+        if count >= expected { Ok(()) } else { Err(format!("{name}: {count} runs")) }
     };
     let templates = |contents: &str| {
         let template = |name: &str| {
@@ -98,23 +98,23 @@ fn check_while_a_command_hangs(sandbox: &str) {
     eventually(LIMIT, || runs("other", 3));
     // The child process gets its signal, and ends.
     agent.binary.signal(Signal::TERM);
-    let status = agent.binary.ended(LIMIT);
+    let status = agent.binary.wait(LIMIT);
     assert!(status.success(), "{status}: {}", agent.binary.output());
 }
 
 #[test]
 fn a_program_that_does_not_start_holds_up_nothing_else_of_an_agent_without_a_sandbox() {
-    in_a_network_of_its_own(|| check_while_a_command_hangs("off"));
+    run_in_network_namespace(|| check_while_a_command_hangs("off"));
 }
 
 #[test]
 fn a_program_that_does_not_start_holds_up_nothing_else_of_the_spawner() {
-    in_a_network_of_its_own(|| check_while_a_command_hangs("best_effort"));
+    run_in_network_namespace(|| check_while_a_command_hangs("best_effort"));
 }
 
 #[test]
 fn a_child_process_that_does_not_start_is_reported_and_starts_once_its_file_system_answers() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let outside = tempfile::tempdir().unwrap();
         let program = outside.path().join("program");

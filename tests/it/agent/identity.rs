@@ -182,11 +182,11 @@ async fn a_client_certificate_logs_in() {
 
     let path = scene.cloud.variables_for_client_certificate()["AZURE_CLIENT_CERTIFICATE_PATH"].clone();
     let pem = std::fs::read_to_string(&path).unwrap();
-    let check = async |content: &str, wanted: &str| {
+    let check = async |content: &str, expected: &str| {
         std::fs::write(&path, content).unwrap();
         let error = scene.prove().await.unwrap_err();
         assert_eq!(error.kind, IdentityErrorKind::Config);
-        assert!(error.to_string().contains(wanted), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     };
     check("", "no PEM certificate").await;
     check("\u{30}\u{2}", "is not a PKCS#12 file with a private key, or is damaged").await;
@@ -332,12 +332,12 @@ async fn partial_variables_fail_before_any_request() {
 /// azure-sdk-for-net#19190: each failure of the metadata service needs its own wait.
 #[tokio::test(start_paused = true)]
 async fn temporary_failures_of_azure_are_retried() {
-    let check = async |failures: usize, failure: Failure, wanted: u64| {
+    let check = async |failures: usize, failure: Failure, expected: u64| {
         let scene = Scene::new();
         scene.cloud.faults().fail_next_tokens_with(failures, &failure);
         let start = scene.clock.now();
         scene.prove().await.unwrap();
-        assert_eq!(scene.clock.now().since(start).as_secs(), wanted, "{failure:?}");
+        assert_eq!(scene.clock.now().since(start).as_secs(), expected, "{failure:?}");
     };
     let plain = |status| Failure { status, body: None, retry_after: None };
     check(3, plain(404), 1 + 2 + 4).await;
@@ -349,12 +349,12 @@ async fn temporary_failures_of_azure_are_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn permanent_failures_are_reported_within_the_time_limit_with_their_cause() {
-    let check = async |status: u16, kind: IdentityErrorKind, most: u64, cause: &str| {
+    let check = async |status: u16, kind: IdentityErrorKind, max: u64, cause: &str| {
         let scene = Scene::new();
         scene.cloud.faults().fail_next_tokens(100, status);
         let (error, seconds) = scene.failure().await;
         assert_eq!(error.kind, kind);
-        assert!(seconds <= most, "{seconds} s");
+        assert!(seconds <= max, "{seconds} s");
         assert!(error.to_string().contains(cause), "{error}");
         assert_eq!(error.source_name, "metadata service");
     };
@@ -504,14 +504,14 @@ async fn a_token_that_is_about_to_expire_is_requested_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_authoritys_refusals_are_retried_by_their_number() {
-    let check = async |code: u32, kind: IdentityErrorKind, attempts: u64, (least, most): (u64, u64)| {
+    let check = async |code: u32, kind: IdentityErrorKind, attempts: u64, (min, max): (u64, u64)| {
         let scene = Scene::new().environment(Cloud::variables_for_workload_identity);
         let text = format!("AADSTS{code}: no.");
         let body = json!({"error": "invalid_request", "error_description": text, "error_codes": [code]});
         scene.cloud.faults().fail_next_tokens_with(100, &Failure { status: 400, body: Some(body), retry_after: None });
         let (error, seconds) = scene.failure().await;
         assert_eq!((error.kind, scene.cloud.faults().requests(FaultTarget::Authority)), (kind, attempts), "{error}");
-        assert!((least..=most).contains(&seconds), "{code}: {seconds} s");
+        assert!((min..=max).contains(&seconds), "{code}: {seconds} s");
         assert!(error.message.contains(&format!("AADSTS{code}")), "{error}");
     };
     check(700_024, IdentityErrorKind::Transient, 3, (2, 5)).await;
@@ -554,7 +554,7 @@ async fn selected_and_skipped_sources_are_logged_once_without_secrets() {
         jwts.push(signed(source.prove().await.unwrap()).jwt);
     }
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    let count = |wanted: &str| text.matches(wanted).count();
+    let count = |expected: &str| text.matches(expected).count();
     assert_eq!(count("identity.source.chosen"), 1, "{text}");
     assert_eq!(count("identity.source.skipped"), 3);
     assert_eq!(count("AZURE_CLIENT_SECRET is not set"), 1);

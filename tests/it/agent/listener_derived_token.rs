@@ -23,11 +23,11 @@ fn get(folder: &Path, socket: &str, path: &str) -> (u16, Value) {
 }
 
 /// Waits until the local API returns another token than `before`.
-fn given(agent: &Binary, folder: &Path, before: &str) -> String {
+fn wait_for_new_token(agent: &Binary, folder: &Path, before: &str) -> String {
     eventually(Duration::from_secs(40), || {
-        let (status, told) = get(folder, "api.sock", "/agent/v1/token");
-        let token = told["token"].as_str().unwrap_or_default().to_owned();
-        if status == 200 && token != before { Ok(token) } else { Err(format!("{status} {told} {}", agent.output())) }
+        let (status, body) = get(folder, "api.sock", "/agent/v1/token");
+        let token = body["token"].as_str().unwrap_or_default().to_owned();
+        if status == 200 && token != before { Ok(token) } else { Err(format!("{status} {body} {}", agent.output())) }
     })
 }
 
@@ -37,8 +37,8 @@ fn all_are_served(folder: &Path, agent: &Binary) {
         let calls: Vec<_> =
             (0..20).map(|_| scope.spawn(|| get(folder, "proxy.sock", "/v1/secret/data/example"))).collect();
         for call in calls {
-            let (status, told) = call.join().unwrap();
-            assert_eq!(status, 200, "{told} {}", agent.output());
+            let (status, body) = call.join().unwrap();
+            assert_eq!(status, 200, "{body} {}", agent.output());
         }
     });
 }
@@ -64,14 +64,14 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     secrets.faults().respond_as_openbao(openbao);
     let agent = start(&secrets, folder.path(), LISTENERS);
     let raw = sink(&agent, &folder.path().join("raw"), "");
-    let child = tokio::task::block_in_place(|| given(&agent, folder.path(), ""));
+    let child = tokio::task::block_in_place(|| wait_for_new_token(&agent, folder.path(), ""));
     assert_ne!(child, raw);
-    let (_, told) = call(&secrets, &child, "auth/token/lookup-self", None).await;
-    assert_eq!((&told["data"]["policies"], &told["data"]["orphan"]), (&json!(["ops", "web"]), &json!(false)));
+    let (_, body) = call(&secrets, &child, "auth/token/lookup-self", None).await;
+    assert_eq!((&body["data"]["policies"], &body["data"]["orphan"]), (&json!(["ops", "web"]), &json!(false)));
 
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || match get(folder.path(), "proxy.sock", "/v1/auth/token/lookup-self") {
-            (200, told) if told["data"]["policies"] == json!(["default", "web"]) => Ok(()),
+            (200, body) if body["data"]["policies"] == json!(["default", "web"]) => Ok(()),
             other => Err(format!("{other:?}")),
         });
         all_are_served(folder.path(), &agent);
@@ -83,8 +83,9 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     // Only the derived token is revoked: the next caller gets a new one, and the session does not log in.
     tokio::task::block_in_place(|| agent.logs("output=\"listener proxy\" accessor=\""));
     let output = agent.output();
-    let told = output.split("output=\"listener proxy\" accessor=\"").nth(1).and_then(|rest| rest.split('"').next());
-    let accessor = json!({ "accessor": told.unwrap() });
+    let accessor_text =
+        output.split("output=\"listener proxy\" accessor=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let accessor = json!({ "accessor": accessor_text.unwrap() });
     assert_eq!(call(&secrets, &raw, "auth/token/revoke-accessor", Some(accessor)).await.0, 204);
     tokio::task::block_in_place(|| all_are_served(folder.path(), &agent));
     assert_eq!(made(&secrets), (1, 3), "{}", agent.output());
@@ -93,7 +94,7 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     secrets.faults().revoke_all();
     tokio::task::block_in_place(|| all_are_served(folder.path(), &agent));
     let next = sink(&agent, &folder.path().join("raw"), &raw);
-    let renewed = tokio::task::block_in_place(|| given(&agent, folder.path(), &child));
+    let renewed = tokio::task::block_in_place(|| wait_for_new_token(&agent, folder.path(), &child));
     assert_eq!(call(&secrets, &renewed, "auth/token/lookup-self", None).await.0, 200);
     assert_eq!(made(&secrets).0, 2);
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());
@@ -109,15 +110,15 @@ async fn a_reload_that_changes_the_child_of_a_listener_fails_no_call() {
     let secrets = server(&mut tasks);
     let agent = start(&secrets, folder.path(), LISTENERS);
     sink(&agent, &folder.path().join("raw"), "");
-    tokio::task::block_in_place(|| given(&agent, folder.path(), ""));
+    tokio::task::block_in_place(|| wait_for_new_token(&agent, folder.path(), ""));
     let before = made(&secrets).1;
     let (over, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let caller = std::thread::spawn({
         let (over, calls, folder) = (Arc::clone(&over), Arc::clone(&calls), folder.path().to_owned());
         move || {
             while !over.load(Ordering::Relaxed) {
-                let (status, told) = get(&folder, "api.sock", "/agent/v1/token");
-                assert_eq!(status, 200, "{told}");
+                let (status, body) = get(&folder, "api.sock", "/agent/v1/token");
+                assert_eq!(status, 200, "{body}");
                 calls.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -130,9 +131,9 @@ async fn a_reload_that_changes_the_child_of_a_listener_fails_no_call() {
             let (first, _) = text.rsplit_once("ttl = ").unwrap();
             std::fs::write(&file, format!("{first}ttl = \"{ttl}\"\n")).unwrap();
             agent.signal(Signal::HUP);
-            let seen = calls.load(Ordering::Relaxed);
+            let calls_before = calls.load(Ordering::Relaxed);
             eventually(Duration::from_secs(40), || {
-                let done = made(&secrets).1 > made_before && calls.load(Ordering::Relaxed) > seen + 20;
+                let done = made(&secrets).1 > made_before && calls.load(Ordering::Relaxed) > calls_before + 20;
                 if done || caller.is_finished() { Ok(()) } else { Err(agent.output()) }
             });
         }
@@ -154,18 +155,18 @@ async fn callers_get_an_error_and_the_agent_is_not_ready_where_no_child_token_ca
     sink(&agent, &folder.path().join("raw"), "");
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || {
-            let (status, told) = get(folder.path(), "api.sock", "/agent/v1/token");
-            let reason = told["errors"][0].as_str().unwrap_or_default().to_owned();
+            let (status, body) = get(folder.path(), "api.sock", "/agent/v1/token");
+            let reason = body["errors"][0].as_str().unwrap_or_default().to_owned();
             if (status, reason.as_str()) == (503, "the derived token could not be created") {
                 Ok(())
             } else {
                 Err(reason)
             }
         });
-        let (status, told) = get(folder.path(), "api.sock", "/readyz");
+        let (status, body) = get(folder.path(), "api.sock", "/readyz");
         assert_eq!(status, 503);
-        let component = &told["components"]["derived_token/api/web"];
-        assert_eq!(component["reason"], json!("the derived token could not be created"), "{told}");
+        let component = &body["components"]["derived_token/api/web"];
+        assert_eq!(component["reason"], json!("the derived token could not be created"), "{body}");
         assert_eq!(get(folder.path(), "proxy.sock", "/v1/secret/data/example").0, 503);
     });
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());

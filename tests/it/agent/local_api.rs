@@ -30,7 +30,7 @@ const CANARY: &str = "hvs.canary-in-a-coal-mine";
 struct Scene {
     folder: TempDir,
     clock: Clock,
-    makers: BTreeMap<String, TokenPublisher>,
+    publishers: BTreeMap<String, TokenPublisher>,
     refresh_signals: BTreeMap<String, RefreshSignal>,
     sources: BTreeMap<String, SessionHandle>,
     health: Health,
@@ -46,7 +46,7 @@ impl Scene {
         let mut scene = Self {
             folder: tempfile::tempdir().unwrap(),
             clock: clock.clone(),
-            makers: BTreeMap::new(),
+            publishers: BTreeMap::new(),
             refresh_signals: BTreeMap::new(),
             sources: BTreeMap::new(),
             health: Health::default(),
@@ -56,9 +56,9 @@ impl Scene {
             servers: JoinSet::new(),
         };
         for name in sessions {
-            let (maker, watch) = credential_channel("not logged in yet");
+            let (publisher, watch) = credential_channel("not logged in yet");
             let refresh_signal = RefreshSignal::new(clock.clone());
-            scene.makers.insert((*name).to_owned(), maker);
+            scene.publishers.insert((*name).to_owned(), publisher);
             scene.refresh_signals.insert((*name).to_owned(), refresh_signal.clone());
             scene.sources.insert((*name).to_owned(), SessionHandle { watch, refresh_signal });
         }
@@ -99,7 +99,7 @@ impl Scene {
     fn publish(&self, session: &str, secret: &str, generation: Generation, ttl: Duration) {
         let now = self.clock.now();
         let token = token(secret, generation, Lease { ttl, renewable: true }, now);
-        self.makers[session].publish(Availability::Available(Arc::new(token)), Some(now));
+        self.publishers[session].publish(Availability::Available(Arc::new(token)), Some(now));
     }
 }
 
@@ -148,7 +148,7 @@ async fn t32_a_token_is_served_until_its_end_and_not_a_second_longer() {
     assert_eq!(scene.ask("GET /agent/v1/token").await.status, 200);
     tokio::time::advance(Duration::from_secs(1)).await;
     let ended = scene.ask("GET /agent/v1/token").await;
-    assert_eq!((ended.status, ended.error().as_str()), (503, "the token has expired"), "the keeper has said nothing");
+    assert_eq!((ended.status, ended.error().as_str()), (503, "the token has expired"), "none was published since");
     assert!(!ended.body.contains(CANARY));
 }
 
@@ -158,19 +158,19 @@ async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connecti
     scene.serve(ListenerKind::LocalApi);
     let mut connection = Raw::unix(&scene.path()).await;
     let generation = Generation::new();
-    let mut seen = Vec::new();
+    let mut responses = Vec::new();
     for (secret, generation, minutes) in
         [("one", generation, 10), ("one", generation, 20), ("two", Generation::new(), 30)]
     {
         scene.publish("web", secret, generation, Duration::from_mins(minutes));
         for _ in 0..2 {
             let answer = connection.ask(request("GET /agent/v1/token")).await.json();
-            seen.push((answer["token"].clone(), answer["expires_at"].clone()));
+            responses.push((answer["token"].clone(), answer["expires_at"].clone()));
         }
     }
-    let wanted = [("one", "2023-11-14T22:23:20Z"), ("one", "2023-11-14T22:33:20Z"), ("two", "2023-11-14T22:43:20Z")];
-    let wanted: Vec<_> = wanted.iter().flat_map(|(token, end)| vec![((*token).into(), (*end).into()); 2]).collect();
-    assert_eq!(seen, wanted);
+    let expected = [("one", "2023-11-14T22:23:20Z"), ("one", "2023-11-14T22:33:20Z"), ("two", "2023-11-14T22:43:20Z")];
+    let expected: Vec<_> = expected.iter().flat_map(|(token, end)| vec![((*token).into(), (*end).into()); 2]).collect();
+    assert_eq!(responses, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,8 +263,8 @@ async fn waiting_callers_leave_connections_for_others() {
     for caller in &mut waiting[..512] {
         assert_eq!(caller.answer().await.unwrap().status, 200);
     }
-    let news = scene.ask("GET /agent/v1/token?wait=5m").await;
-    assert_eq!(news.status, 200);
+    let updated = scene.ask("GET /agent/v1/token?wait=5m").await;
+    assert_eq!(updated.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,17 +288,17 @@ async fn one_check_serves_all_callers_that_request_it() {
     scene.serve(ListenerKind::LocalApi);
     let generation = Generation::new();
     scene.publish("web", CANARY, generation, Duration::from_hours(1));
-    let keeper = async {
+    let manager = async {
         let refresh_signal = &scene.refresh_signals["web"];
         refresh_signal.requested().await;
         tokio::time::sleep(Duration::from_secs(2)).await;
-        scene.makers["web"].record_check(scene.clock.now());
+        scene.publishers["web"].record_check(scene.clock.now());
         refresh_signal.complete();
         let again = tokio::time::timeout(Duration::from_secs(1), refresh_signal.requested()).await;
         assert!(again.is_err(), "one look for all who rang");
     };
     let ask = || scene.ask("POST /agent/v1/check");
-    let (one, two, ()) = tokio::join!(ask(), ask(), keeper);
+    let (one, two, ()) = tokio::join!(ask(), ask(), manager);
     for answer in [one, two] {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(
@@ -315,10 +315,10 @@ async fn checks_beyond_the_limit_return_the_last_result_and_its_age() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     scene.publish("web", CANARY, Generation::new(), Duration::from_hours(1));
-    let keeper = async {
+    let manager = async {
         loop {
             scene.refresh_signals["web"].requested().await;
-            scene.makers["web"].record_check(scene.clock.now());
+            scene.publishers["web"].record_check(scene.clock.now());
             scene.refresh_signals["web"].complete();
         }
     };
@@ -334,7 +334,7 @@ async fn checks_beyond_the_limit_return_the_last_result_and_its_age() {
         assert_eq!((spent.json()["age"].as_u64(), spent.json()["serving"].as_bool()), (Some(7), Some(true)));
     };
     tokio::select! {
-        () = keeper => {}
+        () = manager => {}
         () = caller => {}
     }
 }
@@ -343,12 +343,12 @@ async fn checks_beyond_the_limit_return_the_last_result_and_its_age() {
 async fn a_check_without_a_response_of_the_server_reports_it() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
-    let keeper = async {
+    let manager = async {
         scene.refresh_signals["web"].requested().await;
         scene.refresh_signals["web"].complete();
         tokio::time::sleep(Duration::from_secs(1)).await;
     };
-    let (answer, ()) = tokio::join!(scene.ask("POST /agent/v1/check"), keeper);
+    let (answer, ()) = tokio::join!(scene.ask("POST /agent/v1/check"), manager);
     assert_eq!((answer.status, answer.error().as_str()), (503, "the server has not answered the check yet"));
     assert_eq!(answer.json()["reason"], "not logged in yet");
     let started = tokio::time::Instant::now();

@@ -133,10 +133,10 @@ fn class(error: &LoginError) -> String {
 async fn every_error_of_the_auth_method_is_classified() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
-    for (status, text, wanted) in ERRORS {
+    for (status, text, expected) in ERRORS {
         bench.secrets.faults().respond_next(Operation::Login, CannedResponse::error(*status, text));
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
-        assert_eq!(class(&error), *wanted, "HTTP {status} {text}: {error}");
+        assert_eq!(class(&error), *expected, "HTTP {status} {text}: {error}");
         assert!(error.to_string().lines().count() == 1, "{error}");
     }
     assert_eq!(bench.secrets.faults().counts().get(Operation::Login), ERRORS.len() as u64, "one call a login");
@@ -146,10 +146,10 @@ async fn every_error_of_the_auth_method_is_classified() {
 async fn a_refused_login_has_advice_for_the_operator() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
-    let check = async |status: u16, text: &str, wanted: &str| {
+    let check = async |status: u16, text: &str, expected: &str| {
         bench.secrets.faults().respond_next(Operation::Login, CannedResponse::error(status, text));
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err().to_string();
-        assert!(error.contains(wanted), "{error}");
+        assert!(error.contains(expected), "{error}");
     };
     check(500, "oidc: expected audience \"A\" got [\"B\"]", "byte for byte").await;
     check(500, "oidc: id token issued by a different provider", "requestedAccessTokenVersion").await;
@@ -165,11 +165,11 @@ async fn a_refused_login_has_advice_for_the_operator() {
 async fn the_servers_retry_after_is_returned() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
-    let check = async |status: u16, value: &str, wanted: Option<u64>| {
+    let check = async |status: u16, value: &str, expected: Option<u64>| {
         let answer = CannedResponse::error(status, "x").retry_after(value);
         bench.secrets.faults().respond_next(Operation::Login, answer);
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
-        assert_eq!(error.retry_after(), wanted.map(Duration::from_secs), "{value}");
+        assert_eq!(error.retry_after(), expected.map(Duration::from_secs), "{value}");
     };
     check(429, "7", Some(7)).await;
     check(503, "999999", Some(900)).await;
@@ -240,8 +240,8 @@ async fn no_error_holds_the_proof_or_a_token_that_a_server_echoes() {
     for (status, body) in bodies {
         bench.secrets.faults().respond_next_login(status, body);
         let error = login.login(&proof(CANARY), &bench.clock).await.unwrap_err();
-        let told = format!("{error} {error:?}");
-        assert!(!told.contains("canary"), "{told}");
+        let rendered = format!("{error} {error:?}");
+        assert!(!rendered.contains("canary"), "{rendered}");
     }
     let token = bench.login().login(&proof(CANARY), &bench.clock).await.unwrap();
     assert!(!format!("{token:?}").contains("emulated-"), "{token:?}");

@@ -7,13 +7,13 @@ use serde_json::json;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn holds(agent: &Agent, name: &str, wanted: &str) {
+fn holds(agent: &Agent, name: &str, expected: &str) {
     eventually(LIMIT, || match std::fs::read_to_string(agent.path(name)) {
-        Ok(text) if text == wanted => Ok(()),
+        Ok(text) if text == expected => Ok(()),
         other => Err(format!("{name}: {other:?}: {}", agent.binary.output())),
     });
 }
@@ -24,7 +24,7 @@ fn changes(agent: &Agent, output: &str, outcome: &str) -> u64 {
 
 #[test]
 fn a_deleted_or_replaced_output_is_restored_or_left_by_its_setting() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "one" }));
         let more = "[sink.kept]\npath = \"FOLDER/kept\"\non_missing = \"leave\"\n\
@@ -76,7 +76,7 @@ fn a_deleted_or_replaced_output_is_restored_or_left_by_its_setting() {
 
 #[test]
 fn the_remedy_of_a_failed_write_leads_to_the_next_try_and_ends_none() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             let folder = &text[text.find("unix://").unwrap() + 7..text.find("/api.sock").unwrap()];

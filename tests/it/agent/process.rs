@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -67,7 +67,7 @@ fn pid(agent: &Agent) -> Pid {
 
 #[test]
 fn t21_a_child_finds_its_variables_and_nothing_else_of_the_agents() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "canary-5ecret" }));
         let variables = [
@@ -113,7 +113,7 @@ fn t21_a_child_finds_its_variables_and_nothing_else_of_the_agents() {
 /// vault#11030: each new login restarts the program.
 #[test]
 fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let lines = format!("echo $DB_PASSWORD >> FOLDER/starts\n{PID}\nexec sleep 600");
@@ -148,11 +148,11 @@ fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload()
 
 #[test]
 fn the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_with_its_own() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let mut agent = start(&world, &[("PATH", "/usr/bin:/bin")], "exit 42", "");
-        assert_eq!(agent.binary.ended(LIMIT).code(), Some(42), "{}", agent.binary.output());
+        assert_eq!(agent.binary.wait(LIMIT).code(), Some(42), "{}", agent.binary.output());
         drop(agent);
 
         let lines = format!("trap '' TERM\nsleep 600 &\necho $! > FOLDER/own\n{PID}\nwait; sleep 600");
@@ -160,16 +160,16 @@ fn the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_w
         let first = pid(&agent);
         let own = Pid::from_raw(read(&agent, "own").trim().parse().unwrap()).unwrap();
         agent.binary.signal(Signal::TERM);
-        let status = agent.binary.ended(LIMIT);
+        let status = agent.binary.wait(LIMIT);
         assert_eq!(status.code(), Some(137), "{}", agent.binary.output());
         for process in [first, own] {
-            eventually(LIMIT, || gone(process));
+            eventually(LIMIT, || check_ended(process));
         }
     });
 }
 
-/// Returns true if a process has ended, even as a zombie.
-fn gone(process: Pid) -> Result<(), String> {
+/// Fails unless a process has ended; a zombie has ended.
+fn check_ended(process: Pid) -> Result<(), String> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
     match status {
         Err(_) => Ok(()),
@@ -180,7 +180,7 @@ fn gone(process: Pid) -> Result<(), String> {
 
 #[test]
 fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let lines = format!(
@@ -194,8 +194,8 @@ fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
         assert_eq!(read(&agent, "heard"), "usr1\n");
         put(&world, "app", &json!({ "password": "two" }));
         eventually(LIMIT, || match read(&agent, "heard") {
-            heard if heard == "usr1\nhup\n" => Ok(()),
-            heard => Err(format!("{heard}: {}", agent.binary.output())),
+            signals if signals == "usr1\nhup\n" => Ok(()),
+            signals => Err(format!("{signals}: {}", agent.binary.output())),
         });
         assert_eq!(pid(&agent), first, "it was told, and not restarted");
 
@@ -209,7 +209,7 @@ fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
 
 #[test]
 fn a_child_that_cannot_be_started_is_reported_and_its_successor_gets_no_earlier_signal() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let lines = format!("{PID}\nexec sleep 600");
@@ -239,19 +239,19 @@ fn a_child_that_cannot_be_started_is_reported_and_its_successor_gets_no_earlier_
 
 #[test]
 fn a_child_ends_when_its_agent_is_killed() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &format!("{PID}\nexec sleep 600"), "");
         let first = pid(&agent);
         agent.binary.signal(Signal::KILL);
-        eventually(LIMIT, || gone(first));
+        eventually(LIMIT, || check_ended(first));
     });
 }
 
 #[test]
 fn files_are_rendered_by_the_real_agent_and_kept_across_a_reload() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));
         let section = "[template.conf]\nsource = \"FOLDER/conf.tmpl\"\ndestination = \"FOLDER/made/conf\"\n\
@@ -295,6 +295,6 @@ fn files_are_rendered_by_the_real_agent_and_kept_across_a_reload() {
         let config = agent.config.display().to_string();
         let folder = tempfile::tempdir().unwrap();
         let mut other = Binary::start(&["run", "--config", &config], &[], folder.path());
-        assert_eq!(other.ended(LIMIT).code(), Some(78), "{}", other.output());
+        assert_eq!(other.wait(LIMIT).code(), Some(78), "{}", other.output());
     });
 }

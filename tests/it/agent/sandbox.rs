@@ -13,7 +13,7 @@ use crate::harness::binary::{Binary, ask, assert_no_rights, eventually, of_threa
 use crate::harness::dns::{Dns, DnsAnswer, mount_at, resolver_settings};
 use crate::harness::not_run::{is_root, not_run};
 use crate::harness::refused_calls::{ENOSYS, can_refuse_calls, without};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -42,7 +42,7 @@ fn script(folder: &Path, name: &str, lines: &str) -> String {
 
 #[test]
 fn t38_an_agent_in_its_sandbox_has_no_capabilities_and_runs_programs_with_their_own_rights() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let outside = tempfile::tempdir().unwrap();
         let out = outside.path().display().to_string();
@@ -93,7 +93,7 @@ fn t38_an_agent_in_its_sandbox_has_no_capabilities_and_runs_programs_with_their_
 
 #[test]
 fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_needs() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let outside = tempfile::tempdir().unwrap();
         let agent = Agent::ready(&world, &[], |text| with_sandbox(&text, "best_effort"));
@@ -101,13 +101,13 @@ fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_need
             return;
         }
         let whole = std::fs::read_to_string(&agent.config).unwrap();
-        let refused = |more: &str, wanted: &str| {
+        let refused = |more: &str, expected: &str| {
             agent.edit(|_| format!("{whole}{more}"));
             agent.reload("failed");
             let status = agent.get("/agent/v1/status");
             let error = status["reload_error"].as_str().unwrap_or_default();
             assert_eq!(status["reload_needs_restart"], true);
-            assert!(error.contains("needs more than the sandbox allows") && error.contains(wanted), "{error}");
+            assert!(error.contains("needs more than the sandbox allows") && error.contains(expected), "{error}");
             assert!(error.contains("systemctl restart keyward"), "{error}");
         };
         let folder = outside.path().display();
@@ -128,7 +128,7 @@ fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_e
     if !can_refuse_calls() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let old = without(&[(CREATE_RULESET, -1, 0, ENOSYS)]);
         let agent = Agent::ready_after(&world, &old, |text| text);
@@ -145,7 +145,7 @@ fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_e
         let config = agent.config.display().to_string();
         let variables = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")];
         let mut enforced = Binary::start_after(&old, &["run", "--config", &config], &variables, &agent.path(""));
-        assert!(!enforced.ended(LIMIT).success());
+        assert!(!enforced.wait(LIMIT).success());
         let output = enforced.output();
         assert!(output.contains("agent.sandbox is \"enforce\"") && output.contains("has no Landlock"), "{output}");
     });
@@ -153,7 +153,7 @@ fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_e
 
 #[test]
 fn the_end_of_the_spawner_is_reported_and_its_programs_end_with_it() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[("PATH", "/usr/bin:/bin")], |text| {
             let child = "echo $$ > FOLDER/pid.new; mv FOLDER/pid.new FOLDER/pid; exec sleep 600";
@@ -184,7 +184,7 @@ fn the_end_of_the_spawner_is_reported_and_its_programs_end_with_it() {
 
 #[test]
 fn a_file_that_is_replaced_by_a_swap_of_symlinks_is_read_in_the_sandbox() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             // As a projected volume: `template` leads to `..data/template`, and `..data` to the current folder.
@@ -212,7 +212,7 @@ fn a_file_that_is_replaced_by_a_swap_of_symlinks_is_read_in_the_sandbox() {
 
 #[test]
 fn a_resolver_configuration_elsewhere_and_one_that_replaces_it_are_read_in_the_sandbox() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let etc = folder.path().join("etc");
@@ -249,7 +249,7 @@ fn a_resolver_configuration_elsewhere_and_one_that_replaces_it_are_read_in_the_s
 
 #[test]
 fn a_file_whose_replacement_the_sandbox_denies_is_told_with_its_remedy() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let source = tempfile::Builder::new().prefix("keyward-template-").tempfile_in("/tmp").unwrap();
         std::fs::write(source.path(), "page").unwrap();
@@ -274,7 +274,7 @@ fn callers_are_known_by_their_executables_in_a_complete_sandbox_until_the_spawne
     if !is_root() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let ours = std::env::current_exe().unwrap().display().to_string();
         let agent = Agent::start(&world, &[], |text| {

@@ -34,9 +34,9 @@ print(json.dumps(opened))
 /// Starts a reader of these sinks.
 fn reader(folder: &Path, sinks: &[&str]) -> Child {
     let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")).unwrap();
-    let shown = docs.split_once("```python\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
+    let program = docs.split_once("```python\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
     Command::new(clients().join("bin/python"))
-        .args(["-c", &format!("{shown}{READER}"), &folder.display().to_string()])
+        .args(["-c", &format!("{program}{READER}"), &folder.display().to_string()])
         .args(sinks)
         .env_clear()
         .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -50,8 +50,8 @@ fn reader(folder: &Path, sinks: &[&str]) -> Child {
 /// Content of each sink, as the reader decrypted it.
 fn found(reader: Child, agent: &Binary) -> Value {
     let output = tokio::task::block_in_place(|| reader.wait_with_output().unwrap());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}\n{}", agent.output());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}\n{}", agent.output());
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -77,13 +77,13 @@ async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes
     let token = sink(&agent, &folder.path().join("raw"), "");
     tokio::task::block_in_place(|| agent.logs("cannot read the reader's public key"));
 
-    let told = found(reader(folder.path(), &names), &agent);
+    let tokens = found(reader(folder.path(), &names), &agent);
     for name in &names[..4] {
-        assert_eq!(told[name], Value::String(token.clone()), "{name}");
+        assert_eq!(tokens[name], Value::String(token.clone()), "{name}");
         let envelope = std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(!envelope.contains(&token), "{envelope}");
     }
-    let wrapping: Value = serde_json::from_str(told["wrapped"].as_str().unwrap()).unwrap();
+    let wrapping: Value = serde_json::from_str(tokens["wrapped"].as_str().unwrap()).unwrap();
     assert_eq!((&wrapping["creation_path"], &wrapping["ttl"]), (&"sys/wrapping/wrap".into(), &300.into()));
 
     // Their content differs each time they are written: a deleted one comes back with the next token, a plain one at once.

@@ -85,17 +85,17 @@ fn text(options: &SecretOptions, answer: &SecretResponse, _: ClockReading) -> Re
 async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
     let world = world();
     let session = world.start();
-    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
-    let first = kept.next().await.unwrap();
+    let mut persistent = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
+    let first = persistent.next().await.unwrap();
     assert_eq!((world.count(Operation::Secret), world.faults().leases()), (1, 1));
     sleep(MINUTE * 9).await;
     assert_eq!((world.count(Operation::Secret), world.count(Operation::RenewLease)), (1, 1));
-    assert_eq!(kept.now().as_deref(), Ok(first.as_str()), "a renewal publishes nothing new");
+    assert_eq!(persistent.now().as_deref(), Ok(first.as_str()), "a renewal publishes nothing new");
 
     // Thirty minutes are the maximum: the successor comes before, and both are valid during the grace time.
-    let mut second = kept.next().await.unwrap();
+    let mut second = persistent.next().await.unwrap();
     while second == first {
-        second = kept.next().await.unwrap();
+        second = persistent.next().await.unwrap();
     }
     assert_eq!(world.faults().leases(), 2);
     sleep(Duration::from_secs(59)).await;
@@ -109,20 +109,20 @@ async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
 async fn a_secret_without_a_lease_is_read_at_intervals_and_published_when_it_changes() {
     let world = world();
     let session = world.start();
-    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/old");
-    let first = kept.next().await.unwrap();
+    let mut persistent = PersistentWorld::start(&world, &session, "terraform/creds/old");
+    let first = persistent.next().await.unwrap();
     sleep(MINUTE * 16).await;
     let looks = world.count(Operation::Secret);
     assert!((3..=4).contains(&looks), "{looks} looks");
-    assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
+    assert_eq!(persistent.now().as_deref(), Ok(first.as_str()));
 
     rotate(&world, &session).await;
-    assert_eq!(kept.refresh_signal.request(), RefreshRequest::Accepted, "who was refused asks for a look");
-    kept.refresh_signal.wait().await;
-    let second = kept.now().unwrap();
+    assert_eq!(persistent.refresh_signal.request(), RefreshRequest::Accepted, "who was refused asks for a look");
+    persistent.refresh_signal.wait().await;
+    let second = persistent.now().unwrap();
     assert_ne!(first, second);
     rotate(&world, &session).await;
-    assert_ne!(kept.next().await.unwrap(), second, "it is seen without a ring too");
+    assert_ne!(persistent.next().await.unwrap(), second, "the change is noticed without a refresh request too");
 }
 
 /// Rotates the role's token as its operator would.
@@ -137,24 +137,24 @@ async fn rotate(world: &World, session: &Session) {
 async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longer() {
     let world = world();
     let session = world.start();
-    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
-    let first = kept.next().await.unwrap();
+    let mut persistent = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
+    let first = persistent.next().await.unwrap();
     for operation in [Operation::Secret, Operation::RenewLease] {
         world.faults().respond_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
     }
     sleep(Duration::from_secs(599)).await;
-    assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
+    assert_eq!(persistent.now().as_deref(), Ok(first.as_str()));
     sleep(Duration::from_secs(2)).await;
-    let reason = kept.now().unwrap_err();
+    let reason = persistent.now().unwrap_err();
     assert!(reason.contains("the secret platform is not available"), "{reason}");
     assert!(!world.health.is_ready());
-    let asked = world.count(Operation::Secret) + world.count(Operation::RenewLease);
-    assert!(asked < 40, "{asked} calls");
+    let calls = world.count(Operation::Secret) + world.count(Operation::RenewLease);
+    assert!(calls < 40, "{calls} calls");
     for operation in [Operation::Secret, Operation::RenewLease] {
         world.faults().respond_always(operation, None);
     }
     loop {
-        if let Ok(second) = kept.next().await {
+        if let Ok(second) = persistent.next().await {
             assert_ne!(first, second);
             break;
         }
@@ -166,14 +166,14 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
 async fn leased_secrets_are_read_again_with_the_next_token() {
     let world = world();
     let mut session = world.start();
-    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
-    let first = kept.next().await.unwrap();
+    let mut persistent = PersistentWorld::start(&world, &session, "terraform/creds/deploy");
+    let first = persistent.next().await.unwrap();
     let before = session.serving().await.generation;
     world.faults().revoke_all();
     // The server reports a dead token: the session logs in again, and the new token reads the next secret.
     sleep(MINUTE * 8).await;
     assert_ne!(session.serving().await.generation, before);
-    let second = kept.now().unwrap();
+    let second = persistent.now().unwrap();
     assert_ne!(first, second);
     assert_eq!(world.faults().leases(), 1, "the other one ended with its token");
 }
@@ -182,12 +182,12 @@ async fn leased_secrets_are_read_again_with_the_next_token() {
 async fn a_refusal_is_reported_and_does_not_loop() {
     let world = world();
     let session = world.start();
-    let mut kept = PersistentWorld::start(&world, &session, "terraform/creds/nobody");
-    let reason = kept.next().await.unwrap_err();
+    let mut persistent = PersistentWorld::start(&world, &session, "terraform/creds/nobody");
+    let reason = persistent.next().await.unwrap_err();
     assert!(reason.contains("HTTP 400: unknown role \"nobody\""), "{reason}");
     sleep(MINUTE * 60).await;
-    let asked = world.count(Operation::Secret);
-    assert!((10..=30).contains(&asked), "{asked} calls in an hour");
+    let calls = world.count(Operation::Secret);
+    assert!((10..=30).contains(&calls), "{calls} calls in an hour");
     let text = world.metrics.text();
     assert!(
         text.contains("keyward_secret_calls_total{secret=\"platform\",call=\"read\",outcome=\"failed\"}"),

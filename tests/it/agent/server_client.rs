@@ -45,8 +45,8 @@ fn serve(routes: Router, tasks: &mut TaskGroup) -> SocketAddr {
 #[tokio::test]
 async fn t27_a_redirect_is_refused_and_the_other_host_sees_nothing() {
     let mut tasks = TaskGroup::default();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&seen);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
     let evil = serve(
         Router::new().fallback(async move || {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -71,7 +71,7 @@ async fn t27_a_redirect_is_refused_and_the_other_host_sees_nothing() {
             assert!(matches!(error, CallError::Status { status, .. } if status == code), "{error}");
         }
     }
-    assert_eq!(seen.load(Ordering::SeqCst), 0);
+    assert_eq!(requests.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
@@ -84,14 +84,14 @@ async fn a_call_sends_the_servers_headers() {
         (StatusCode::IM_A_TEAPOT, axum::Json(serde_json::json!({ "errors": [text] })))
     });
     let upstream = ServerClient::build(&options(&format!("http://{}", serve(routes, &mut tasks)))).unwrap();
-    let told = |error: CallError| match error {
+    let describe = |error: CallError| match error {
         CallError::Status { status: 418, errors, .. } => errors.join(""),
         error => panic!("{error}"),
     };
     let plain = ClientToken::parse(SecretString::from("tok")).unwrap();
     // The text holds our own token, which is redacted.
-    assert_eq!(told(upstream.lookup_self(&plain, Some("team/a")).await.unwrap_err()), "[redacted] team/a true -");
-    assert_eq!(told(upstream.renew_self(&plain, None).await.unwrap_err()), "[redacted] - true -");
+    assert_eq!(describe(upstream.lookup_self(&plain, Some("team/a")).await.unwrap_err()), "[redacted] team/a true -");
+    assert_eq!(describe(upstream.renew_self(&plain, None).await.unwrap_err()), "[redacted] - true -");
     let jwt = SecretString::from("a.b.c");
     let body = server_client::LoginRequest {
         role: "r",
@@ -103,7 +103,7 @@ async fn a_call_sends_the_servers_headers() {
         resource_id: None,
     };
     let wrapped = upstream.login("team/azure", Some("ns"), Some(Duration::from_mins(2)), &body).await;
-    assert_eq!(told(wrapped.unwrap_err()), "- ns true 120");
+    assert_eq!(describe(wrapped.unwrap_err()), "- ns true 120");
 }
 
 #[tokio::test]
@@ -121,8 +121,8 @@ async fn a_unix_socket_is_an_address() {
     });
     let upstream = ServerClient::build(&at(client::ServerAddress::Unix(path))).unwrap();
     assert_eq!(upstream.lookup_self(&token(), None).await.unwrap().lease.ttl, Duration::from_mins(1));
-    let gone = ServerClient::build(&at(client::ServerAddress::Unix(folder.path().join("gone.sock")))).unwrap();
-    let error = gone.lookup_self(&token(), None).await.unwrap_err();
+    let missing = ServerClient::build(&at(client::ServerAddress::Unix(folder.path().join("gone.sock")))).unwrap();
+    let error = missing.lookup_self(&token(), None).await.unwrap_err();
     assert!(matches!(&error, CallError::Unreachable { cause } if cause.contains("gone.sock")), "{error}");
 }
 
@@ -146,7 +146,7 @@ async fn serve_bytes(bytes: Vec<u8>) -> (SocketAddr, tokio::task::JoinSet<()>) {
 async fn truncated_and_endless_responses_fail_with_distinct_errors() {
     let body = r#"{"auth":{"client_token":"hvs.canary-token","lease_duration":60}}"#;
     let whole = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let check = async |bytes: &[u8], wanted: &str| {
+    let check = async |bytes: &[u8], expected: &str| {
         let (address, _tasks) = serve_bytes(bytes.to_vec()).await;
         let upstream = ServerClient::build(&options(&format!("http://{address}"))).unwrap();
         let found = match login(&upstream).login(&proof("canary-proof"), &Clock::System).await {
@@ -156,7 +156,7 @@ async fn truncated_and_endless_responses_fail_with_distinct_errors() {
                 error.to_string()
             }
         };
-        assert!(found.contains(wanted), "{found}");
+        assert!(found.contains(expected), "{found}");
         assert!(!found.contains("canary"), "{found}");
     };
     check(whole.as_bytes(), "ok").await;
@@ -172,7 +172,7 @@ async fn truncated_and_endless_responses_fail_with_distinct_errors() {
 async fn proxy(to: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>, tokio::task::JoinSet<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (told, asked) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, requests) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
         loop {
@@ -180,13 +180,13 @@ async fn proxy(to: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::UnboundedRecei
             let mut head = vec![0; 4096];
             let length = stream.read(&mut head).await.unwrap();
             head.truncate(length);
-            told.send(String::from_utf8(head).unwrap().lines().next().unwrap_or_default().to_owned()).unwrap();
+            sender.send(String::from_utf8(head).unwrap().lines().next().unwrap_or_default().to_owned()).unwrap();
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             let mut server = tokio::net::TcpStream::connect(to).await.unwrap();
             let _ = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
         }
     });
-    (address, asked, tasks)
+    (address, requests, tasks)
 }
 
 #[tokio::test]
@@ -197,13 +197,13 @@ async fn a_configured_proxy_sees_an_encrypted_tunnel_only() {
     let settings = SecretsOptions { tls, ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(settings, &mut tasks).unwrap();
     let server = secrets.url().strip_prefix("https://").unwrap().parse().unwrap();
-    let (address, mut asked, _proxy) = proxy(server).await;
+    let (address, mut requests, _proxy) = proxy(server).await;
     let mut options = options("https://vault.example:8200");
     options.client.tls = trusting(&ours.ca_file());
     options.client.proxy = client::ProxyMode::Through(format!("http://{address}").parse().unwrap());
     let upstream = ServerClient::build(&options).unwrap();
     login(&upstream).login(&proof("a.b.c"), &Clock::System).await.unwrap();
-    assert_eq!(asked.recv().await.unwrap(), "CONNECT vault.example:8200 HTTP/1.1");
+    assert_eq!(requests.recv().await.unwrap(), "CONNECT vault.example:8200 HTTP/1.1");
 }
 
 /// A certificate authority and its certificates, as files.
@@ -280,9 +280,9 @@ fn trusting(ca_file: &Path) -> client::TlsOptions {
 #[tokio::test]
 async fn t28_a_server_is_trusted_only_by_the_configured_authority_and_its_name() {
     let (ours, other) = (Authority::new(), Authority::new());
-    let check = |found: Result<(), String>, wanted: &str| {
+    let check = |found: Result<(), String>, expected: &str| {
         let error = found.unwrap_err();
-        assert!(error.contains(wanted), "{error}");
+        assert!(error.contains(expected), "{error}");
     };
     log_in_over(ours.server(&["127.0.0.1"], None), trusting(&ours.ca_file())).await.unwrap();
     check(log_in_over(ours.server(&["127.0.0.1"], None), trusting(&other.ca_file())).await, "certificate");
@@ -327,8 +327,8 @@ async fn a_configured_client_certificate_is_sent() {
         certificate: clients.write("agent.pem", &certificate.pem()),
         key: clients.write("agent.key", &key.serialize_pem()),
     };
-    let shown = client::TlsOptions { identity: Some(identity.clone()), ..trusting(&ours.ca_file()) };
-    log_in_over(server(), shown).await.unwrap();
+    let options = client::TlsOptions { identity: Some(identity.clone()), ..trusting(&ours.ca_file()) };
+    log_in_over(server(), options).await.unwrap();
     let broken = client::ClientCertificate { key: clients.write("broken.key", "no key"), ..identity };
     let broken = client::TlsOptions { identity: Some(broken), ..trusting(&ours.ca_file()) };
     let error = log_in_over(server(), broken).await.unwrap_err();
@@ -340,11 +340,11 @@ fn options_that_would_leak_or_cannot_work_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.pem");
     std::fs::write(&empty, "nothing").unwrap();
-    let check = |url: &str, change: &dyn Fn(&mut client::ClientOptions), wanted: &str| {
+    let check = |url: &str, change: &dyn Fn(&mut client::ClientOptions), expected: &str| {
         let mut options = options(url).client;
         change(&mut options);
         let error = options.build().unwrap_err().to_string();
-        assert!(error.contains(wanted), "{error}");
+        assert!(error.contains(expected), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     };
     let through: client::ProxyMode = client::ProxyMode::Through("http://user:hunter2@proxy:3128".parse().unwrap());

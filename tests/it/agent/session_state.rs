@@ -3,13 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation};
 
-use crate::harness::session::{World, minutes};
-
-fn one_hour_role() -> Role {
-    Role { max_ttl: None, ..Role::default() }
-}
+use crate::harness::session::{World, minutes, one_hour_role};
 
 fn sealed() -> (World, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +129,7 @@ async fn a_token_that_expired_while_stopped_is_not_served() {
 
 #[tokio::test(start_paused = true)]
 async fn a_modified_or_foreign_state_file_is_ignored_and_a_login_made() {
-    let spoil: [fn(&mut World, &std::path::Path); 7] = [
+    let damage: [fn(&mut World, &std::path::Path); 7] = [
         |_, file| {
             let text = std::fs::read_to_string(file).unwrap();
             let at = text.find("\"token\":\"").unwrap() + 40;
@@ -153,11 +149,11 @@ async fn a_modified_or_foreign_state_file_is_ignored_and_a_login_made() {
         |world, _| world.role = "ops".to_owned(),
         |world, _| world.seal_with("another key"),
     ];
-    for (case, spoil) in spoil.into_iter().enumerate() {
+    for (case, damage) in damage.into_iter().enumerate() {
         let (mut world, folder) = sealed();
         world.start().serving().await;
         minutes(1).await;
-        spoil(&mut world, &folder.path().join("web.json"));
+        damage(&mut world, &folder.path().join("web.json"));
         let mut session = world.start();
         session.serving().await;
         assert_eq!(world.count(Operation::Login), 2, "case {case}");

@@ -22,7 +22,7 @@ use crate::harness::log;
 struct Scene {
     folder: TempDir,
     clock: Clock,
-    maker: TokenPublisher,
+    publisher: TokenPublisher,
     watch: TokenWatch,
     health: Health,
     metrics: Metrics,
@@ -31,11 +31,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let (maker, watch) = credential_channel("not logged in yet");
+        let (publisher, watch) = credential_channel("not logged in yet");
         Self {
             folder: tempfile::tempdir().unwrap(),
             clock: Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))),
-            maker,
+            publisher,
             watch,
             health: Health::default(),
             metrics: Metrics::default(),
@@ -86,13 +86,13 @@ impl Scene {
             expires: Some(now + ttl),
             generation: Generation::new(),
         };
-        self.maker.publish(Availability::Available(token.into()), Some(now));
+        self.publisher.publish(Availability::Available(token.into()), Some(now));
     }
 
     fn expire(&self) {
         let state =
             Availability::Unavailable { reason: "the token has ended".into(), retry_after: Duration::from_secs(1) };
-        self.maker.publish(state, None);
+        self.publisher.publish(state, None);
     }
 
     fn read(&self, name: &str) -> Option<String> {
@@ -126,14 +126,14 @@ impl Scene {
 }
 
 /// Waits (in driven time, up to five minutes) for something to come true.
-async fn until(check: impl Fn() -> bool, told: impl Fn() -> String) {
+async fn until(check: impl Fn() -> bool, describe: impl Fn() -> String) {
     for _ in 0..3000 {
         if check() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("it never came true: {}", told());
+    panic!("it never came true: {}", describe());
 }
 
 fn driven(test: impl Future<Output = ()>) {
@@ -191,10 +191,10 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
     driven(async {
         log::keep();
         let scene = Scene::new();
-        let gone = scene.folder.path().join("gone");
+        let missing = scene.folder.path().join("gone");
         let away = scene.folder.path().join("away");
-        std::fs::create_dir(&gone).unwrap();
-        scene.start(SinkOptions { path: gone.join("token"), ..scene.options("lost") });
+        std::fs::create_dir(&missing).unwrap();
+        scene.start(SinkOptions { path: missing.join("token"), ..scene.options("lost") });
         for name in ["one", "two", "three"] {
             scene.start(scene.options(name));
         }
@@ -202,7 +202,7 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
         for name in ["lost", "one", "two", "three"] {
             scene.wait_until_ready(name).await;
         }
-        std::fs::rename(&gone, &away).unwrap();
+        std::fs::rename(&missing, &away).unwrap();
         scene.serve("hvs.two");
         for name in ["one", "two", "three"] {
             scene.wait_for(name, Some("hvs.two")).await;
@@ -216,9 +216,9 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
         let failures: u32 = failures.unwrap().parse().unwrap();
         assert!((20..400).contains(&failures), "{failures} tries in half an hour");
 
-        std::fs::create_dir(&gone).unwrap();
+        std::fs::create_dir(&missing).unwrap();
         scene.wait_until_ready("lost").await;
-        assert_eq!(std::fs::read_to_string(gone.join("token")).unwrap(), "hvs.two");
+        assert_eq!(std::fs::read_to_string(missing.join("token")).unwrap(), "hvs.two");
         assert_eq!(std::fs::read_to_string(away.join("token")).unwrap(), "hvs.one");
         assert!(scene.health.is_ready());
         // Logged once, and once that it is over.
@@ -333,7 +333,7 @@ fn a_lock_file_of_a_killed_agent_blocks_no_other_agent() {
 #[test]
 fn a_token_that_is_going_to_be_revoked_stays_in_no_file() {
     driven(async {
-        for (name, on_expiry, wanted) in [
+        for (name, on_expiry, expected) in [
             ("keep", OnExpiry::Keep, Some("")),
             ("truncate", OnExpiry::Truncate, Some("")),
             ("remove", OnExpiry::Remove, None),
@@ -346,7 +346,7 @@ fn a_token_that_is_going_to_be_revoked_stays_in_no_file() {
             let mut sink = running.await.unwrap();
             assert_eq!(scene.read(name).as_deref(), Some("hvs.one"));
             sink.clear().await;
-            assert_eq!(scene.read(name).as_deref(), wanted);
+            assert_eq!(scene.read(name).as_deref(), expected);
         }
     });
 }
@@ -358,8 +358,8 @@ fn a_sink_continues_after_the_end_of_its_publisher() {
         let path = scene.folder.path().join("later/token");
         scene.start(SinkOptions { path: path.clone(), ..scene.options("token") });
         scene.serve("hvs.one");
-        let Scene { maker, folder, .. } = scene;
-        drop(maker);
+        let Scene { publisher, folder, .. } = scene;
+        drop(publisher);
         tokio::time::sleep(Duration::from_mins(1)).await;
         std::fs::create_dir(folder.path().join("later")).unwrap();
         until(|| written(&path), || "nothing".to_owned()).await;
@@ -377,7 +377,7 @@ fn logs_and_status_of_a_sink_do_not_hold_the_token() {
         scene.start(SinkOptions { path: scene.folder.path().join("none/token"), ..scene.options("token") });
         scene.serve("hvs.canary");
         scene.wait_for_reason("token", "none").await;
-        let told = format!("{:?} {} {:?}", scene.health.components(), scene.metrics.text(), scene.watch);
-        assert!(!told.contains("canary"), "{told}");
+        let text = format!("{:?} {} {:?}", scene.health.components(), scene.metrics.text(), scene.watch);
+        assert!(!text.contains("canary"), "{text}");
     });
 }

@@ -191,8 +191,8 @@ async fn a_path_may_name_a_version_and_hold_characters_that_need_encoding() {
     bench.start("every", every);
     bench.start("encoded", &password("a%20b"));
     sleep(MINUTE).await;
-    for (name, wanted) in [("first", "old"), ("newest", "new"), ("odd", "odd"), ("every", "odd")] {
-        assert_eq!(bench.read(name).as_deref(), Some(wanted), "{name}: {}", bench.reason(name));
+    for (name, expected) in [("first", "old"), ("newest", "new"), ("odd", "odd"), ("every", "odd")] {
+        assert_eq!(bench.read(name).as_deref(), Some(expected), "{name}: {}", bench.reason(name));
     }
     assert!(bench.reason("encoded").contains("write it without encoding"), "{}", bench.reason("encoded"));
 }
@@ -422,8 +422,8 @@ async fn an_outage_leaves_files_as_they_are_and_is_one_caller_however_many_secre
     let before = world.count(Operation::Secret);
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
     sleep(MINUTE * 60).await;
-    let asked = world.count(Operation::Secret) - before;
-    assert!(asked < 150, "{asked} calls in an hour for fifty secrets");
+    let calls = world.count(Operation::Secret) - before;
+    assert!(calls < 150, "{calls} calls in an hour for fifty secrets");
     assert!((0..50).all(|at| bench.read(&format!("t{at}")).as_deref() == Some("p")));
     assert!(world.health.is_ready(), "what is there is still what it should be as far as anyone knows");
     world.faults().respond_always(Operation::Secret, None);
@@ -500,10 +500,10 @@ async fn a_symlink_that_leads_out_of_the_read_folders_is_not_read() {
     std::os::unix::fs::symlink("..1/part", bench.path("inner")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("shadow"), bench.path("outer")).unwrap();
     std::os::unix::fs::symlink(outside.path(), bench.path("away")).unwrap();
-    for (name, part, wanted) in [("a", "inner", Some("inside")), ("b", "outer", None), ("c", "away/shadow", None)] {
+    for (name, part, expected) in [("a", "inner", Some("inside")), ("b", "outer", None), ("c", "away/shadow", None)] {
         bench.start(name, &format!("{{{{ file \"{}\" }}}}", bench.path(part).display()));
         sleep(MINUTE).await;
-        assert_eq!(bench.read(name).as_deref(), wanted, "{part}");
+        assert_eq!(bench.read(name).as_deref(), expected, "{part}");
     }
     std::fs::remove_file(bench.path("outer")).unwrap();
     std::fs::write(bench.path("outer"), "a file now").unwrap();
@@ -519,8 +519,8 @@ async fn a_template_that_has_ended_shows_no_state_and_no_time_of_a_write() {
     bench.start("plain", "text");
     sleep(MINUTE).await;
     let gauges = ["keyward_template_state{", "keyward_template_written_timestamp_seconds{"];
-    let shown = || gauges.map(|gauge| world.metrics.text().contains(gauge));
-    assert_eq!((bench.read("plain").as_deref(), shown()), (Some("text"), [true, true]));
+    let has_gauges = || gauges.map(|gauge| world.metrics.text().contains(gauge));
+    assert_eq!((bench.read("plain").as_deref(), has_gauges()), (Some("text"), [true, true]));
     bench.end().await;
-    assert_eq!(shown(), [false, false]);
+    assert_eq!(has_gauges(), [false, false]);
 }

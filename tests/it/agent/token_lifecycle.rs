@@ -14,11 +14,7 @@ use std::time::Duration;
 use keyward::agent::token::TokenKind;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 
-use crate::harness::session::{World, minutes};
-
-fn one_hour_role() -> Role {
-    Role { max_ttl: None, ..Role::default() }
-}
+use crate::harness::session::{World, minutes, one_hour_role};
 
 fn refusal(status: u16, message: &str) -> CannedResponse {
     CannedResponse::error(status, message)
@@ -94,11 +90,11 @@ async fn a_revoked_token_is_detected_when_a_caller_requests_a_look_up() {
     assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));
     assert!(session.token().is_some());
     world.faults().lose_state();
-    let rung = world.clock.now();
+    let requested_at = world.clock.now();
     session.request_lookup().await.unwrap();
     assert!(session.token().is_none());
     session.serving().await;
-    assert!(world.clock.now().since(rung) < Duration::from_secs(2));
+    assert!(world.clock.now().since(requested_at) < Duration::from_secs(2));
     assert_eq!((world.count(Operation::Login), world.count(Operation::Lookup)), (2, 2));
 }
 
@@ -136,15 +132,15 @@ async fn a_lease_above_the_accepted_maximum_does_not_change_at_each_look_up() {
     let world = World::new(Role { ttl: Duration::from_hours(10_000), ..one_hour_role() });
     let mut session = world.start();
     session.serving().await;
-    let mut seen: Vec<_> = session.token().into_iter().collect();
+    let mut tokens: Vec<_> = session.token().into_iter().collect();
     for _ in 0..24 * 60 {
         minutes(1).await;
         let token = session.token().unwrap();
-        if !std::sync::Arc::ptr_eq(&token, seen.last().unwrap()) {
-            seen.push(token);
+        if !std::sync::Arc::ptr_eq(&token, tokens.last().unwrap()) {
+            tokens.push(token);
         }
     }
-    assert!(seen.len() <= 5, "changed {} times in a day", seen.len());
+    assert!(tokens.len() <= 5, "changed {} times in a day", tokens.len());
     assert!(world.count(Operation::Lookup) > 200);
 }
 
@@ -236,7 +232,7 @@ async fn an_expired_proof_is_fetched_again_once_and_then_slowly() {
     world.faults().respond_always(Operation::Login, Some(expired));
     let session = world.start();
     minutes(2).await;
-    assert_eq!((world.count(Operation::Login), world.identity.asked()), (2, 2));
+    assert_eq!((world.count(Operation::Login), world.identity.request_count()), (2, 2));
     assert!(session.reason().contains("clock"), "{}", session.reason());
     minutes(58).await;
     assert!(world.count(Operation::Login) <= 26, "{:?}", world.faults().counts());
@@ -251,7 +247,11 @@ async fn a_proof_that_is_not_valid_yet_delays_the_login_and_is_fetched_again_onc
     session.serving().await;
     let waited = world.clock.now().since(start).as_secs();
     assert!((89..=93).contains(&waited), "{waited} s");
-    assert_eq!((world.identity.asked(), world.count(Operation::Login)), (2, 1), "the server is not troubled with it");
+    assert_eq!(
+        (world.identity.request_count(), world.count(Operation::Login)),
+        (2, 1),
+        "the server is not troubled with it"
+    );
 }
 
 #[tokio::test(start_paused = true)]

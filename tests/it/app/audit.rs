@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::refused_calls::{can_refuse_calls, without};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const PROXY: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
     deny = [\"sys/raw/*\"]\n";
@@ -57,7 +57,7 @@ fn verify(agent: &Agent, more: &[&str]) -> (i32, String) {
 
 #[test]
 fn t37_each_request_has_its_record_without_a_secret_and_a_changed_or_cut_audit_is_found() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let mut agent =
             Agent::ready(&world, &[], with_audit(&format!("{FILE}checkpoint_file = \"FOLDER/checkpoint\"\n")));
@@ -67,15 +67,15 @@ fn t37_each_request_has_its_record_without_a_secret_and_a_changed_or_cut_audit_i
         assert_eq!(ask(&proxy, "GET", "/v1/sys/raw/x?token=canary-query").unwrap().0, 403);
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token?session=stranger").unwrap().0, 404);
         agent.binary.signal(Signal::TERM);
-        assert!(agent.binary.ended(Duration::from_secs(20)).success());
+        assert!(agent.binary.wait(Duration::from_secs(20)).success());
 
         let uid = rustix::process::geteuid().as_raw();
         let file = agent.path("audit/audit.jsonl");
         let all = lines(&file);
         assert_eq!((&all[0]["type"], &all.last().unwrap()["type"]), (&"start".into(), &"stop".into()), "{all:#?}");
-        let check = |path: &str, wanted: &[(&str, Value)]| {
+        let check = |path: &str, expected: &[(&str, Value)]| {
             let found = responses(&agent, path).pop().unwrap_or_else(|| panic!("no {path} in {all:#?}"));
-            for (key, value) in wanted {
+            for (key, value) in expected {
                 assert_eq!(&found[key], value, "{key} of {found:#}");
             }
             assert_eq!((&found["caller"]["uid"], found["caller"]["pid"].is_u64()), (&uid.into(), true), "{found:#}");
@@ -113,12 +113,12 @@ fn t37_each_request_has_its_record_without_a_secret_and_a_changed_or_cut_audit_i
             assert!(!bytes.contains(secret), "the audit holds a secret");
         }
         let key = agent.path("audit.key").display().to_string();
-        let shown = ["audit", "show", file.to_str().unwrap(), "--key-file", &key, "--accessor", accessor];
-        let (code, out, error) = run(&shown, &[]);
+        let arguments = ["audit", "show", file.to_str().unwrap(), "--key-file", &key, "--accessor", accessor];
+        let (code, out, error) = run(&arguments, &[]);
         assert!(code == 0 && out.lines().count() >= 3 && out.contains("GET /agent/v1/token"), "{out}{error}");
         let checkpoint = agent.path("checkpoint").display().to_string();
-        let (code, told) = verify(&agent, &["--checkpoint", &checkpoint]);
-        assert!(code == 0 && told.contains("1 checkpoint found") && told.contains("an orderly stop"), "{told}");
+        let (code, output) = verify(&agent, &["--checkpoint", &checkpoint]);
+        assert!(code == 0 && output.contains("1 checkpoint found") && output.contains("an orderly stop"), "{output}");
 
         let other = agent.path("audit.key").display().to_string();
         let (code, _, error) = run(&["audit", "show", &other], &[]);
@@ -126,25 +126,25 @@ fn t37_each_request_has_its_record_without_a_secret_and_a_changed_or_cut_audit_i
 
         // A record edited, and the tail cut.
         std::fs::write(&file, bytes.replacen("\"uid\":", "\"uid\":1", 1)).unwrap();
-        let (code, told) = verify(&agent, &[]);
-        assert!(code == 1 && told.contains("was changed or inserted"), "{told}");
+        let (code, output) = verify(&agent, &[]);
+        assert!(code == 1 && output.contains("was changed or inserted"), "{output}");
         let cut: String = bytes.split_inclusive('\n').take(2).collect();
         std::fs::write(&file, cut).unwrap();
         assert_eq!(verify(&agent, &[]).0, 0, "nothing in the file shows it");
-        let (code, told) = verify(&agent, &["--checkpoint", &checkpoint]);
-        assert!(code == 1 && told.contains("are missing at the end"), "{told}");
+        let (code, output) = verify(&agent, &["--checkpoint", &checkpoint]);
+        assert!(code == 1 && output.contains("are missing at the end"), "{output}");
     });
 }
 
 #[test]
 fn the_chain_goes_on_after_a_kill_a_torn_line_a_reload_and_a_rotation_by_another_tool() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let mut agent = Agent::ready(&world, &[], with_audit(FILE));
         let file = agent.path("audit/audit.jsonl");
         agent.get("/agent/v1/token");
         agent.binary.signal(Signal::KILL);
-        agent.binary.ended(Duration::from_secs(20));
+        agent.binary.wait(Duration::from_secs(20));
         let mut torn = std::fs::read(&file).unwrap();
         torn.extend_from_slice(b"{\"v\":1,\"seq\":9");
         std::fs::write(&file, torn).unwrap();
@@ -188,7 +188,7 @@ fn the_chain_goes_on_after_a_kill_a_torn_line_a_reload_and_a_rotation_by_another
 
 #[test]
 fn a_file_that_was_moved_away_without_a_reload_costs_no_older_file_when_it_is_full() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], with_audit(&format!("{FILE}max_size_mib = 1\nkeep = 3\n")));
         let file = agent.path("audit/audit.jsonl");
@@ -219,7 +219,7 @@ fn a_disk_that_cannot_sync_refuses_requests_whose_records_must_be_synced_and_is_
     if !can_refuse_calls() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         for (fsync, status, fails) in [("always", 503, true), ("interval", 200, true), ("never", 200, false)] {
             let setup = without(&[(FDATASYNC, -1, 0, EIO)]);
@@ -264,7 +264,7 @@ fn with_full_disk(world: &World, fail: &str) -> Agent {
 
 #[test]
 fn a_full_disk_refuses_requests_of_a_closed_audit_and_lets_them_through_an_open_one() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = with_full_disk(&world, "closed");
         let proxy = agent.path("proxy.sock");
@@ -295,8 +295,8 @@ fn a_full_disk_refuses_requests_of_a_closed_audit_and_lets_them_through_an_open_
         let lost: u64 =
             lost.iter().filter(|line| line["type"] == "lost").map(|line| line["records"].as_u64().unwrap()).sum();
         assert!(lost >= 6, "{lost} records are counted as lost");
-        let (code, told) = verify(&agent, &[]);
-        assert!(code == 0 && told.contains("it could not keep"), "{told}");
+        let (code, output) = verify(&agent, &[]);
+        assert!(code == 0 && output.contains("it could not keep"), "{output}");
         drop(agent);
 
         let agent = with_full_disk(&world, "open");
@@ -314,7 +314,7 @@ fn a_full_disk_refuses_requests_of_a_closed_audit_and_lets_them_through_an_open_
 
 #[test]
 fn a_collector_that_stops_reading_costs_bounded_memory_and_the_chain_is_whole_once_it_reads_again() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("collector.sock");
@@ -346,11 +346,11 @@ fn a_collector_that_stops_reading_costs_bounded_memory_and_the_chain_is_whole_on
             (503, body) if body.contains("KW-1505") => Ok(()),
             other => Err(format!("{other:?}")),
         });
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut text = String::new();
             let _ = (&second).read_to_string(&mut text);
-            tell.send(text).unwrap();
+            sender.send(text).unwrap();
         });
         eventually(Duration::from_secs(20), || match ask(&agent.socket(), "GET", "/agent/v1/token")? {
             (200, _) => Ok(()),
@@ -359,7 +359,7 @@ fn a_collector_that_stops_reading_costs_bounded_memory_and_the_chain_is_whole_on
         let key = agent.path("audit.key").display().to_string();
         let (status, output) = agent.binary.stop();
         assert!(status.success(), "{output}");
-        let second = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        let second = receiver.recv_timeout(Duration::from_secs(10)).unwrap();
         let mut first = String::new();
         let _ = stopped.read_to_string(&mut first);
         for (name, text) in [("first", first), ("second", second)] {
@@ -387,13 +387,13 @@ fn journald() -> UnixDatagram {
 
 #[test]
 fn journald_gets_an_entry_for_each_record_and_they_verify_as_one_chain() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let (world, journald) = (World::start(), journald());
         let mut agent = Agent::ready(&world, &[], with_audit("kind = \"journald\"\n"));
         agent.get("/agent/v1/token");
         assert_eq!(ask(&agent.path("proxy.sock"), "GET", "/v1/sys/raw/x").unwrap().0, 403);
         agent.binary.signal(Signal::TERM);
-        assert!(agent.binary.ended(Duration::from_secs(20)).success());
+        assert!(agent.binary.wait(Duration::from_secs(20)).success());
         let (mut messages, mut datagram) = (String::new(), vec![0; 64 << 10]);
         while let Ok(length) = journald.recv(&mut datagram) {
             let entry = std::str::from_utf8(&datagram[..length]).unwrap();
@@ -428,7 +428,7 @@ fn journald_gets_an_entry_for_each_record_and_they_verify_as_one_chain() {
 
 #[test]
 fn followed_records_are_shown_as_they_come_also_after_a_rotation_by_another_tool() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], with_audit(FILE));
         let (file, folder) = (agent.path("audit/audit.jsonl"), tempfile::tempdir().unwrap());
@@ -437,8 +437,8 @@ fn followed_records_are_shown_as_they_come_also_after_a_rotation_by_another_tool
         let mut follow = Binary::start(&arguments, &[], folder.path());
         let shows = |decision: &str| {
             eventually(Duration::from_secs(20), || {
-                let wanted = format!("\"decision\":\"{decision}\"");
-                if follow.output().contains(&wanted) { Ok(()) } else { Err(follow.output()) }
+                let expected = format!("\"decision\":\"{decision}\"");
+                if follow.output().contains(&expected) { Ok(()) } else { Err(follow.output()) }
             });
         };
         eventually(Duration::from_secs(20), || {
@@ -459,7 +459,7 @@ fn followed_records_are_shown_as_they_come_also_after_a_rotation_by_another_tool
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token?session=stranger").unwrap().0, 404);
         shows("refused");
         follow.signal(Signal::INT);
-        assert_eq!(follow.ended(Duration::from_secs(10)).code(), Some(0), "{}", follow.output());
+        assert_eq!(follow.wait(Duration::from_secs(10)).code(), Some(0), "{}", follow.output());
         let output = follow.output();
         assert!(!output.contains("lookup-self"), "another route: {output}");
     });

@@ -6,12 +6,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::harness::binary::{Binary, ask, eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// GHSA-444v-8vxr-p36h: rendered secrets on standard output.
 #[test]
 fn t22_no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let seal_key = "canary-seal-key-0123456789-0123456789";
@@ -50,8 +50,8 @@ fn t22_no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sin
             }
             _ => Err(agent.output()),
         });
-        let (code, told, error) = run(&["--log-level", "trace", "login", "--config", &config], &[]);
-        assert_eq!(code, 0, "{error}");
+        let (code, stdout, stderr) = run(&["--log-level", "trace", "login", "--config", &config], &[]);
+        assert_eq!(code, 0, "{stderr}");
         let good = std::fs::read_to_string(&config).unwrap();
         std::fs::write(&config, format!("{good}\n[sink.token]\n")).unwrap();
         agent.signal(Signal::HUP);
@@ -64,9 +64,9 @@ fn t22_no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sin
         let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
         assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
         let process = |file: &str| std::fs::read(format!("/proc/{}/{file}", agent.id())).unwrap();
-        let shown = [
-            ("a login's output", told.into_bytes()),
-            ("a login's log", error.into_bytes()),
+        let outputs = [
+            ("a login's output", stdout.into_bytes()),
+            ("a login's log", stderr.into_bytes()),
             ("the command line", process("cmdline")),
             ("the environment", process("environ")),
             ("the status", ask(&socket, "GET", "/agent/v1/status").unwrap().1.into_bytes()),
@@ -76,12 +76,13 @@ fn t22_no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sin
         let (status, output) = agent.stop();
         assert_eq!(status.code(), Some(0), "{output}");
         assert!(output.contains("TRACE"), "everything was logged");
-        let shown = shown.into_iter().chain([("the log", output.into_bytes())]);
+        let outputs = outputs.into_iter().chain([("the log", output.into_bytes())]);
         let state = files(&folder.path().join("state"));
-        let shown: Vec<(String, Vec<u8>)> = shown.map(|(name, bytes)| (name.to_owned(), bytes)).chain(state).collect();
-        assert!(shown.len() > 8, "the state file was looked at");
+        let outputs: Vec<(String, Vec<u8>)> =
+            outputs.map(|(name, bytes)| (name.to_owned(), bytes)).chain(state).collect();
+        assert!(outputs.len() > 8, "the state file was looked at");
         for secret in &secrets {
-            for (name, bytes) in &shown {
+            for (name, bytes) in &outputs {
                 let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
                 assert!(!found, "{name} holds a secret that begins with {}", &secret[..4.min(secret.len())]);
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::acl::server_process::serve;
 use crate::harness::binary::{Binary, ask, eventually, run};
-use crate::harness::world::{RESOURCE, in_a_network_of_its_own};
+use crate::harness::world::{RESOURCE, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -121,7 +121,7 @@ state_dir = "{folder}/state"
 
 #[test]
 fn an_agent_takes_up_the_token_the_answers_and_the_secrets_of_earlier_versions() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let (folder, expected) = (copy("agent"), expected("agent"));
         let config = folder.path().join("keyward.toml").display().to_string();
         std::fs::write(&config, agent_configuration(folder.path())).unwrap();
@@ -153,7 +153,7 @@ fn an_acl_server_opens_the_store_and_restores_the_snapshot_of_earlier_versions()
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let file = |name: &str| folder.path().join(name).display().to_string();
     let root = file("root.token");
-    let look = |arguments: &[&str]| {
+    let run_ok = |arguments: &[&str]| {
         let all = [arguments, &["--address", &address, "--token-file", &root]].concat();
         let (code, out, error) = run(&all, &[]);
         assert_eq!(code, 0, "{arguments:?}: {error}");
@@ -161,7 +161,7 @@ fn an_acl_server_opens_the_store_and_restores_the_snapshot_of_earlier_versions()
     };
     let check_records = || {
         for (command, texts) in expected["shows"].as_object().unwrap() {
-            let out = look(&command.split(' ').collect::<Vec<_>>());
+            let out = run_ok(&command.split(' ').collect::<Vec<_>>());
             for text in texts.as_array().unwrap() {
                 let text = text.as_str().unwrap();
                 assert!(out.contains(text), "{command} does not show {text}: {out}");
@@ -172,8 +172,8 @@ fn an_acl_server_opens_the_store_and_restores_the_snapshot_of_earlier_versions()
         assert!(code == 0 && out.contains("web-read"), "{out}{error}");
     };
     check_records();
-    look(&["acl", "policy", "delete", "web-read"]);
-    look(&["acl", "restore", &file("snapshot")]);
+    run_ok(&["acl", "policy", "delete", "web-read"]);
+    run_ok(&["acl", "restore", &file("snapshot")]);
     check_records();
     let (status, output) = service.stop();
     assert_eq!(status.code(), Some(0), "{output}");

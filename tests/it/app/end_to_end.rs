@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use crate::harness::binary::{Binary, ask, eventually};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// Azure identity: the instance's credentials authenticate the agent to Vault; no secret
 /// is written in the configuration.
 #[test]
 fn the_real_binary_logs_in_with_the_identity_of_its_machine() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let config = world.config(folder.path(), "");

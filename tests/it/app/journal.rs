@@ -57,7 +57,7 @@ fn errors_before_the_log_starts_have_a_priority_too() {
     let run = ["run", "--config", config.to_str().unwrap()];
     let ended = |args: &[&str], stream: fn(u64, u64) -> String| {
         let mut binary = start(args, folder.path(), stream);
-        let status = binary.ended(Duration::from_mins(1));
+        let status = binary.wait(Duration::from_mins(1));
         (status.code().unwrap(), binary.output())
     };
     let (code, output) = ended(&run, |device, inode| format!("{device}:{inode}"));

@@ -16,7 +16,7 @@ use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::not_run::not_run;
 use crate::harness::refused_calls::{ENOMEM, ENOSYS, can_refuse_calls, without};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// The places of a text in the writable memory of a process outside its memory for secrets, each with what stands before it;
 /// `None` where that may not be read.
@@ -99,7 +99,7 @@ fn used(pages: &mut std::fs::File, start: u64, end: u64) -> Vec<(u64, u64)> {
 
 #[test]
 fn t26_no_copy_of_a_token_is_left_outside_its_memory_after_requests_that_carried_it() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             text + "\n[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n"
@@ -130,7 +130,7 @@ fn t26_no_copy_of_a_token_is_left_outside_its_memory_after_requests_that_carried
             assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
         }
         // Ends the connections to the server, which would be kept for half a minute without a request.
-        world.away(true);
+        world.set_vault_offline(true);
         eventually(Duration::from_mins(2), || {
             let left = copies(agent.binary.id(), &token).unwrap();
             if left.is_empty() { Ok(()) } else { Err(format!("{} copies are left: {left:#?}", left.len())) }
@@ -141,7 +141,7 @@ fn t26_no_copy_of_a_token_is_left_outside_its_memory_after_requests_that_carried
 #[test]
 fn t26_no_copy_of_local_keys_and_seal_keys_is_left_outside_their_memory_also_of_replaced_ones() {
     let keys = |round: u8| [format!("l0cal-key-{round}-9c1d7f"), format!("5eal-key-{round}-{}", "4b8e02a6".repeat(4))];
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let (world, folder) = (World::start(), tempfile::tempdir().unwrap());
         let [local, seal] = ["local.key", "seal.key"].map(|name| folder.path().join(name));
         let write = |round: u8| {
@@ -198,7 +198,7 @@ fn t25_on_older_kernels_tokens_stand_in_locked_memory_and_a_limit_that_forbids_i
     if !can_refuse_calls() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let size = |agent: &Agent, protection: &str| {
             let (_, text) = ask(&agent.socket(), "GET", "/metrics").unwrap();

@@ -1,9 +1,11 @@
 //! The complete program, as a service manager runs it.
 
 mod audit;
+mod cache_handover;
 mod canary;
 #[cfg(feature = "acl")]
 mod disk_formats;
+mod draining;
 mod end_to_end;
 #[cfg(feature = "acl")]
 mod journal;

@@ -5,35 +5,35 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::binary::{Binary, eventually, run, saves_its_token};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::binary::{Binary, eventually, run, wait_until_token_saved};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
 #[test]
 fn a_killed_agent_serves_and_renders_saved_secrets_while_the_server_is_unavailable() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let config = config(&world, folder.path());
-        let (code, told, error) = run(&["check", "--config", &config], &[]);
-        assert_eq!(code, 0, "{error}");
+        let (code, stdout, stderr) = run(&["check", "--config", &config], &[]);
+        assert_eq!(code, 0, "{stderr}");
         let persisted =
             ["persists them across restarts, encrypted, in", "keeps those secrets across restarts, encrypted, in"];
-        assert!(persisted.iter().all(|text| told.contains(text)), "{told}");
+        assert!(persisted.iter().all(|text| stdout.contains(text)), "{stdout}");
 
         let (proxy, rendered) = (folder.path().join("vault.sock"), folder.path().join("greeting"));
         let agent = Binary::start(&["--log-level", "trace", "run", "--config", &config], &[], folder.path());
         let value = eventually(LIMIT, || answered(&proxy, "secret/data/example", "MISS"));
         let lease = eventually(LIMIT, || answered(&proxy, "terraform/creds/deploy", "MISS"));
-        eventually(LIMIT, || std::fs::read_to_string(&rendered).map_err(|error| error.to_string()));
+        eventually(LIMIT, || std::fs::read_to_string(&rendered).map_err(|stderr| stderr.to_string()));
         let state = folder.path().join("state");
-        saves_its_token(&state.join("web.state"));
+        wait_until_token_saved(&state.join("web.state"));
         for name in ["vault.answers", "web.secrets"] {
             eventually(LIMIT, || state.join(name).is_file().then_some(()).ok_or_else(|| agent.output()));
         }
         // A reload that changes the listener passes its cache on through the file.
-        world.away(true);
+        world.set_vault_offline(true);
         let text = std::fs::read_to_string(&config).unwrap();
         std::fs::write(&config, text.replace("stale_if_error = \"1h\"", "stale_if_error = \"2h\"")).unwrap();
         agent.signal(Signal::HUP);
@@ -57,12 +57,12 @@ fn a_killed_agent_serves_and_renders_saved_secrets_while_the_server_is_unavailab
 
         let agent = Binary::start(&["--log-level", "trace", "run", "--config", &config], &[], folder.path());
         let stale = eventually(LIMIT, || {
-            answered(&proxy, "secret/data/example", "STALE").map_err(|error| error + &agent.output())
+            answered(&proxy, "secret/data/example", "STALE").map_err(|stderr| stderr + &agent.output())
         });
         assert_eq!(stale.trim(), value.trim());
         let text = eventually(LIMIT, || std::fs::read_to_string(&rendered).map_err(|_| agent.output()));
         assert_eq!(text, greeting);
-        world.away(false);
+        world.set_vault_offline(false);
         eventually(LIMIT, || answered(&proxy, "secret/data/example", "MISS"));
         let (status, output) = agent.stop();
         assert_eq!(status.code(), Some(0), "{output}");
@@ -71,9 +71,9 @@ fn a_killed_agent_serves_and_renders_saved_secrets_while_the_server_is_unavailab
     });
 }
 
-/// The body of an answer of the proxy that was got so.
+/// The body of a response of the proxy that was got so.
 fn answered(proxy: &Path, path: &str, how: &str) -> Result<String, String> {
-    let (head, body) = whole(proxy, path)?;
+    let (head, body) = fetch_body(proxy, path)?;
     if head.starts_with("HTTP/1.1 200 ") && head.contains(&format!("x-cache: {how}\r\n")) {
         Ok(body)
     } else {
@@ -81,14 +81,14 @@ fn answered(proxy: &Path, path: &str, how: &str) -> Result<String, String> {
     }
 }
 
-fn whole(proxy: &Path, path: &str) -> Result<(String, String), String> {
+fn fetch_body(proxy: &Path, path: &str) -> Result<(String, String), String> {
     use std::io::{Read as _, Write as _};
-    let mut stream = std::os::unix::net::UnixStream::connect(proxy).map_err(|error| error.to_string())?;
+    let mut stream = std::os::unix::net::UnixStream::connect(proxy).map_err(|stderr| stderr.to_string())?;
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let head = "Host: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n";
-    write!(stream, "GET /v1/{path} HTTP/1.1\r\n{head}").map_err(|error| error.to_string())?;
+    write!(stream, "GET /v1/{path} HTTP/1.1\r\n{head}").map_err(|stderr| stderr.to_string())?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+    stream.read_to_string(&mut answer).map_err(|stderr| stderr.to_string())?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
     Ok((format!("{head}\r\n"), body.to_owned()))
 }

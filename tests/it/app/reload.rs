@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::harness::agent::{Agent, Load};
 use crate::harness::binary::{ask, eventually};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const OK: &str = "ok";
 const FAILED: &str = "failed";
@@ -22,7 +22,7 @@ fn without_sandbox(text: String) -> String {
 
 #[test]
 fn a_hundred_reloads_under_load_cause_no_login_and_fail_no_call() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
@@ -41,7 +41,7 @@ fn a_hundred_reloads_under_load_cause_no_login_and_fail_no_call() {
 
 #[test]
 fn a_reload_with_errors_keeps_the_old_configuration_and_logs_the_errors() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let good = std::fs::read_to_string(&agent.config).unwrap();
@@ -68,7 +68,7 @@ fn a_reload_with_errors_keeps_the_old_configuration_and_logs_the_errors() {
 
 #[test]
 fn a_reload_adds_and_removes_outputs() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], without_sandbox);
         let token = agent.sink("token");
@@ -132,7 +132,7 @@ fn a_reload_adds_and_removes_outputs() {
 
 #[test]
 fn a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let mode = |name: &str| std::fs::metadata(agent.path(name)).unwrap().permissions().mode() & 0o777;
@@ -170,7 +170,7 @@ fn a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is() {
 
 #[test]
 fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], without_sandbox);
         let taken = TcpListener::bind("127.0.0.1:8302").unwrap();
@@ -200,7 +200,7 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
 
 #[test]
 fn a_reload_does_not_wait_for_a_login_that_hangs() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.secrets.faults().set_unresponsive(true);
         let agent = Agent::start(&world, &[], |text| text);
@@ -216,7 +216,7 @@ fn a_reload_does_not_wait_for_a_login_that_hangs() {
 
 #[test]
 fn lifecycle_options_can_change_while_the_server_is_unavailable() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
@@ -234,7 +234,7 @@ fn lifecycle_options_can_change_while_the_server_is_unavailable() {
 
 #[test]
 fn a_removed_session_empties_its_sink_before_it_revokes_its_token() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             text.replace("mount = \"azure\"", "mount = \"azure\"\nrevoke_on_exit = true")
@@ -250,16 +250,16 @@ fn a_removed_session_empties_its_sink_before_it_revokes_its_token() {
 
 #[test]
 fn a_session_keeps_its_token_across_a_lifecycle_change_and_logs_in_for_another_server() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let logins = || world.secrets.faults().counts().get(Operation::Login);
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
         let load = Load::start(&agent.socket(), 2);
-        for kept in ["check_interval = \"20s\"", "check_interval = \"off\"", "login_jitter = \"1h\""] {
-            agent.edit(|text| text.replace("mount = \"azure\"\n", &format!("mount = \"azure\"\n{kept}\n")));
+        for setting in ["check_interval = \"20s\"", "check_interval = \"off\"", "login_jitter = \"1h\""] {
+            agent.edit(|text| text.replace("mount = \"azure\"\n", &format!("mount = \"azure\"\n{setting}\n")));
             agent.reload(OK);
-            agent.edit(|text| text.replace(&format!("{kept}\n"), ""));
+            agent.edit(|text| text.replace(&format!("{setting}\n"), ""));
         }
         let (calls, failed) = load.end();
         assert!(failed.is_empty(), "of {calls} calls failed {failed:?}");
@@ -296,7 +296,7 @@ const MISTAKES: [(&str, &str); 2] = [
 
 #[test]
 fn a_corrected_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         for (right, wrong) in MISTAKES {
             for restart in [false, true] {
@@ -305,7 +305,7 @@ fn a_corrected_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
                 agent.edit(|text| text.replace(wrong, right));
                 if restart {
                     agent.binary.signal(Signal::KILL);
-                    agent.binary.ended(Duration::from_secs(30));
+                    agent.binary.wait(Duration::from_secs(30));
                     agent.restart(&[]);
                 } else {
                     agent.reload(OK);
@@ -319,7 +319,7 @@ fn a_corrected_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
 
 #[test]
 fn a_reload_without_changes_has_a_failing_session_try_at_once_and_no_other() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
         world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, refused)));
@@ -338,7 +338,7 @@ fn a_reload_without_changes_has_a_failing_session_try_at_once_and_no_other() {
 
 #[test]
 fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let mut agent = Agent::start(&world, &[], |text| text.replace("role = \"web\"", "role = \"wbe\""));
         agent.logs("token.login.failed");
@@ -348,7 +348,7 @@ fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
             other => Err(format!("{other:?}")),
         });
         agent.binary.signal(Signal::KILL);
-        agent.binary.ended(Duration::from_secs(30));
+        agent.binary.wait(Duration::from_secs(30));
         agent.restart(&[]);
         agent.logs("token.login.delayed");
         let output = agent.binary.output();
@@ -364,7 +364,7 @@ fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
 
 #[test]
 fn a_reload_serves_the_old_token_until_the_new_settings_have_logged_in() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text.replace("mount =", "revoke_on_exit = true\nmount ="));
         let first = agent.sink("token");
@@ -409,7 +409,7 @@ fn a_reload_serves_the_old_token_until_the_new_settings_have_logged_in() {
 
 #[test]
 fn a_connection_after_a_reload_is_never_judged_by_the_key_before() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let (world, folder) = (World::start(), tempfile::tempdir().unwrap());
         let path = folder.path().join("local.key");
         let write = |key: &str| {

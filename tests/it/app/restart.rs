@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::binary::saves_its_token;
+use crate::harness::binary::wait_until_token_saved;
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
@@ -107,7 +107,7 @@ async fn request(path: &Path) -> Outcome {
     }
 }
 
-/// Sends the request, which waits for a token for longer than a restart takes, and reads the answer.
+/// Sends the request, which waits for a token for longer than a restart takes, and reads the response.
 async fn exchange(mut stream: UnixStream) -> Outcome {
     let head = "GET /agent/v1/token?wait=30s HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\
                 Connection: close\r\n\r\n";
@@ -134,8 +134,8 @@ async fn exchange(mut stream: UnixStream) -> Outcome {
 
 /// Number of kills to make.
 fn kills() -> usize {
-    let given = std::env::vars_os().find(|(name, _)| name == "KEYWARD_KILLS");
-    given.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(KILLS)
+    let variable = std::env::vars_os().find(|(name, _)| name == "KEYWARD_KILLS");
+    variable.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(KILLS)
 }
 
 /// Begin, end and outcome of a request.
@@ -197,15 +197,15 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
     systemd.start();
     let Outcome::Token(token) = request(&path).await else { panic!("no token: {}", systemd.log()) };
     let state = systemd.folder.path().join("web.state");
-    tokio::task::block_in_place(|| saves_its_token(&state));
+    tokio::task::block_in_place(|| wait_until_token_saved(&state));
 
     let kills = kills();
-    let mut moments = Vec::new();
+    let mut kill_times = Vec::new();
     let (stop, mut load) = start_load(&path);
     let (mut longest, mut accepted) = (Duration::ZERO, 0);
     for round in 0..kills {
         tokio::time::sleep(PERIOD * 20).await;
-        moments.push(Instant::now());
+        kill_times.push(Instant::now());
         tokio::task::block_in_place(|| systemd.kill());
         let killed = Instant::now();
         // A caller that connects while nothing runs waits for the next process.
@@ -219,13 +219,13 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
     }
     stop.cancel();
     let spans = load.join_next().await.unwrap().unwrap();
-    let (served, reset) = judge(&spans, &moments, &token);
-    let told = format!(
+    let (served, reset) = judge(&spans, &kill_times, &token);
+    let summary = format!(
         "{kills} kills, {accepted} callers accepted after them: {} requests, {served} served, {reset} reset in flight, none refused; the longest pause {longest:?}",
         spans.len()
     );
-    println!("{told}");
+    println!("{summary}");
     // How many are in flight at a kill depends on the machine's load; each reset one was.
-    assert!(served > reset, "{told}");
-    assert_eq!(secrets.faults().counts().get(Operation::Login), 1, "{told}\n{}", systemd.log());
+    assert!(served > reset, "{summary}");
+    assert_eq!(secrets.faults().counts().get(Operation::Login), 1, "{summary}\n{}", systemd.log());
 }

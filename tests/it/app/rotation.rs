@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -130,7 +130,7 @@ fn start(world: &World) -> Agent {
 
 #[test]
 fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(
             |_| (),
             |_, secrets| {
@@ -143,7 +143,7 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         );
         world.put("app", &json!({ "password": "one" }));
         let agent = start(&world);
-        let asked = |operation| world.secrets.faults().counts().get(operation);
+        let request_count = |operation| world.secrets.faults().counts().get(operation);
         let lent = || world.secrets.faults().leases_issued();
         let (before, first) = (Untouched::capture(&agent), agent.sink("token"));
         assert_eq!((before.renders, before.starts), ([1, 1], [1, 0, 0]));
@@ -152,16 +152,16 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         // Renewed: the same token and the same leases.
         eventually(LIMIT, || {
             let made = lent();
-            let (logins, renewals) = (asked(Operation::Login), asked(Operation::Renew));
+            let (logins, renewals) = (request_count(Operation::Login), request_count(Operation::Renew));
             assert!(made <= logins, "{made} credentials were made for {logins} tokens");
             if logins == 1 && renewals < 2 { Err(format!("{renewals} renewals")) } else { Ok(()) }
         });
         // Replaced shortly before its maximum TTL: its leases end with it, and are requested once again.
-        eventually(LIMIT, || match (asked(Operation::Login), agent.sink("token")) {
+        eventually(LIMIT, || match (request_count(Operation::Login), agent.sink("token")) {
             (2.., token) if token != first => Ok(()),
             (logins, _) => Err(format!("{logins} logins: {}", agent.binary.output())),
         });
-        let (logins, second) = (asked(Operation::Login), agent.sink("token"));
+        let (logins, second) = (request_count(Operation::Login), agent.sink("token"));
         eventually(LIMIT, || if lent() >= 2 { Ok(()) } else { Err(format!("{} credentials", lent())) });
 
         // Revoked: a call through the proxy detects it, and is answered with the next token.
@@ -169,7 +169,7 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         let made = callers.calls.load(Ordering::SeqCst);
         eventually(LIMIT, || if callers.calls.load(Ordering::SeqCst) > made + 8 { Ok(()) } else { Err(String::new()) });
         world.secrets.faults().revoke_all();
-        eventually(LIMIT, || match (asked(Operation::Login), agent.sink("token")) {
+        eventually(LIMIT, || match (request_count(Operation::Login), agent.sink("token")) {
             (after, token) if after > logins && token != second => Ok(()),
             (after, _) => Err(format!("{after} logins: {}", agent.binary.output())),
         });
@@ -183,7 +183,7 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         assert!(failed.is_empty(), "of {calls} calls failed {failed:?}: {}", agent.binary.output());
         assert!(calls > 1000, "{calls} calls are no load");
         assert_eq!(Untouched::capture(&agent), before, "{}", agent.binary.output());
-        let (made, logins) = (lent(), asked(Operation::Login));
+        let (made, logins) = (lent(), request_count(Operation::Login));
         assert!(made <= logins, "{made} credentials were made for {logins} tokens");
     });
 }

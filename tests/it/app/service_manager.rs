@@ -9,15 +9,15 @@ use keyward::emulators::secrets::Operation;
 use rustix::process::Signal;
 
 use crate::harness::agent::Agent;
-use crate::harness::binary::{ask, eventually, saves_its_token};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::binary::{ask, eventually, wait_until_token_saved};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// The other end of `NOTIFY_SOCKET` (`sd_notify(3)`).
 struct ServiceManager {
     socket: UnixDatagram,
     path: PathBuf,
     _folder: tempfile::TempDir,
-    heard: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl ServiceManager {
@@ -25,7 +25,7 @@ impl ServiceManager {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        Self { socket, path, _folder: folder, heard: Vec::new() }
+        Self { socket, path, _folder: folder, messages: Vec::new() }
     }
 
     fn variable(&self) -> (&str, &str) {
@@ -34,33 +34,37 @@ impl ServiceManager {
 
     /// Waits for this notification.
     #[track_caller]
-    fn hears(&mut self, text: &str) {
-        let from = self.heard.len();
+    fn expect_message(&mut self, text: &str) {
+        let from = self.messages.len();
         eventually(Duration::from_secs(30), || {
             self.listen(Duration::from_millis(200));
-            let heard = &self.heard[from..];
-            if heard.iter().any(|message| message.contains(text)) { Ok(()) } else { Err(format!("{text}? {heard:?}")) }
+            let messages = &self.messages[from..];
+            if messages.iter().any(|message| message.contains(text)) {
+                Ok(())
+            } else {
+                Err(format!("{text}? {messages:?}"))
+            }
         });
     }
 
     /// Returns the notifications of this period.
     fn listen(&mut self, span: Duration) -> &[String] {
-        let (from, end) = (self.heard.len(), now() + span);
+        let (from, end) = (self.messages.len(), now() + span);
         let mut bytes = [0; 4096];
         loop {
             let left = end.saturating_duration_since(now());
             if left.is_zero() {
-                return &self.heard[from..];
+                return &self.messages[from..];
             }
             self.socket.set_read_timeout(Some(left)).unwrap();
             if let Ok(length) = self.socket.recv(&mut bytes) {
-                self.heard.push(String::from_utf8(bytes[..length].to_vec()).unwrap());
+                self.messages.push(String::from_utf8(bytes[..length].to_vec()).unwrap());
             }
         }
     }
 
     fn count(&self, text: &str) -> usize {
-        self.heard.iter().flat_map(|message| message.lines()).filter(|line| *line == text).count()
+        self.messages.iter().flat_map(|message| message.lines()).filter(|line| *line == text).count()
     }
 }
 
@@ -71,38 +75,40 @@ fn now() -> Instant {
 
 #[test]
 fn ready_is_reported_once_every_output_has_its_token_and_watchdog_messages_before() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.secrets.faults().set_unresponsive(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable(), ("WATCHDOG_USEC", "400000")], |text| text);
-        manager.hears("EXTEND_TIMEOUT_USEC=");
-        manager.hears("STATUS=waiting for session/web: ");
+        manager.expect_message("EXTEND_TIMEOUT_USEC=");
+        manager.expect_message("STATUS=waiting for session/web: ");
         agent.binary.signal(Signal::HUP);
         agent.logs("config.reload.ok");
         manager.listen(Duration::from_secs(1));
-        assert_eq!(manager.count("READY=1"), 0, "a reload does not make it ready: {:?}", manager.heard);
-        assert!(manager.count("WATCHDOG=1") >= 3, "{:?}", manager.heard);
+        assert_eq!(manager.count("READY=1"), 0, "a reload does not make it ready: {:?}", manager.messages);
+        assert!(manager.count("WATCHDOG=1") >= 3, "{:?}", manager.messages);
 
         world.secrets.faults().set_unresponsive(false);
-        manager.hears("STATUS=ready");
-        assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
+        manager.expect_message("STATUS=ready");
+        assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.messages);
         agent.sink("token");
-        let heard = manager.listen(Duration::from_millis(1500));
-        let pings = heard.iter().filter(|message| message.contains("WATCHDOG=1")).count();
-        assert!((4..40).contains(&pings), "{heard:?}");
+        let messages = manager.listen(Duration::from_millis(1500));
+        let pings = messages.iter().filter(|message| message.contains("WATCHDOG=1")).count();
+        assert!((4..40).contains(&pings), "{messages:?}");
 
-        let before = manager.heard.len();
+        let before = manager.messages.len();
         agent.binary.signal(Signal::HUP);
-        manager.hears("READY=1");
-        let reload: Vec<&String> =
-            manager.heard[before..].iter().filter(|it| it.contains("RELOADING=1") || it.contains("READY=1")).collect();
+        manager.expect_message("READY=1");
+        let reload: Vec<&String> = manager.messages[before..]
+            .iter()
+            .filter(|message| message.contains("RELOADING=1") || message.contains("READY=1"))
+            .collect();
         assert_eq!(reload.len(), 2, "{reload:?}");
         assert!(reload[0].contains("RELOADING=1\nMONOTONIC_USEC="), "{reload:?}");
         assert_eq!(reload[1].trim(), "READY=1");
 
         agent.binary.signal(Signal::TERM);
-        manager.hears("STOPPING=1");
+        manager.expect_message("STOPPING=1");
         manager.listen(Duration::from_millis(500));
         assert_eq!(manager.count("READY=1"), 2);
     });
@@ -110,7 +116,7 @@ fn ready_is_reported_once_every_output_has_its_token_and_watchdog_messages_befor
 
 #[test]
 fn a_stop_asks_the_service_manager_for_the_time_that_the_configuration_allows() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let child = "[process]\ncommand = [\"sleep\", \"1000\"]\nstop_timeout = \"7s\"\n";
         for (more, limit) in [("", 36), (child, 43)] {
@@ -118,62 +124,62 @@ fn a_stop_asks_the_service_manager_for_the_time_that_the_configuration_allows() 
             let agent = Agent::start(&world, &[manager.variable()], |text| {
                 text.replacen("[agent]\n", "[agent]\nstop_grace = \"3s\"\n", 1) + more
             });
-            manager.hears("READY=1");
+            manager.expect_message("READY=1");
             agent.binary.signal(Signal::TERM);
-            manager.hears(&format!("EXTEND_TIMEOUT_USEC={limit}000000\n"));
+            manager.expect_message(&format!("EXTEND_TIMEOUT_USEC={limit}000000\n"));
         }
     });
 }
 
 #[test]
 fn a_process_stopped_before_it_is_ready_never_reports_ready() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.secrets.faults().set_unresponsive(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable()], |text| text);
-        manager.hears("EXTEND_TIMEOUT_USEC=");
+        manager.expect_message("EXTEND_TIMEOUT_USEC=");
         let (status, output) = agent.binary.stop();
         assert_eq!(status.code(), Some(0), "{output}");
         manager.listen(Duration::from_millis(200));
-        assert_eq!((manager.count("STOPPING=1"), manager.count("READY=1")), (1, 0), "{:?}", manager.heard);
+        assert_eq!((manager.count("STOPPING=1"), manager.count("READY=1")), (1, 0), "{:?}", manager.messages);
         assert!(!output.contains("agent.ready"), "{output}");
     });
 }
 
 #[test]
 fn ready_can_mean_only_listeners_or_only_tokens() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.secrets.faults().set_unresponsive(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable()], |text| text + "ready = \"listener\"\n");
-        manager.hears("READY=1");
+        manager.expect_message("READY=1");
         assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 503);
         drop(agent);
 
         // Another agent has the sink.
-        for (ready, wanted) in [("token", 1), ("outputs", 0)] {
+        for (ready, expected) in [("token", 1), ("outputs", 0)] {
             world.secrets.faults().set_unresponsive(true);
             let mut manager = ServiceManager::start();
             let agent = Agent::start(&world, &[manager.variable()], |text| text + &format!("ready = \"{ready}\"\n"));
             let lock = std::fs::File::create(agent.path(".token.lock")).unwrap();
             lock.try_lock().unwrap();
-            manager.hears("STATUS=waiting for session/web");
+            manager.expect_message("STATUS=waiting for session/web");
             world.secrets.faults().set_unresponsive(false);
-            manager.hears("another agent writes");
+            manager.expect_message("another agent writes");
             manager.listen(Duration::from_millis(300));
-            assert_eq!(manager.count("READY=1"), wanted, "{ready}: {:?}", manager.heard);
+            assert_eq!(manager.count("READY=1"), expected, "{ready}: {:?}", manager.messages);
             drop(lock);
-            manager.hears("STATUS=ready");
-            assert_eq!(manager.count("READY=1"), 1, "{ready}: {:?}", manager.heard);
+            manager.expect_message("STATUS=ready");
+            assert_eq!(manager.count("READY=1"), 1, "{ready}: {:?}", manager.messages);
         }
     });
 }
 
 #[test]
 fn a_stop_answers_waiting_calls_and_exits_with_0() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.get("/agent/v1/token");
@@ -203,7 +209,7 @@ fn a_stop_answers_waiting_calls_and_exits_with_0() {
 
 #[test]
 fn a_stop_is_quick_despite_a_hanging_server_and_idle_connections() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let _silent = UnixStream::connect(agent.socket()).unwrap();
@@ -247,7 +253,7 @@ fn revoking(text: String) -> String {
 /// vault#6492, vault-k8s#593: each stop leaves a live token behind.
 #[test]
 fn a_token_is_revoked_at_a_stop_after_its_sink_is_emptied() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
         agent.sink("token");
@@ -261,7 +267,7 @@ fn a_token_is_revoked_at_a_stop_after_its_sink_is_emptied() {
         });
         assert_eq!(std::fs::read_to_string(&sink).unwrap(), "", "the sink has let it go before");
         let mut binary = agent.binary;
-        let status = binary.ended(Duration::from_secs(30));
+        let status = binary.wait(Duration::from_secs(30));
         assert_eq!(status.code(), Some(0), "{}", binary.output());
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(binary.output().contains("token.revoke.failed"), "{}", binary.output());
@@ -280,7 +286,7 @@ fn a_token_is_revoked_at_a_stop_after_its_sink_is_emptied() {
 
 #[test]
 fn a_second_stop_signal_ends_the_process_at_once() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
         world.secrets.faults().set_unresponsive(true);
@@ -298,7 +304,7 @@ fn a_second_stop_signal_ends_the_process_at_once() {
         let start = now();
         agent.binary.signal(Signal::TERM);
         let mut binary = agent.binary;
-        let status = binary.ended(Duration::from_secs(30));
+        let status = binary.wait(Duration::from_secs(30));
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}: {}", start.elapsed(), binary.output());
         assert_eq!(status.code(), Some(1));
         assert!(binary.output().contains("a second signal stopped keyward immediately"), "{}", binary.output());
@@ -307,7 +313,7 @@ fn a_second_stop_signal_ends_the_process_at_once() {
 
 #[test]
 fn two_stop_signals_at_once_count_as_one() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
         // Until the token is revoked it is stopping.
@@ -319,25 +325,25 @@ fn two_stop_signals_at_once_count_as_one() {
         std::thread::sleep(Duration::from_millis(200));
         world.secrets.faults().set_unresponsive(false);
         let mut binary = agent.binary;
-        let status = binary.ended(Duration::from_secs(30));
+        let status = binary.wait(Duration::from_secs(30));
         assert_eq!(status.code(), Some(0), "{}", binary.output());
         assert!(binary.output().contains("agent.stopped"), "{}", binary.output());
     });
 }
 
-/// vault#26265, vault#16148: a token outlives a restart on one platform alone.
+/// vault#26265, vault#16148: a token outlives a restart on only one platform.
 #[test]
 fn a_killed_agent_restores_its_sealed_token() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let mut agent = Agent::ready(&world, &[], |text| {
             let key = "mount = \"azure\"\nseal_key_file = \"FOLDER/seal.key\"";
             text.replace("mount = \"azure\"", key)
         });
         let token = agent.sink("token");
-        saves_its_token(&agent.path("state/web.state"));
+        wait_until_token_saved(&agent.path("state/web.state"));
         agent.binary.signal(Signal::KILL);
-        agent.binary.ended(Duration::from_secs(5));
+        agent.binary.wait(Duration::from_secs(5));
         assert!(agent.socket().exists(), "nobody removed it");
         agent.restart(&[]);
         eventually(Duration::from_secs(30), || match ask(&agent.socket(), "GET", "/readyz") {

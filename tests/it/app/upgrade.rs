@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::disk_formats;
 use crate::harness::binary::{Binary, ask, eventually, run};
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -57,7 +57,7 @@ fn follow_the_errors(config: &str) -> usize {
 
 #[test]
 fn the_last_releases_configuration_is_corrected_by_the_errors_and_its_data_is_served_and_written() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         for part in ["agent", "acl"] {
@@ -164,7 +164,7 @@ fn a_snapshot_of_this_version_has_nothing_that_version_0_1_0_does_not_read() {
     // Records are JSON but for those of indexes, whose kinds the old snapshot has.
     let kind = |key: &str| key.split('/').next().unwrap().to_owned();
     let fields =
-        |value: &[u8]| serde_json::from_slice::<Value>(value).ok().filter(Value::is_object).map(|it| keys(&it));
+        |value: &[u8]| serde_json::from_slice::<Value>(value).ok().filter(Value::is_object).map(|object| keys(&object));
     let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (key, value) in &old {
         known.entry(kind(key)).or_default().extend(fields(value).unwrap_or_default());
@@ -224,7 +224,7 @@ fn decrypt(salt: &str, key: &str, file: &[u8]) -> (String, Value) {
     (String::from_utf8(header.to_vec()).unwrap(), serde_json::from_slice(&plain).unwrap())
 }
 
-/// Names of the fields, with those that they are in, but for what secrets and answers hold.
+/// Names of the fields, with those that they are in, but for what secrets and responses hold.
 fn field_names(value: &Value, place: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -243,7 +243,7 @@ fn field_names(value: &Value, place: &str, found: &mut BTreeSet<String>) {
 
 #[test]
 fn saved_answers_and_secrets_of_this_version_have_the_form_of_version_0_1_0_and_a_sessions_state_has_not() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let folder = disk_formats::copy("agent");
         let config = folder.path().join("keyward.toml").display().to_string();
         std::fs::write(&config, disk_formats::agent_configuration(folder.path())).unwrap();
@@ -280,7 +280,7 @@ fn saved_answers_and_secrets_of_this_version_have_the_form_of_version_0_1_0_and_
             assert!(old.len() > 8, "{name}: {old:?}");
             assert_eq!(new, old, "{name} has other fields");
         }
-        // Version 0.1.0 knows these fields alone, and refuses a file with others: the session logs in.
+        // Version 0.1.0 knows only these fields, and refuses a file with others: the session logs in.
         let state: Value = serde_json::from_slice(&read("web.state")).unwrap();
         let known = ["version", "session", "pace", "token"].map(str::to_owned).into();
         assert!(keys(&state).is_superset(&known), "{state}");

@@ -33,8 +33,8 @@ fn command(folder: &Path, words: &str) -> (i32, String, Duration) {
     let args: Vec<&str> = words.split(' ').chain(["--config", &config]).collect();
     #[expect(clippy::disallowed_methods, reason = "a process is timed, in real time")]
     let start = Instant::now();
-    let (code, _, told) = run(&args, &[]);
-    (code, told, start.elapsed())
+    let (code, _, stderr) = run(&args, &[]);
+    (code, stderr, start.elapsed())
 }
 
 fn free_port() -> u16 {
@@ -46,13 +46,13 @@ fn wait_ends_at_its_timeout_without_a_response() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let folder = folder(&format!("[listener.api]\naddress = \"tcp://127.0.0.1:{port}\"\nany_local_user = true\n"));
-    let (code, told, took) = command(folder.path(), "wait --timeout 1s");
-    assert_eq!(code, 5, "{told}");
+    let (code, stderr, took) = command(folder.path(), "wait --timeout 1s");
+    assert_eq!(code, 5, "{stderr}");
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(20), "{took:?}");
     drop(silent);
     // A time that no clock holds is no mistake.
-    let (code, told, _) = command(folder.path(), "token --wait 18446744073709551615s");
-    assert_eq!(code, 7, "{told}");
+    let (code, stderr, _) = command(folder.path(), "token --wait 18446744073709551615s");
+    assert_eq!(code, 7, "{stderr}");
 }
 
 #[test]
@@ -70,10 +70,10 @@ fn each_kind_of_refusal_has_its_own_exit_code() {
     eventually(Duration::from_secs(30), || ask(&folder.path().join("api.sock"), "GET", "/livez"));
     eventually(Duration::from_secs(30), || TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
     let tcp = format!("--address http://127.0.0.1:{port}");
-    let check = |words: &str, wanted: i32, says: &str| {
-        let (code, told, _) = command(folder.path(), words);
-        assert_eq!(code, wanted, "{words}: {told}");
-        assert!(told.contains(says), "{words}: {told}\n{}", agent.output());
+    let check = |words: &str, expected: i32, says: &str| {
+        let (code, stderr, _) = command(folder.path(), words);
+        assert_eq!(code, expected, "{words}: {stderr}");
+        assert!(stderr.contains(says), "{words}: {stderr}\n{}", agent.output());
     };
     check("healthcheck --live", 0, "");
     check("healthcheck", 4, "session/main");
@@ -109,7 +109,7 @@ fn check_online_resolves_the_proxy_instead_of_the_server_behind_it() {
     let through = direct.replace("[session", "proxy = \"http://no-such-proxy.invalid:3128\"\n[session");
     let environment = [("HTTPS_PROXY", "http://no-such-proxy.invalid:3128")];
     let exempt = [environment[0], ("NO_PROXY", "invalid")];
-    for (text, variables, wanted) in [
+    for (text, variables, expected) in [
         (&direct, &[][..], "no-such-host"),
         (&direct, &environment[..], "the proxy no-such-proxy"),
         (&direct, &exempt[..], "no-such-host"),
@@ -118,7 +118,7 @@ fn check_online_resolves_the_proxy_instead_of_the_server_behind_it() {
         std::fs::write(&file, text).unwrap();
         let (code, output, error) = run(&["check", "--online", "--config", &file.display().to_string()], variables);
         let failed = output.lines().find(|line| line.contains("FAILED")).unwrap_or_default();
-        assert!(code == 2 && failed.contains(wanted), "{wanted}: {output}{error}");
+        assert!(code == 2 && failed.contains(expected), "{expected}: {output}{error}");
     }
 }
 
@@ -131,21 +131,21 @@ fn commands_reach_a_healthy_agent_despite_a_broken_configuration() {
     eventually(Duration::from_secs(30), || ask(&socket, "GET", "/livez"));
     let whole = std::fs::read_to_string(&config).unwrap();
     let misspelt = whole.replace("role =", "rolle =").replace("[listener", "[agnet]\nx = 1\n[listener");
-    let check = |words: &str, variables: &[(&str, &str)], wanted: i32, says: &str| {
+    let check = |words: &str, variables: &[(&str, &str)], expected: i32, says: &str| {
         let mut args: Vec<&str> = words.split(' ').collect();
         let file = config.display().to_string();
         args.extend(["--config", &file]);
         let (code, output, error) = run(&args, variables);
-        assert_eq!(code, wanted, "{words}: {output}{error}\n{}", agent.output());
+        assert_eq!(code, expected, "{words}: {output}{error}\n{}", agent.output());
         assert!(error.contains(says), "{words}: {error}");
         error
     };
     for broken in [misspelt.clone(), format!("{misspelt}\n= nothing\n")] {
         std::fs::write(&config, broken).unwrap();
-        for (words, wanted) in
+        for (words, expected) in
             [("healthcheck --live", 0), ("healthcheck", 4), ("status", 0), ("token", 4), ("wait --timeout 300ms", 5)]
         {
-            let error = check(words, &[], wanted, "warning: the configuration has errors: ");
+            let error = check(words, &[], expected, "warning: the configuration has errors: ");
             assert_eq!(error.matches("warning: ").count(), 1, "{error}");
             assert!(error.contains("more); using the agent at unix://"), "{error}");
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::ports;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const COMMANDS: [&str; 10] =
     ["run", "dev", "check", "login", "status", "token", "wait", "healthcheck", "acl", "completions"];
@@ -64,12 +64,12 @@ fn t23_every_command_has_help_with_an_example_and_takes_no_secret() {
 
 #[test]
 fn completions_are_printed_for_each_shell() {
-    for (shell, wanted) in
+    for (shell, expected) in
         [("bash", "complete -F _keyward"), ("zsh", "#compdef keyward"), ("fish", "complete -c keyward")]
     {
         let (code, script, error) = run(&["completions", shell], &[]);
         assert_eq!((code, error.as_str()), (0, ""), "{shell}");
-        assert!(script.contains(wanted) && script.contains("healthcheck"), "{shell}: {script}");
+        assert!(script.contains(expected) && script.contains("healthcheck"), "{shell}: {script}");
     }
     assert_eq!(run(&["completions", "tcsh"], &[]).0, 1);
 }
@@ -86,9 +86,9 @@ fn every_command_lists_all_errors_of_the_configuration() {
         format!("{file}:5:1: session.web.mout: an unknown key; did you mean mount?"),
         format!("{file}:6:14: session.web.cloud.resource: missing; "),
     ];
-    let check = |args: &[&str], wanted: i32| {
+    let check = |args: &[&str], expected: i32| {
         let (code, output, error) = run(args, &[]);
-        assert_eq!(code, wanted, "{args:?}: {error}");
+        assert_eq!(code, expected, "{args:?}: {error}");
         for mistake in &mistakes {
             assert!(output.contains(mistake) || error.contains(mistake), "{mistake} by {args:?}: {output}{error}");
         }
@@ -101,14 +101,14 @@ fn every_command_lists_all_errors_of_the_configuration() {
     let report: Value = serde_json::from_str(&output).unwrap();
     assert_eq!((code, &report["ok"]), (3, &Value::Bool(false)));
     let places: Vec<_> =
-        report["errors"].as_array().unwrap().iter().map(|it| (it["line"].as_u64(), &it["key"])).collect();
+        report["errors"].as_array().unwrap().iter().map(|error| (error["line"].as_u64(), &error["key"])).collect();
     assert_eq!(places.len(), 4, "{places:?}");
     assert_eq!(places[1], (Some(3), &Value::from("server.main.adress")));
 
     let missing = folder.path().join("missing.toml").display().to_string();
-    for (command, wanted) in [("run", 78), ("check", 3), ("login", 3)] {
+    for (command, expected) in [("run", 78), ("check", 3), ("login", 3)] {
         let (code, output, error) = run(&[command, "--config", &missing], &[]);
-        assert_eq!(code, wanted, "{command}");
+        assert_eq!(code, expected, "{command}");
         assert!(format!("{output}{error}").contains(&missing), "{output}{error}");
     }
 }
@@ -152,7 +152,7 @@ fn commands_report_that_no_agent_runs() {
 
 #[test]
 fn an_agent_without_a_token_is_live_and_not_ready() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
         world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, refused)));
@@ -160,11 +160,14 @@ fn an_agent_without_a_token_is_live_and_not_ready() {
         agent.logs("token.login.failed");
         agent.logs("code=\"KW-1101\"");
         let file = agent.config.display().to_string();
-        let check = |args: &[&str], wanted: i32, told: &str| {
+        let check = |args: &[&str], expected: i32, expected_output: &str| {
             let args: Vec<&str> = args.iter().copied().chain(["--config", &file]).collect();
             let (code, output, error) = run(&args, &[]);
-            assert_eq!(code, wanted, "{args:?}: {output}{error}");
-            assert!(format!("{output}{error}").contains(told), "{args:?} tells {told:?}: {output}{error}");
+            assert_eq!(code, expected, "{args:?}: {output}{error}");
+            assert!(
+                format!("{output}{error}").contains(expected_output),
+                "{args:?} tells {expected_output:?}: {output}{error}"
+            );
         };
         check(&["healthcheck", "--live"], 0, "");
         check(&["healthcheck"], 4, "session/web: ");
@@ -179,7 +182,7 @@ fn an_agent_without_a_token_is_live_and_not_ready() {
 
 #[test]
 fn commands_query_a_running_agent() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.secrets.faults().set_unresponsive(true);
         let agent = Agent::start(&world, &[], |text| text);
@@ -203,19 +206,19 @@ fn commands_query_a_running_agent() {
         assert_eq!(waiting.join().unwrap().0, 0);
         assert_eq!(token.join().unwrap(), (0, format!("{sink}\n"), String::new()));
 
-        let asked = |args: &[&str]| {
+        let run_ok = |args: &[&str]| {
             let args: Vec<&str> = args.iter().copied().chain(["--config", &file]).collect();
             let (code, output, error) = run(&args, &[]);
             assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
             output
         };
-        assert_eq!(asked(&["healthcheck"]), "");
-        let answer: Value = serde_json::from_str(&asked(&["token", "--format", "json", "--session", "web"])).unwrap();
+        assert_eq!(run_ok(&["healthcheck"]), "");
+        let answer: Value = serde_json::from_str(&run_ok(&["token", "--format", "json", "--session", "web"])).unwrap();
         assert_eq!((&answer["token"], &answer["session"]), (&Value::from(sink.clone()), &Value::from("web")));
-        let status = asked(&["status"]);
+        let status = run_ok(&["status"]);
         assert!(status.contains("web") && status.contains(world.secrets.url()), "{status}");
         assert!(!status.contains(&sink), "no token in it");
-        let status: Value = serde_json::from_str(&asked(&["status", "--format", "json"])).unwrap();
+        let status: Value = serde_json::from_str(&run_ok(&["status", "--format", "json"])).unwrap();
         assert_eq!(status["sessions"]["web"]["serving"], true);
         let (code, _, error) = run(&["token", "--session", "other", "--config", &file], &[]);
         assert_eq!(code, 1);
@@ -249,7 +252,7 @@ fn a_wrong_listener_key_is_refused_with_the_reason() {
 
 #[test]
 fn check_describes_the_agent_and_tries_it_with_online() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let file = world.config(folder.path(), "");
@@ -273,7 +276,7 @@ fn check_describes_the_agent_and_tries_it_with_online() {
         assert!(report["online"].as_array().unwrap().iter().all(|step| step["ok"] == true), "{report}");
 
         let good = std::fs::read_to_string(&file).unwrap();
-        for (from, to, told) in [
+        for (from, to, stderr) in [
             ("role = \"web\"", "role = \"other\"", "role"),
             ("https://management.azure.com/", "https://vault.azure.net", "audience"),
             (world.secrets.url(), "http://127.0.0.1:9", "127.0.0.1:9"),
@@ -283,7 +286,7 @@ fn check_describes_the_agent_and_tries_it_with_online() {
             let (code, output, error) = run(&["check", "--online", "--config", &file], &[]);
             assert_eq!(code, 2, "{to}: {output}{error}");
             let failed = output.lines().find(|line| line.contains("FAILED")).unwrap();
-            assert!(failed.contains(told), "{told}: {failed}");
+            assert!(failed.contains(stderr), "{stderr}: {failed}");
         }
         std::fs::write(&file, good.replace("role = \"web\"", "role = \"other\"")).unwrap();
         let (code, output, _) = run(&["check", "--online", "--format", "json", "--config", &file], &[]);
@@ -295,7 +298,7 @@ fn check_describes_the_agent_and_tries_it_with_online() {
 
 #[test]
 fn login_prints_the_token_only_with_reveal() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let file = world.config(folder.path(), "");
@@ -349,7 +352,7 @@ fn login_prints_the_token_only_with_reveal() {
 
 #[test]
 fn a_second_agent_cannot_use_the_listeners_and_sinks_of_the_first() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
             text + "[listener.probes]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8303\"\n"
@@ -383,8 +386,8 @@ fn a_second_agent_cannot_use_the_listeners_and_sinks_of_the_first() {
         let other = Binary::start(&["run", "--config", file.to_str().unwrap()], &[], &output);
         eventually(Duration::from_secs(30), || {
             let output = other.output();
-            let told = output.contains("another agent writes") && output.contains("code=\"KW-1405\"");
-            if told { Ok(()) } else { Err(output) }
+            let reported = output.contains("another agent writes") && output.contains("code=\"KW-1405\"");
+            if reported { Ok(()) } else { Err(output) }
         });
         let (status, body) = ask(&agent.path("other.sock"), "GET", "/readyz").unwrap();
         assert_eq!(status, 503);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::eventually;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const CREDENTIALS: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
     [credential.registry]\nhosts = [\"Registry.example.com:5000\", \"index.docker.io\"]\npath = \"secret/data/registry\"\n\
@@ -50,7 +50,7 @@ fn link(agent: &Agent, name: &str) -> PathBuf {
     link
 }
 
-fn told(command: &mut Command, input: &str) -> (i32, String, String) {
+fn run_helper(command: &mut Command, input: &str) -> (i32, String, String) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A program that does not read its input has ended.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
@@ -61,20 +61,20 @@ fn told(command: &mut Command, input: &str) -> (i32, String, String) {
 
 #[test]
 fn docker_gets_the_credentials_of_a_registry_from_its_secret() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = start(&world);
         let program = link(&agent, "docker-credential-keyward");
         let ask = |verb: &str, input: &str| {
-            told(Command::new(&program).arg(verb).env_clear().env("KEYWARD_CONFIG", &agent.config), input)
+            run_helper(Command::new(&program).arg(verb).env_clear().env("KEYWARD_CONFIG", &agent.config), input)
         };
         for server in
             ["registry.example.com:5000", "https://REGISTRY.example.com:5000/v2/", "https://index.docker.io/v1/\n"]
         {
             let (code, out, error) = ask("get", server);
             assert_eq!((code, error.as_str()), (0, ""), "{server}");
-            let wanted = json!({ "ServerURL": server.trim(), "Username": "puller", "Secret": "canary-registry" });
-            assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), wanted);
+            let expected = json!({ "ServerURL": server.trim(), "Username": "puller", "Secret": "canary-registry" });
+            assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), expected);
         }
         let none = (1, "credentials not found in native keychain\n".to_owned(), String::new());
         for stranger in ["registry.example.com", "http://index.docker.io/v1/", "evil.example.com", ""] {
@@ -104,14 +104,14 @@ fn docker_gets_the_credentials_of_a_registry_from_its_secret() {
 
 #[test]
 fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = start_with(&world, LENT);
         let program = link(&agent, "git-credential-keyward");
-        let fill = |wanted: &str| {
+        let fill = |expected: &str| {
             let helper = format!("credential.helper={} --config {}", program.display(), agent.config.display());
             let next = "credential.helper=!f() { echo username=other; echo password=other; }; f";
-            told(
+            run_helper(
                 Command::new("git")
                     .args(["-c", "credential.helper=", "-c", &helper, "-c", next, "credential", "fill"])
                     .env_clear()
@@ -119,7 +119,7 @@ fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
                     .env("HOME", "/nonexistent")
                     .env("GIT_CONFIG_NOSYSTEM", "1")
                     .env("GIT_TERMINAL_PROMPT", "0"),
-                wanted,
+                expected,
             )
         };
         let (code, out, error) = fill("protocol=https\nhost=git.example.com\npath=team/repo.git\n\n");
@@ -131,10 +131,10 @@ fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
             assert!(out.contains("password=other\n") && !out.contains("canary"), "{out}");
         }
         let ask = |verb: &str, input: &str| {
-            told(Command::new(&program).arg("-c").arg(&agent.config).arg(verb).env_clear(), input)
+            run_helper(Command::new(&program).arg("-c").arg(&agent.config).arg(verb).env_clear(), input)
         };
-        let wanted = "protocol=https\nhost=git.example.com\nusername=someone\n\n";
-        assert_eq!(ask("get", wanted), (0, String::new(), String::new()), "it is somebody else's");
+        let expected = "protocol=https\nhost=git.example.com\nusername=someone\n\n";
+        assert_eq!(ask("get", expected), (0, String::new(), String::new()), "it is somebody else's");
         // A leased credential is printed with its expiry; git before 2.40 ignores that line.
         let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let (code, out, error) = ask("get", "protocol=https\nhost=lent.example.com\n\n");
@@ -147,7 +147,7 @@ fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
         let (_, out, _) = ask("get", "protocol=https\nhost=git.example.com\n\n");
         assert_eq!(out, "username=ci\npassword=canary-git\n", "what stays has no end");
         for verb in ["store", "erase", "what-comes-next"] {
-            assert_eq!(ask(verb, wanted), (0, String::new(), String::new()), "{verb}");
+            assert_eq!(ask(verb, expected), (0, String::new(), String::new()), "{verb}");
         }
     });
 }

@@ -36,21 +36,21 @@ fn check_gives_each_error_its_code() {
     let file = file.display().to_string();
     let (exit, output, _) = run(&["check", &file], &[]);
     assert_eq!(exit, 3);
-    let wanted = [
+    let expected = [
         ("server.main.adress", "[KW-1003]"),
         ("server.main.address", "[KW-1005]"),
         (": child: ", "[KW-1004]"),
         ("session.web.cloud.role", "[KW-1006]"),
         ("session.web.cloud.resource", "[KW-1007]"),
     ];
-    for (key, code) in wanted {
+    for (key, code) in expected {
         let line = output.lines().find(|line| line.contains(key)).unwrap_or_default();
         assert!(line.ends_with(&format!("{code} (error)")), "{key}: {output}");
     }
     let (_, json, _) = run(&["check", &file, "-o", "json"], &[]);
     let report: Value = serde_json::from_str(&json).unwrap();
     let codes = report["errors"].as_array().unwrap().iter().map(|error| error["code"].as_str().unwrap());
-    assert!(codes.clone().any(|code| code == "KW-1005") && codes.count() >= wanted.len(), "{json}");
+    assert!(codes.clone().any(|code| code == "KW-1005") && codes.count() >= expected.len(), "{json}");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn a_group_a_template_and_a_reload_are_granted_to_the_unit() {
     assert!(output.contains("\nsudo groupadd --force app "), "{output}");
     let drop_in = machine.read(DROP_IN);
     for line in ["ReadWritePaths=-/etc/app", "SupplementaryGroups=app"] {
-        assert!(drop_in.lines().any(|its| its == line), "{line}: {drop_in}");
+        assert!(drop_in.lines().any(|existing| existing == line), "{line}: {drop_in}");
     }
     assert!(drop_in.contains(" -/usr/bin/systemctl\n"), "{drop_in}");
     assert!(machine.read(RULE).contains("[\"nginx.service\", \"reload\"]"));
@@ -204,14 +204,14 @@ fn without_a_terminal_a_missing_value_is_an_error_that_names_its_flag() {
 #[test]
 fn values_that_the_configuration_rejects_are_told_and_nothing_is_written() {
     let machine = MachineKind::new();
-    for (flags, told) in [
+    for (flags, stderr) in [
         ("azure-vm --server vault.example.com --role web", "server.main.address"),
         ("acl --listen tcp://0.0.0.0:8500", "acl.listen"),
         ("terraform --upstream http://tfe.example.com", "gateway.upstream"),
     ] {
         let (code, _, error) = machine.init(flags);
         assert_eq!(code, 3, "{flags}: {error}");
-        assert!(error.contains(told), "{flags}: {error}");
+        assert!(error.contains(stderr), "{flags}: {error}");
     }
     assert_eq!(machine.files(), Vec::<String>::new());
 }
@@ -305,17 +305,17 @@ fn on_a_terminal_it_asks_for_what_no_flag_gives() {
     let machine = MachineKind::new();
     let command =
         format!("{} init azure-vm --role web --root {}", env!("CARGO_BIN_EXE_keyward"), machine.0.path().display());
-    let (ok, shown) = on_a_terminal(&command, "nonsense\nhttps://vault.example.com:8200\n\n\napp\n");
-    assert!(ok, "{shown}");
+    let (ok, output) = on_a_terminal(&command, "nonsense\nhttps://vault.example.com:8200\n\n\napp\n");
+    assert!(ok, "{output}");
     for text in [
         "address of Vault or OpenBao",
         "(--server): ",
         "(--resource) [https://management.azure.com/]: ",
         "(--group) [none]: ",
     ] {
-        assert!(shown.contains(text), "{text}: {shown}");
+        assert!(output.contains(text), "{text}: {output}");
     }
-    assert!(!shown.contains("(--role)"), "{shown}");
+    assert!(!output.contains("(--role)"), "{output}");
     assert_checked(&machine.path(CONFIG));
     let config = machine.read(CONFIG);
     assert!(config.contains("group = \"app\"") && config.contains("https://vault.example.com:8200"), "{config}");

@@ -30,8 +30,8 @@ fn a_destination_directly_in_a_folder_of_the_system_is_refused() {
         let (code, output, error) = machine.init(&template(destination));
         assert_eq!((code, output.as_str()), (3, ""), "{destination}: {error}");
         let folder = destination.strip_suffix("/app.conf").unwrap();
-        let wanted = format!("error: template.app.destination: keyward would have to write all of {folder}, ");
-        assert!(error.contains(&wanted) && error.contains("nothing is written"), "{error}");
+        let expected = format!("error: template.app.destination: keyward would have to write all of {folder}, ");
+        assert!(error.contains(&expected) && error.contains("nothing is written"), "{error}");
         assert_eq!(machine.files(), Vec::<String>::new());
     }
 }

@@ -20,21 +20,21 @@ fn migrated(name: &str) -> (Migrated, Config) {
 }
 
 /// Report lines about a key.
-fn told<'a>(migrated: &'a Migrated, key: &str) -> Vec<(Outcome, &'a str)> {
+fn report_lines_for<'a>(migrated: &'a Migrated, key: &str) -> Vec<(Outcome, &'a str)> {
     let lines = migrated.report.iter().filter(|line| line.key == key);
     lines.map(|line| (line.outcome, line.detail.as_str())).collect()
 }
 
 #[track_caller]
 fn says(migrated: &Migrated, key: &str, outcome: Outcome, words: &str) {
-    let told = told(migrated, key);
-    assert!(told.iter().any(|(its, text)| *its == outcome && text.contains(words)), "{key}: {told:?}");
+    let lines = report_lines_for(migrated, key);
+    assert!(lines.iter().any(|(found, text)| *found == outcome && text.contains(words)), "{key}: {lines:?}");
 }
 
 #[test]
 fn a_vm_with_a_managed_identity_is_converted() {
     let (migrated, config) = migrated("azure-vm.hcl");
-    let wanted = r#"[server.main]
+    let expected = r#"[server.main]
 kind = "vault"
 address = "https://secrets.example.com:8200"
 ca_file = "/etc/ssl/certs/company.pem"
@@ -91,7 +91,7 @@ address = "tcp://0.0.0.0:9102"
 level = "debug"
 format = "json"
 "#;
-    assert_eq!(migrated.toml, wanted);
+    assert_eq!(migrated.toml, expected);
     assert_eq!((config.sessions.len(), config.sinks.len(), config.listeners.len()), (1, 2, 3));
     says(&migrated, "listener.tcp", Outcome::Changed, "any_local_user = true: every user of this machine may call");
     says(&migrated, "auto_auth.sink.file.config.mode", Outcome::Changed, "640 is a decimal number");
@@ -173,8 +173,8 @@ fn unsupported_settings_are_reported_and_fail_the_check() {
     says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is not supported");
     says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "dropped with its method");
     let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
-    let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert!(matches!(told.as_slice(), [only] if only.contains("would send tokens unencrypted")), "{told:?}");
+    let errors: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert!(matches!(errors.as_slice(), [only] if only.contains("would send tokens unencrypted")), "{errors:?}");
 }
 
 fn keyward(arguments: &[&str]) -> Output {
@@ -188,24 +188,24 @@ fn migrate_writes_the_configuration_to_standard_output_and_the_report_to_standar
     let theirs = fixture("kubernetes.json").display().to_string();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
 
-    let shown = keyward(&[&theirs]);
-    assert_eq!(shown.status.code(), Some(10), "an action is open: {}", text(&shown.stderr));
-    assert!(text(&shown.stdout).starts_with("[server.main]\nkind = \"vault\"\n"));
-    let report = text(&shown.stderr);
+    let output = keyward(&[&theirs]);
+    assert_eq!(output.status.code(), Some(10), "an action is open: {}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("[server.main]\nkind = \"vault\"\n"));
+    let report = text(&output.stderr);
     let at = |line: &str| report.find(line).unwrap_or_else(|| panic!("{line}: {report}"));
     let action = at("ACTION REQUIRED:\n  ");
     let persist = at("kubernetes.json:14:14: cache.persist: set seal_key_file on the session");
     let changed = at("\nchanged:\n  ");
     let address = at("kubernetes.json:12:26: listener.tcp.address: ");
-    let kept = at("\nkept:\n  ");
-    assert!(action < persist && persist < changed && changed < address && address < kept, "{report}");
-    assert!(at("kubernetes.json:3:13: vault: [server.main]") > kept, "{report}");
+    let kept_at = at("\nkept:\n  ");
+    assert!(action < persist && persist < changed && changed < address && address < kept_at, "{report}");
+    assert!(at("kubernetes.json:3:13: vault: [server.main]") > kept_at, "{report}");
     assert!(report.contains("\n1 action required, "), "{report}");
 
     let written = keyward(&[&theirs, "--out", &out, "--openbao", "--accept"]);
     assert_eq!((written.status.code(), written.stdout.len()), (Some(0), 0));
     let ours = std::fs::read_to_string(&out).unwrap();
-    assert_eq!(ours, text(&shown.stdout).replace("kind = \"vault\"", "kind = \"openbao\""));
+    assert_eq!(ours, text(&output.stdout).replace("kind = \"vault\"", "kind = \"openbao\""));
     let checked = Command::new(env!("CARGO_BIN_EXE_keyward")).args(["check", "--config", &out]).output().unwrap();
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
     let again = keyward(&[&theirs, "--out", &out]);
@@ -314,8 +314,8 @@ fn repeated_settings_and_settings_of_dropped_parts_are_reported_by_key() {
     says(&migrated, "auto_auth.method.aws.config.role", Outcome::NotSupported, "dropped with its");
     let odd = migrate("env_template \"A B\" { contents = \"x\" }\n", false).unwrap();
     let outcome = load_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
-    let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert!(told.iter().any(|line| line.contains("\"A B\" is not a variable name")), "{told:?}");
+    let errors: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert!(errors.iter().any(|line| line.contains("\"A B\" is not a variable name")), "{errors:?}");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn a_consul_template_configuration_is_converted() {
     let (code, _, report) = run(&["migrate", &file.display().to_string(), "--out", &out], &[]);
     assert_eq!(code, 10, "{report}");
     let ours = std::fs::read_to_string(&out).unwrap();
-    for wanted in [
+    for expected in [
         "ca_file = \"/etc/ssl/company.pem\"\n",
         "[session.main.token_file]\nfile = \"/etc/keyward/server.token\"\n",
         "debounce = \"5s\"\n",
@@ -403,7 +403,7 @@ fn a_consul_template_configuration_is_converted() {
         "stop_signal = \"SIGTERM\"\nstop_timeout = \"20s\"\non_change = \"signal\"\nchange_signal = \"SIGHUP\"\npass_env = [\"HTTP_*\"]\n",
         "[env_template.MODE]\ncontents = \"fast\"\n",
     ] {
-        assert!(ours.contains(wanted), "{wanted}: {ours}");
+        assert!(ours.contains(expected), "{expected}: {ours}");
     }
     let action = report.find("vault.token: a configuration holds no token").unwrap();
     assert!(action < report.find("\nchanged:\n").unwrap(), "{report}");

@@ -15,32 +15,32 @@ fn migrate(fixture: &str, folder: &Path) -> (i32, String, String) {
 fn a_drop_in_and_a_polkit_rule_are_written_for_the_new_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("made");
-    let (_, toml, told) = migrate("templates.hcl", &folder);
+    let (_, toml, stderr) = migrate("templates.hcl", &folder);
     assert!(toml.contains("destination = \"/run/app/app.conf\""), "{toml}");
     let drop_in = std::fs::read_to_string(folder.join("50-outputs.conf")).unwrap();
     assert_drop_in_is_valid(&drop_in);
     for line in ["ReadWritePaths=-/run/app", "ExecPaths=-/usr/bin/app"] {
-        assert!(drop_in.lines().any(|its| its == line), "{line}: {drop_in}");
+        assert!(drop_in.lines().any(|existing| existing == line), "{line}: {drop_in}");
     }
     let rule = std::fs::read_to_string(folder.join("50-keyward.rules")).unwrap();
     assert!(rule.contains("[\"app.service\", \"reload\"]"), "{rule}");
-    assert!(told.contains("/etc/polkit-1/rules.d/50-keyward.rules"), "{told}");
+    assert!(stderr.contains("/etc/polkit-1/rules.d/50-keyward.rules"), "{stderr}");
 
     // A second run keeps them, and writes no configuration either.
     std::fs::write(folder.join("50-outputs.conf"), "# mine\n").unwrap();
-    let (code, toml, told) = migrate("templates.hcl", &folder);
-    assert_eq!((code, toml.as_str()), (9, ""), "{told}");
-    assert!(told.contains("50-outputs.conf exists already"), "{told}");
+    let (code, toml, stderr) = migrate("templates.hcl", &folder);
+    assert_eq!((code, toml.as_str()), (9, ""), "{stderr}");
+    assert!(stderr.contains("50-outputs.conf exists already"), "{stderr}");
     assert_eq!(std::fs::read_to_string(folder.join("50-outputs.conf")).unwrap(), "# mine\n");
 }
 
 #[test]
 fn a_configuration_that_needs_none_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, _, told) = migrate("no-login.hcl", folder.path());
+    let (_, _, stderr) = migrate("no-login.hcl", folder.path());
     assert!(
-        told.contains("the packaged systemd unit needs no drop-in") || told.contains("no drop-in is written"),
-        "{told}"
+        stderr.contains("the packaged systemd unit needs no drop-in") || stderr.contains("no drop-in is written"),
+        "{stderr}"
     );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -50,7 +50,7 @@ fn a_configuration_is_no_more_readable_than_the_narrowest_of_those_that_it_was_m
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let mode = |file: &str, mode| std::fs::set_permissions(file, PermissionsExt::from_mode(mode)).unwrap();
-    for (sources, wanted) in [
+    for (sources, expected) in [
         (&[0o644][..], 0o640),
         (&[0o600], 0o600),
         (&[0o644, 0o600], 0o600),
@@ -69,7 +69,7 @@ fn a_configuration_is_no_more_readable_than_the_narrowest_of_those_that_it_was_m
         }
         run(&args.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
         let found = std::fs::metadata(&out).unwrap().permissions().mode() & 0o777;
-        assert_eq!(found, wanted, "{sources:?}: {found:o}");
+        assert_eq!(found, expected, "{sources:?}: {found:o}");
     }
 }
 

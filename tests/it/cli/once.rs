@@ -7,11 +7,11 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::binary::{Binary, eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 #[test]
 fn exit_after_auth_ends_with_0_once_each_required_output_is_written() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "one" }));
         let folder = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn exit_after_auth_ends_with_0_once_each_required_output_is_written() {
 
 #[test]
 fn exit_after_auth_ends_with_the_error_of_a_failed_login() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
         world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(403, refused)));
@@ -54,7 +54,7 @@ fn exit_after_auth_ends_with_the_error_of_a_failed_login() {
 
 #[test]
 fn exit_after_auth_reports_an_early_stop_and_refuses_sessions_that_revoke_on_exit() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let missing = "[template.conf]\ncontents = '{{ with secret \"secret/data/none\" }}{{ end }}'\n";
@@ -66,7 +66,7 @@ fn exit_after_auth_reports_an_early_stop_and_refuses_sessions_that_revoke_on_exi
             if output.contains("HTTP 404") { Ok(()) } else { Err(output) }
         });
         binary.signal(Signal::TERM);
-        let status = binary.ended(Duration::from_secs(30));
+        let status = binary.wait(Duration::from_secs(30));
         let output = binary.output();
         assert_eq!(status.code(), Some(4), "{output}");
         assert!(output.contains("template/conf: the secret secret/data/none is not available: HTTP 404"), "{output}");

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// An agent with an API proxy, and a secret to read.
 fn start(world: &World) -> Agent {
@@ -39,7 +39,7 @@ fn wait_for_proxy(agent: &Agent) {
 
 #[test]
 fn template_try_renders_through_the_running_agent_or_with_its_own_login() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = start(&world);
         let logins = || world.secrets.faults().counts().get(Operation::Login);
@@ -79,7 +79,7 @@ fn template_try_renders_through_the_running_agent_or_with_its_own_login() {
 
 #[test]
 fn exec_runs_a_program_with_rendered_variables_and_returns_its_exit_code() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = start(&world);
         let config = agent.config.display().to_string();
@@ -105,7 +105,7 @@ fn exec_runs_a_program_with_rendered_variables_and_returns_its_exit_code() {
 
 #[test]
 fn exec_names_the_agents_proxy_if_its_session_has_no_token() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         let agent = Agent::start(&world, &[], add_proxy);
@@ -114,14 +114,14 @@ fn exec_names_the_agents_proxy_if_its_session_has_no_token() {
         let config = agent.config.display().to_string();
         let (code, output, errors) = run(&["exec", "--config", &config, "--", "/usr/bin/env"], &[]);
         assert_eq!((code, output.as_str()), (75, ""), "{errors}");
-        let wanted = "PASSWORD: the agent's API proxy does not respond as expected: HTTP 503";
-        assert!(errors.contains(wanted), "{errors}");
+        let expected = "PASSWORD: the agent's API proxy does not respond as expected: HTTP 503";
+        assert!(errors.contains(expected), "{errors}");
     });
 }
 
 #[test]
 fn exec_starts_no_program_with_a_variable_whose_template_cannot_be_read() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = start(&world);
         let config = agent.path("other.toml");

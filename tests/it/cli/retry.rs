@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 #[test]
 fn retry_logs_in_at_once_and_reports_the_outcome() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let refused = CannedResponse::error(400, "invalid role name \"web\"");
         world.secrets.faults().respond_always(Operation::Login, Some(refused));
@@ -22,15 +22,15 @@ fn retry_logs_in_at_once_and_reports_the_outcome() {
         let logins = || world.secrets.faults().counts().get(Operation::Login);
 
         let before = logins();
-        let (code, _, told) = retry(&[]);
-        assert!(code == 4 && told.contains("invalid role name"), "{code} {told}");
+        let (code, _, stderr) = retry(&[]);
+        assert!(code == 4 && stderr.contains("invalid role name"), "{code} {stderr}");
         assert_eq!(logins(), before + 1);
-        let (code, _, told) = retry(&["other"]);
-        assert!(code == 1 && told.contains("404"), "{code} {told}");
+        let (code, _, stderr) = retry(&["other"]);
+        assert!(code == 1 && stderr.contains("404"), "{code} {stderr}");
 
         world.secrets.faults().respond_always(Operation::Login, None);
-        let (code, output, told) = retry(&["web"]);
-        assert_eq!((code, output.trim()), (0, "there is a token"), "{told}");
+        let (code, output, stderr) = retry(&["web"]);
+        assert_eq!((code, output.trim()), (0, "there is a token"), "{stderr}");
         agent.sink("token");
         let (status, body) = ask(&agent.socket(), "POST", "/agent/v1/retry?session=web").unwrap();
         let body: Value = serde_json::from_str(&body).unwrap();
@@ -42,7 +42,7 @@ fn retry_logs_in_at_once_and_reports_the_outcome() {
 
 #[test]
 fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.secrets.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         let agent = Agent::start(&world, &[], |text| text);
@@ -57,8 +57,8 @@ fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| run(&["token", "--wait", "45s", "--config", &config], &[]));
             world.secrets.faults().respond_always(Operation::Login, None);
-            let (code, token, told) = waiting.join().unwrap();
-            assert_eq!(code, 0, "{told}");
+            let (code, token, stderr) = waiting.join().unwrap();
+            assert_eq!(code, 0, "{stderr}");
             assert_eq!(token.trim(), agent.sink("token"));
         });
     });

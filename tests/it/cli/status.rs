@@ -1,4 +1,4 @@
-//! `keyward status` of an agent whose answer the test writes: the text of what real agents rarely are in, exit codes, and
+//! `keyward status` of an agent whose response the test writes: the text of what real agents rarely are in, exit codes, and
 //! `--watch` on a pipe and on a terminal.
 
 use std::io::{Read as _, Write as _};
@@ -36,7 +36,7 @@ impl FakeAgent {
                     request.push(byte[0]);
                 }
                 assert!(request.starts_with(b"GET /agent/v1/status HTTP/1.1\r\n"), "{request:?}");
-                // Without an answer the connection is closed, as by an agent that is killed.
+                // Without a response the connection is closed, as by an agent that is killed.
                 let Some(body) = answer.lock().unwrap().as_ref().map(Value::to_string) else { continue };
                 let length = body.len();
                 let head = format!(
@@ -84,7 +84,7 @@ fn session(failures: u64) -> Value {
     })
 }
 
-fn whole(ready: bool, sessions: Value, components: Value) -> Value {
+fn status_document(ready: bool, sessions: Value, components: Value) -> Value {
     let time = "2026-01-31T09:00:00Z";
     json!({ "version": "1.0.0", "time": time, "ready": ready, "sessions": sessions, "components": components })
 }
@@ -92,16 +92,16 @@ fn whole(ready: bool, sessions: Value, components: Value) -> Value {
 fn sink(ready: bool, required: bool) -> Value {
     let reason = (!ready).then_some("the disk is full");
     let sink = json!({ "ready": ready, "required": required, "reason": reason, "since": "2026-01-31T08:59:00Z" });
-    whole(ready || !required, json!({}), json!({ "sink/token": sink }))
+    status_document(ready || !required, json!({}), json!({ "sink/token": sink }))
 }
 
 #[test]
 fn status_counts_failures_from_the_second_on() {
-    let answer = |failures| whole(false, json!({ "web": session(failures) }), json!({}));
-    let wanted = "keyward 1.0.0: DOWN, not ready\n\
+    let answer = |failures| status_document(false, json!({ "web": session(failures) }), json!({}));
+    let expected = "keyward 1.0.0: DOWN, not ready\n\
                   DOWN     session/web  connection refused [KW-3001]\n                      \
                   next try in 12 s\n                      metadata service at https://vault.example.com, role web\n";
-    assert_eq!(status(&answer(1)), wanted);
+    assert_eq!(status(&answer(1)), expected);
     assert!(status(&answer(2)).contains("2 failures in a row, connection refused [KW-3001]\n"));
 }
 
@@ -114,18 +114,18 @@ fn status_names_a_listener_that_does_not_serve_with_the_reason() {
         "derived_token/proxy/web": component(false, json!("not created yet")),
     });
     let text = status(&json!({"version": "1.0.0", "ready": false, "sessions": {}, "components": components}));
-    let wanted = "keyward 1.0.0: DOWN, not ready\n\
+    let expected = "keyward 1.0.0: DOWN, not ready\n\
                   DOWN     derived_token/proxy/web  not created yet\n\
                   OK       listener/local\n\
                   DOWN     listener/proxy           not serving yet\n";
-    assert_eq!(text, wanted);
+    assert_eq!(text, expected);
 }
 
 #[test]
 fn the_exit_status_tells_what_is_at_risk_and_what_is_down() {
-    let check = |answer: &Value, wanted| {
+    let check = |answer: &Value, expected| {
         let (code, output) = status_with(answer, &["--exit-status"]);
-        assert_eq!(code, wanted, "{output}");
+        assert_eq!(code, expected, "{output}");
         assert_eq!(status_with(answer, &[]).0, 0, "without the flag the answer itself is a success");
     };
     check(&sink(true, true), 0);
@@ -136,13 +136,13 @@ fn the_exit_status_tells_what_is_at_risk_and_what_is_down() {
 #[test]
 fn json_has_the_status_of_the_agent_with_its_evaluation() {
     let (_, output) = status_with(&sink(false, true), &["-o", "json"]);
-    let told: Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(told["state"], "down");
-    assert_eq!(told["components"]["sink/token"]["reason"], "the disk is full");
+    let document: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(document["state"], "down");
+    assert_eq!(document["components"]["sink/token"]["reason"], "the disk is full");
     let item = json!({
         "component": "sink/token", "state": "down", "required": true, "reason": "the disk is full", "for_seconds": 60,
     });
-    assert_eq!(told["report"], json!([item]));
+    assert_eq!(document["report"], json!([item]));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_watch_on_a_pipe_prints_each_change_once_and_ends_at_an_interrupt() {
     agent.set(Some(sink(true, true)));
     sees("responding again after ");
     watch.signal(Signal::INT);
-    assert_eq!(watch.ended(Duration::from_secs(10)).code(), Some(0), "{}", watch.output());
+    assert_eq!(watch.wait(Duration::from_secs(10)).code(), Some(0), "{}", watch.output());
     let output = watch.output();
     let blocks = output.lines().filter(|line| line.starts_with("--- ")).count();
     assert_eq!(blocks, 4, "one for each change, however many requests there were: {output}");
@@ -186,7 +186,7 @@ fn the_exit_code_of_a_watch_is_that_of_the_last_status() {
         (complete >= 2).then_some(()).ok_or(lines)
     });
     watch.signal(Signal::TERM);
-    assert_eq!(watch.ended(Duration::from_secs(10)).code(), Some(4));
+    assert_eq!(watch.wait(Duration::from_secs(10)).code(), Some(4));
     let output = watch.output();
     let first = output.lines().find(|line| line.starts_with('{')).unwrap();
     assert_eq!(serde_json::from_str::<Value>(first).unwrap()["state"], "down");
@@ -217,7 +217,7 @@ impl Terminal {
     }
 
     /// Everything that was written to the terminal.
-    fn shown(&self) -> String {
+    fn output(&self) -> String {
         let bytes = std::fs::read(self.folder.path().join("typescript")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -225,8 +225,8 @@ impl Terminal {
     #[track_caller]
     fn sees(&self, text: &str) {
         eventually(Duration::from_secs(20), || {
-            let shown = self.shown();
-            shown.contains(text).then_some(()).ok_or_else(|| format!("{shown:?}"))
+            let output = self.output();
+            output.contains(text).then_some(()).ok_or_else(|| format!("{output:?}"))
         });
     }
 
@@ -235,7 +235,8 @@ impl Terminal {
         self.script.stdin.as_mut().unwrap().write_all(&[3]).unwrap();
         let mut code = None;
         eventually(Duration::from_secs(10), || {
-            let status = self.script.try_wait().unwrap().ok_or_else(|| format!("it still runs: {:?}", self.shown()))?;
+            let status =
+                self.script.try_wait().unwrap().ok_or_else(|| format!("it still runs: {:?}", self.output()))?;
             code = status.code();
             Ok(())
         });
@@ -266,11 +267,11 @@ fn a_watch_on_a_terminal_redraws_in_place_and_leaves_the_terminal_as_it_was() {
     agent.set(Some(sink(true, true)));
     terminal.sees("responding again after ");
     assert_eq!(terminal.interrupt(), Some(0));
-    let shown = terminal.shown();
-    let (before, after) = shown.split_once(LEAVE).unwrap();
-    assert!(before.matches("\x1b[H").count() > 3, "each status begins at the top: {shown:?}");
+    let output = terminal.output();
+    let (before, after) = output.split_once(LEAVE).unwrap();
+    assert!(before.matches("\x1b[H").count() > 3, "each status begins at the top: {output:?}");
     assert!(after.contains("sink/token"), "the last status stays on the screen: {after:?}");
-    assert!(before.contains("\x1b[?25l") && before.ends_with("\x1b[?25h"), "the cursor is back: {shown:?}");
+    assert!(before.contains("\x1b[?25l") && before.ends_with("\x1b[?25h"), "the cursor is back: {output:?}");
 }
 
 #[test]
@@ -280,6 +281,6 @@ fn no_color_and_a_dumb_terminal_are_respected() {
         let mut terminal = Terminal::start(&agent.args(&["--watch"]), &variables);
         terminal.sees("OK       sink/token");
         assert_eq!(terminal.interrupt(), Some(0));
-        assert!(!terminal.shown().contains("\x1b[32m"), "{variables:?}: {:?}", terminal.shown());
+        assert!(!terminal.output().contains("\x1b[32m"), "{variables:?}: {:?}", terminal.output());
     }
 }

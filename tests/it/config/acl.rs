@@ -81,13 +81,13 @@ fn the_example_is_described() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
     let description = outcome.description().unwrap().to_string();
-    for wanted in [
+    for expected in [
         "acl\n  serves the ACL API on tcp://0.0.0.0:8500, over TLS\n",
         "  stores the tokens of datacenter dc1 in /var/lib/keyward/access\n",
         "  accepts logins at auth/azure with tokens of issuer https://sts.windows.net/00000000-0000-0000-0000-000000000000/ for ",
         "  gives logins with role deploy of azure a token for 10m with deploy\n",
     ] {
-        assert!(description.contains(wanted), "{wanted} is not in\n{description}");
+        assert!(description.contains(expected), "{expected} is not in\n{description}");
     }
 }
 
@@ -103,15 +103,15 @@ fn bound_principals_accept_references() {
 #[test]
 fn every_error_comes_with_advice() {
     let sound = with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n");
-    let told = |text: &str, wanted: &[&str]| {
+    let check_diagnostics = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
-    let changed = |from: &str, to: &str, wanted: &[&str]| {
+    let changed = |from: &str, to: &str, expected: &[&str]| {
         assert!(sound.contains(from), "{from}");
-        told(&sound.replace(from, to), wanted);
+        check_diagnostics(&sound.replace(from, to), expected);
     };
-    told(
+    check_diagnostics(
         "[acl]\n",
         &[
             "a.toml:1:2: acl.listen: missing; the address to listen on, such as \"tcp://127.0.0.1:8500\", or a list",

@@ -7,10 +7,10 @@ use super::{BASE, Folder, environment};
 
 #[test]
 fn errors_come_with_advice() {
-    let check = |text: &str, wanted: &[&str]| {
+    let check = |text: &str, expected: &[&str]| {
         let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
         let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
     let rule = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";
     check(
@@ -100,9 +100,9 @@ fn an_api_proxy_is_described_with_its_rules() {
                 [listener.a.cache]\nstale_if_error = \"1h\"\n";
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
-    let told = outcome.description().unwrap().to_string();
-    let told = told.split("listener a\n").nth(1).unwrap().split("agent\n").next().unwrap().to_owned();
-    let wanted = "  serves the API of the server on unix:///tmp/a, mode 0660
+    let description = outcome.description().unwrap().to_string();
+    let description = description.split("listener a\n").nth(1).unwrap().split("agent\n").next().unwrap().to_owned();
+    let expected = "  serves the API of the server on unix:///tmp/a, mode 0660
   puts the token of session main on every request
   allows only requests that 1 rule allows
   denies requests that 2 rules deny
@@ -116,7 +116,7 @@ snapshot, sys/raw, sys/rotate, sys/seal
   waits up to 30s for a response of the server
   accepts root, the agent's user, and members of the socket's group
 ";
-    assert_eq!(told, wanted);
+    assert_eq!(description, expected);
     let config = outcome.config.unwrap();
     assert!(
         matches!(&config.listeners[0].serves, Serves::ApiProxy(options) if options.token_mode == TokenMode::Always)
@@ -126,7 +126,7 @@ snapshot, sys/raw, sys/rotate, sys/seal
 
 #[test]
 fn an_empty_list_of_a_cache_keeps_none_of_its_kind() {
-    for (lists, wanted) in [
+    for (lists, expected) in [
         ("leases = []\n", "values for 10s, while the server does not respond for 10s\n"),
         ("values = []\n", "leases until they end\n"),
         ("values = []\nleases = []\n", "no path is listed\n"),
@@ -136,8 +136,11 @@ fn an_empty_list_of_a_cache_keeps_none_of_its_kind() {
         let folder = Folder::with(&[("a.toml", &text), ("base.toml", BASE)]);
         let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
         assert_eq!(folder.short(&outcome.errors), [""; 0], "{lists}");
-        let told = outcome.description().unwrap().to_string();
-        assert!(told.contains(&format!("  caches responses, at most 16 MiB: {wanted}")), "{lists}: {told}");
+        let description = outcome.description().unwrap().to_string();
+        assert!(
+            description.contains(&format!("  caches responses, at most 16 MiB: {expected}")),
+            "{lists}: {description}"
+        );
         let Serves::ApiProxy(options) = &outcome.config.unwrap().listeners[0].serves else { panic!("{lists}") };
         let cache = options.cache.as_ref().unwrap();
         assert_eq!(

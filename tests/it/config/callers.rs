@@ -18,7 +18,7 @@ fn check(text: &str) -> (Vec<String>, Vec<String>) {
 fn errors_of_callers_come_with_advice() {
     let criteria = "write uid, gid, group, unit, cgroup, pod or executable, or everyone = true for every process";
     let routes = "\"token\", \"refresh\", \"proxy\", \"credentials\", \"status\" or \"health\"";
-    for (text, wanted) in [
+    for (text, expected) in [
         ("[caller.a]\nroutes = [\"token\"]\n", format!("a.toml:1:9: caller.a: matches no process: it has no criterion; {criteria}")),
         ("[caller.a]\nuid = \"0\"\n", format!("a.toml:1:9: caller.a.routes: missing; list what it may use: {routes}")),
         (
@@ -80,7 +80,7 @@ fn errors_of_callers_come_with_advice() {
         ),
     ] {
         let (errors, _) = check(&format!("{text}{SOCKET}"));
-        assert!(errors.contains(&wanted), "{wanted}\n{errors:#?}");
+        assert!(errors.contains(&expected), "{expected}\n{errors:#?}");
     }
     // A criterion that cannot be read is one error, not also a caller without criteria.
     let (errors, _) = check(&format!("[caller.a]\nuid = 0\nroutes = [\"token\"]\n{SOCKET}"));
@@ -91,9 +91,9 @@ fn errors_of_callers_come_with_advice() {
 fn rules_that_can_never_match_and_rights_that_nothing_serves_are_warnings() {
     let shadowed = "[caller.b]\nuid = [\"0\", \"1\"]\nroutes = [\"token\"]\n[caller.a]\nuid = \"1\"\nunit = \"x.service\"\nroutes = [\"token\"]\n";
     let (errors, warnings) = check(&format!("{shadowed}{SOCKET}"));
-    let wanted = "a.toml:4:9: caller.a: never matches: caller b, at a.toml:1:9, matches first; put the narrower rule first, or \
-                  leave this one out";
-    assert_eq!((errors, warnings), (vec![], vec![wanted.to_owned()]));
+    let expected = "a.toml:4:9: caller.a: never matches: caller b, at a.toml:1:9, matches first; put the narrower rule first, \
+                  or leave this one out";
+    assert_eq!((errors, warnings), (vec![], vec![expected.to_owned()]));
     for (text, part) in [
         (
             "[caller.a]\ngid = \"1\"\nroutes = [\"token\"]\n[listener.a]\naddress = \"tcp://127.0.0.1:1\"\n",
@@ -131,7 +131,10 @@ fn rules_that_can_never_match_and_rights_that_nothing_serves_are_warnings() {
         ),
     ] {
         let (errors, warnings) = check(text);
-        assert!(errors.is_empty() && warnings.iter().any(|it| it.contains(part)), "{part}: {errors:?} {warnings:?}");
+        assert!(
+            errors.is_empty() && warnings.iter().any(|warning| warning.contains(part)),
+            "{part}: {errors:?} {warnings:?}"
+        );
     }
 }
 

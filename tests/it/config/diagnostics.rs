@@ -4,10 +4,10 @@ use super::{BASE, Folder, environment};
 use keyward::config::{Purpose, load};
 
 /// Parses a text together with a valid file, and compares all diagnostics about it.
-fn check(text: &str, wanted: &[&str]) {
+fn check(text: &str, expected: &[&str]) {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
-    assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+    assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     assert!(outcome.config.is_none());
 }
 
@@ -379,11 +379,11 @@ fn a_part_missing_in_this_build_is_reported_as_such() {
 fn a_configuration_without_a_session_is_an_error() {
     let folder = Folder::with(&[("a.toml", "")]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
-    let wanted = concat!(
+    let expected = concat!(
         "a.toml: no session: there is nothing to do; ",
         "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to"
     );
-    assert_eq!(folder.short(&outcome.errors), [wanted]);
+    assert_eq!(folder.short(&outcome.errors), [expected]);
 }
 
 #[test]

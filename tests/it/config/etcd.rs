@@ -60,31 +60,31 @@ fn a_store_on_etcd_is_read_with_its_defaults() {
 fn the_example_describes_its_store() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl-etcd.toml");
     let description = load(&[path], &Environment::default(), Purpose::Check).description().unwrap().to_string();
-    let wanted = concat!(
+    let expected = concat!(
         "  stores the tokens of datacenter dc1 in etcd at https://etcd-1.example:2379, ",
         "https://etcd-2.example:2379, https://etcd-3.example:2379 under keyward/\n",
     );
-    assert!(description.contains(wanted), "{description}");
+    assert!(description.contains(expected), "{description}");
 }
 
 #[test]
 fn every_error_comes_with_advice() {
-    let told = |text: &str, wanted: &[&str]| {
+    let check_diagnostics = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
-    let changed = |from: &str, to: &str, wanted: &[&str]| {
+    let changed = |from: &str, to: &str, expected: &[&str]| {
         assert!(FULL.contains(from), "{from}");
-        told(&format!("{SERVICE}{}", FULL.replace(from, to)), wanted);
+        check_diagnostics(&format!("{SERVICE}{}", FULL.replace(from, to)), expected);
     };
-    told(
+    check_diagnostics(
         &format!("{SERVICE}{FULL}").replace("key_file = \"/tmp/seal.key\"", "data_dir = \"/tmp/a\""),
         &[
             "a.toml:1:2: acl.key_file: missing; the file of the key that seals tokens; the same on every server of the cluster",
             "a.toml:3:1: acl.data_dir: conflicts with etcd: the records are kept in one place; keep one of the two",
         ],
     );
-    told(
+    check_diagnostics(
         SERVICE,
         &[
             "a.toml:10:6: acl.etcd.endpoints: missing; the members of the cluster, such as [\"https://etcd-1.example:2379\"]",

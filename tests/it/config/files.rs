@@ -19,7 +19,7 @@ fn all_errors_of_all_files_are_reported_at_once_in_the_order_of_the_files() {
         ("a.toml", "[sink.y]\npath = \"y\"\ncolour = 1\n[server.b\n"),
     ]);
     let outcome = run(&[folder.path("b.toml"), folder.path("a.toml"), folder.path("c.toml")]);
-    let wanted = [
+    let expected = [
         "b.toml:2:9: log.level: expected a string, found an integer; put it in quotes",
         "b.toml:4:8: sink.x.mode: \"9\" is not a mode; write three or four octal digits, such as \"0640\"",
         "a.toml:2:8: sink.y.path: \"y\" is not an absolute path; start it with /",
@@ -28,7 +28,7 @@ fn all_errors_of_all_files_are_reported_at_once_in_the_order_of_the_files() {
         "a.toml:4:10: unclosed table, expected `]`",
         "c.toml: cannot be read: No such file or directory (os error 2)",
     ];
-    assert_eq!(folder.short(&outcome.errors), wanted);
+    assert_eq!(folder.short(&outcome.errors), expected);
 }
 
 #[test]
@@ -41,12 +41,12 @@ fn a_folder_is_read_in_name_order_without_hidden_and_other_files() {
         ("conf/50.toml/sub.toml", "[[["),
     ]);
     let outcome = run(&[folder.path("conf")]);
-    let wanted = [
+    let expected = [
         "conf/20.toml:2:1: log.level: set here and at conf/10.toml:10:1; keep one of the two",
         "conf/20.toml:3:6: log.x: an unknown key; known keys: level, format",
     ];
     let short: Vec<_> = folder.short(&outcome.errors);
-    assert_eq!(short, wanted.map(|line| line.replace("at conf/", &format!("at {}", "conf/"))));
+    assert_eq!(short, expected.map(|line| line.replace("at conf/", &format!("at {}", "conf/"))));
 }
 
 #[test]
@@ -73,20 +73,20 @@ fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_l
         "[sink.a]\npath = \"/tmp/b\"\n[session.main.cloud]\nrole = \"c\"\n[agent]\ndrop_in = \"x\"\n",
     );
     let outcome = run(&[folder.path("keyward.toml")]);
-    let wanted = [
+    let expected = [
         "conf.d/30-more.toml:2:1: sink.a.path: set here and at conf.d/10-sink.toml:3:1; keep one of the two",
         "conf.d/30-more.toml:4:1: session.main.cloud.role: set here and at keyward.toml:7:1; keep one of the two",
         "conf.d/30-more.toml:6:1: agent.drop_in: not allowed in a drop-in file; write it in the main file only",
     ];
-    assert_eq!(folder.short(&outcome.errors), wanted);
+    assert_eq!(folder.short(&outcome.errors), expected);
 
     folder.put("keyward.toml", &main.replace("conf.d", "none.d"));
     let outcome = run(&[folder.path("keyward.toml")]);
-    let wanted = [
+    let expected = [
         "keyward.toml:10:11: agent.drop_in: the folder none.d cannot be read: No such file or directory (os error 2); \
          create it before the agent starts",
     ];
-    assert_eq!(folder.short(&outcome.errors), wanted);
+    assert_eq!(folder.short(&outcome.errors), expected);
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn a_file_given_twice_is_read_once() {
 
 #[test]
 fn a_missing_file_argument_is_an_error() {
-    let wanted = "(no file): no configuration file is given; name a file or a folder [KW-1001]";
-    assert_eq!(run(&[]).errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
+    let expected = "(no file): no configuration file is given; name a file or a folder [KW-1001]";
+    assert_eq!(run(&[]).errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn a_file_that_is_not_text_is_an_error() {
     )
     .unwrap();
     let paths = ["empty", "large.toml", "bytes.toml", "fifo.toml"].map(|name| folder.path(name));
-    let wanted = [
+    let expected = [
         "empty: the folder has no *.toml file; name a file, or create one there",
         "large.toml: is larger than 1048576 bytes",
         "bytes.toml: is not UTF-8 text",
         "fifo.toml: is not a regular file",
     ];
-    assert_eq!(folder.short(&run(&paths).errors), wanted);
+    assert_eq!(folder.short(&run(&paths).errors), expected);
 }
 
 /// Diagnostics about write permissions, for `run`; `check` must report the same as notes.
@@ -142,10 +142,10 @@ fn a_file_that_others_can_write_is_refused() {
     let folder = Folder::with(&[("a.toml", BASE)]);
     let path = folder.path("a.toml");
     assert_eq!(doubts(&folder, "a.toml", None), [""; 0]);
-    let check = |mode: u32, wanted: &str| {
+    let check = |mode: u32, expected: &str| {
         chmod(&path, mode);
         let group = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&path).unwrap());
-        assert_eq!(doubts(&folder, "a.toml", None), [wanted.replace("GROUP", &group.to_string())]);
+        assert_eq!(doubts(&folder, "a.toml", None), [expected.replace("GROUP", &group.to_string())]);
     };
     check(
         0o646,
@@ -165,9 +165,9 @@ fn a_folder_that_others_can_write_is_refused_and_folders_above_it_are_not_checke
     chmod(&folder.path("open"), 0o777);
     assert_eq!(doubts(&folder, "open/conf/a.toml", None), [""; 0]);
     chmod(&folder.path("open/conf"), 0o777);
-    let wanted = "open/conf/a.toml: its folder can be written by everybody and not only by root and the agent's user \
+    let expected = "open/conf/a.toml: its folder can be written by everybody and not only by root and the agent's user \
                   (mode 0777); chmod o-w open/conf";
-    assert_eq!(doubts(&folder, "open/conf/a.toml", None), [wanted]);
+    assert_eq!(doubts(&folder, "open/conf/a.toml", None), [expected]);
     // The folder that a symlink leads to counts as well.
     symlink(folder.path("open/conf/a.toml"), folder.path("link.toml")).unwrap();
     chmod(&folder.path(""), 0o700);
@@ -187,11 +187,11 @@ fn a_file_that_is_owned_by_neither_root_nor_the_agents_user_is_refused() {
     assert_eq!(doubts(&folder, "a.toml", Some(owner)), [""; 0]);
     let found = doubts(&folder, "a.toml", Some(owner + 1));
     assert_eq!(found.len(), 2, "{found:?}");
-    let wanted = format!(
+    let expected = format!(
         "a.toml: the file can be written by user {owner}, who owns it, and not only by root and the agent's user \
          (mode 0644); chown root a.toml"
     );
-    assert_eq!(found[0], wanted);
+    assert_eq!(found[0], expected);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o644);
 }
@@ -352,12 +352,16 @@ fn files_of_secrets_that_others_may_read_are_warnings() {
 
 #[test]
 fn an_api_proxy_without_key_and_request_header_is_a_warning() {
-    let check = |more: &str, wanted: bool| {
+    let check = |more: &str, expected: bool| {
         let text = format!("{BASE}[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\n{more}");
         let (folder, outcome) = check(&text);
         assert_eq!(folder.short(&outcome.errors), [""; 0], "{text}");
         let warned = folder.short(&outcome.warnings);
-        assert_eq!(warned.iter().any(|text| text.contains("web pages could send requests too")), wanted, "{warned:?}");
+        assert_eq!(
+            warned.iter().any(|text| text.contains("web pages could send requests too")),
+            expected,
+            "{warned:?}"
+        );
     };
     check("any_local_user = true\nrequire_request_header = false\n", true);
     check("any_local_user = true\n", false);

@@ -33,18 +33,18 @@ fn the_example_is_described() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/gateway.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
     let description = outcome.description().unwrap().to_string();
-    for wanted in [
+    for expected in [
         "gateway\n  serves the platform's API of https://app.terraform.io on tcp://127.0.0.1:8800\n",
         "  puts the platform token of the file /etc/keyward/platform.token on each request\n",
         "  accepts callers with the local token of /var/lib/keyward/gateway.token, which is replaced every 30d and valid for 1d after that\n",
     ] {
-        assert!(description.contains(wanted), "{wanted} is not in\n{description}");
+        assert!(description.contains(expected), "{expected} is not in\n{description}");
     }
 }
 
 #[test]
 fn a_host_with_a_port_is_described_as_having_no_variable() {
-    for (child, wanted) in [
+    for (child, described) in [
         (
             "local_token",
             "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to the file of TF_CLI_CONFIG_FILE: no environment variable",
@@ -54,10 +54,10 @@ fn a_host_with_a_port_is_described_as_having_no_variable() {
             "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to [gateway.terraform_config_file]: no environment variable",
         ),
     ] {
-        for (host, told) in [("", true), ("host = \"tfe.example.com\"\n", false)] {
+        for (host, expected) in [("", true), ("host = \"tfe.example.com\"\n", false)] {
             let (_folder, outcome) = check(&format!("{SOUND}process_token = \"{child}\"\n{host}"));
             let words = outcome.description().unwrap().to_string();
-            assert_eq!(words.contains(wanted), told, "{words}");
+            assert_eq!(words.contains(described), expected, "{words}");
         }
     }
 }
@@ -86,11 +86,11 @@ fn a_value_from_a_variable_is_described_by_its_reference() {
 
 #[test]
 fn every_error_comes_with_advice() {
-    let told = |text: &str, wanted: &[&str]| {
+    let check_diagnostics = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
-    told(
+    check_diagnostics(
         "[gateway]\nlisten = []\nmoed = \"x\"\n[agent]\nstate_dir = \"/tmp\"\n",
         &[
             "a.toml:1:2: gateway.upstream: missing; the platform's address, such as \"https://app.terraform.io\"",
@@ -99,17 +99,17 @@ fn every_error_comes_with_advice() {
             "a.toml:3:1: gateway.moed: an unknown key; did you mean mode?",
         ],
     );
-    let changed = |from: &str, to: &str, wanted: &str| {
+    let changed = |from: &str, to: &str, expected: &str| {
         assert!(SOUND.contains(from), "{from}");
-        told(&SOUND.replace(from, to), &[wanted]);
+        check_diagnostics(&SOUND.replace(from, to), &[expected]);
     };
-    for (key, wanted) in [
+    for (key, expected) in [
         ("registry_name", "6:17: gateway.registry_name: \"..\" is not a name; write the name itself"),
         ("namespace", "6:13: gateway.namespace: \"..\" is not a name; write the name itself"),
         ("organization", "6:16: gateway.organization: \"..\" is not a name; write the name itself"),
     ] {
         let more = format!("local_token_file = \"/tmp/l\"\n{key} = \"..\"\n");
-        changed("local_token_file = \"/tmp/l\"\n", &more, &format!("a.toml:{wanted}"));
+        changed("local_token_file = \"/tmp/l\"\n", &more, &format!("a.toml:{expected}"));
     }
     changed(
         "local_token_file = \"/tmp/l\"\n",
@@ -163,7 +163,7 @@ fn every_error_comes_with_advice() {
 #[test]
 fn variables_of_programs_are_described_and_need_a_tcp_address() {
     let run = "[process]\ncommand = [\"/usr/bin/deploy\"]\n";
-    for (token_kind, wanted) in [
+    for (token_kind, expected) in [
         (
             "local_token",
             "gives the program of [process] variables that point clients at the gateway, with the local token\n",
@@ -172,11 +172,11 @@ fn variables_of_programs_are_described_and_need_a_tcp_address() {
     ] {
         let words =
             check(&format!("{SOUND}process_token = \"{token_kind}\"\n{run}")).1.description().unwrap().to_string();
-        assert!(words.contains(wanted), "{words}");
+        assert!(words.contains(expected), "{words}");
     }
-    let mistake = |text: &str, wanted: &str| {
+    let mistake = |text: &str, expected: &str| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.errors), [wanted], "{text}");
+        assert_eq!(folder.short(&outcome.errors), [expected], "{text}");
     };
     let words = check(&format!("{SOUND}process_token = \"local_token\"\n")).1.description().unwrap().to_string();
     assert!(words.contains("gives programs of keyward exec variables that point clients at the gateway"), "{words}");
@@ -203,13 +203,17 @@ fn a_session_whose_secret_holds_the_platform_token_needs_no_other_output() {
         (secret.session.as_str(), secret.path.as_str(), secret.field.as_str(), secret.interval, secret.grace),
         ("web", "terraform/creds/deploy", "token", Duration::from_mins(5), Duration::from_mins(1))
     );
-    let wrong = |text: &str, wanted: &[&str]| {
+    let wrong = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
-    let told = |secret: &str, wanted: &[&str]| wrong(&format!("{SESSION}{gateway}[gateway.secret]\n{secret}"), wanted);
-    told("", &["a.toml:11:10: gateway.secret.path: missing; the secret's path, such as \"terraform/creds/deploy\""]);
-    told(
+    let check_diagnostics =
+        |secret: &str, expected: &[&str]| wrong(&format!("{SESSION}{gateway}[gateway.secret]\n{secret}"), expected);
+    check_diagnostics(
+        "",
+        &["a.toml:11:10: gateway.secret.path: missing; the secret's path, such as \"terraform/creds/deploy\""],
+    );
+    check_diagnostics(
         "path = \"/v1/kv/x\"\nsession = \"wbe\"\n",
         &[
             "a.toml:12:8: gateway.secret.path: \"/v1/kv/x\" begins with /v1/ or a slash, or ends with one; write it as the server's API has it, such as \"terraform/creds/deploy\" or \"secret/data/platform\"",
@@ -253,11 +257,11 @@ fn a_gateway_with_a_mint_section_mints_tokens() {
     assert_eq!(read(&single("\"organization\"")).owner, TokenOwner::Organization("team-a".to_owned()));
     assert_eq!(read(&single("\"team-legacy\"")).owner, TokenOwner::TeamLegacy("team-a".to_owned()));
 
-    let told = |text: &str, wanted: &[&str]| {
+    let check_diagnostics = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
-    let mint = |text: &str, wanted: &str| told(&format!("{without}{text}"), &[wanted]);
+    let mint = |text: &str, expected: &str| check_diagnostics(&format!("{without}{text}"), &[expected]);
     mint(
         &other("\"organization\""),
         "a.toml:7:1: gateway.mint.single_slot: missing: an organization has one token of this kind, and making another ends it at once, wherever it is in use; use kind = \"team\", which has any number of tokens; or write single_slot = \"acknowledged\" if nobody else uses or makes it",
@@ -286,7 +290,7 @@ fn a_gateway_with_a_mint_section_mints_tokens() {
         &MINT.replace("team-a", "../x"),
         "a.toml:8:9: gateway.mint.owner: \"../x\" is not an id or a name of the platform; it has letters, digits, - and _",
     );
-    told(
+    check_diagnostics(
         &format!("{SOUND}{MINT}"),
         &["a.toml:4:14: gateway.token_file: conflicts with [gateway.mint]; keep one: the token comes from one place"],
     );

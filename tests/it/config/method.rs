@@ -22,8 +22,8 @@ fn identity(config: &Config) -> &keyward::agent::identity::CloudIdentityOptions 
 #[test]
 fn role_is_required() {
     let (folder, outcome) = check(&with("resource = \"r\"\n"));
-    let wanted = "a.toml:6:15: session.main.cloud.role: missing; the role to log in as";
-    assert_eq!(folder.short(&outcome.errors), [wanted]);
+    let expected = "a.toml:6:15: session.main.cloud.role: missing; the role to log in as";
+    assert_eq!(folder.short(&outcome.errors), [expected]);
     let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
     assert_eq!(config.sessions[0].login.role, "web");
 }
@@ -32,8 +32,8 @@ fn role_is_required() {
 #[test]
 fn resource_is_required() {
     let (folder, outcome) = check(&with("role = \"web\"\n"));
-    let wanted = "a.toml:6:15: session.main.cloud.resource: missing; the resource to request an identity token for, such as \"https://management.azure.com/\"";
-    assert_eq!(folder.short(&outcome.errors), [wanted]);
+    let expected = "a.toml:6:15: session.main.cloud.resource: missing; the resource to request an identity token for, such as \"https://management.azure.com/\"";
+    assert_eq!(folder.short(&outcome.errors), [expected]);
     let config = clean(&with("role = \"web\"\nresource = \"https://management.azure.com/\"\n"));
     assert_eq!(identity(&config).resource, "https://management.azure.com/");
 }
@@ -56,11 +56,11 @@ fn a_scope_with_instance_identity_that_differs_from_the_default_is_a_warning() {
     let text = with("role = \"web\"\nresource = \"https://m.example/\"\nscope = \"https://m.example/.default\"\n");
     let (folder, outcome) = check(&text);
     assert!(outcome.config.is_some());
-    let wanted = concat!(
+    let expected = concat!(
         "a.toml:9:9: session.main.cloud.scope: ignored: a managed identity is requested for resource; ",
         "leave it out, or set authenticate_from_environment = true"
     );
-    assert_eq!(folder.short(&outcome.warnings), [wanted]);
+    assert_eq!(folder.short(&outcome.warnings), [expected]);
     let (_, outcome) = check(&text.replace("example/.default", "example//.default"));
     assert_eq!(outcome.warnings, []);
 }
@@ -72,11 +72,11 @@ fn object_id_and_client_id_exclude_each_other_in_either_mode() {
     for mode in ["", "authenticate_from_environment = true\n"] {
         let text = with(&format!("role = \"web\"\nresource = \"r\"\nclient_id = \"c\"\nobject_id = \"o\"\n{mode}"));
         let (folder, outcome) = check(&text);
-        let wanted = concat!(
+        let expected = concat!(
             "a.toml:10:13: session.main.cloud.object_id: set only one of object_id and client_id; ",
             "keep the one that names the managed identity"
         );
-        assert_eq!(folder.short(&outcome.errors), [wanted]);
+        assert_eq!(folder.short(&outcome.errors), [expected]);
     }
 }
 
@@ -113,12 +113,12 @@ fn authenticate_from_environment_ignores_an_id_with_a_warning() {
             format!("role = \"web\"\nresource = \"r\"\n{id} = \"x\"\nauthenticate_from_environment = true\n");
         let (folder, outcome) = check(&with(&parameters));
         assert_eq!(identity(outcome.config.as_ref().unwrap()).from, IdentityOrigin::Environment);
-        let wanted = format!(
+        let expected = format!(
             "a.toml:9:{}: session.main.cloud.{id}: ignored, because authenticate_from_environment is true; \
              leave it out, or name the identity by the variable AZURE_CLIENT_ID",
             id.len() + 4,
         );
-        assert_eq!(folder.short(&outcome.warnings), [wanted]);
+        assert_eq!(folder.short(&outcome.warnings), [expected]);
     }
 }
 
@@ -128,14 +128,14 @@ fn login_fields_can_be_set() {
         "role = \"web\"\nresource = \"r\"\nvm_name = \"v\"\nvmss_name = \"s\"\nresource_group_name = \"g\"\n",
         "subscription_id = \"u\"\nresource_id = \"/subscriptions/u\"\n",
     )));
-    let wanted = LoginFields {
+    let expected = LoginFields {
         subscription_id: Some("u".to_owned()),
         resource_group_name: Some("g".to_owned()),
         vm_name: Some("v".to_owned()),
         vmss_name: Some("s".to_owned()),
         resource_id: Some("/subscriptions/u".to_owned()),
     };
-    assert_eq!(identity(&config).overrides, wanted);
+    assert_eq!(identity(&config).overrides, expected);
 }
 
 #[test]
@@ -147,9 +147,9 @@ fn incomplete_variables_are_reported_before_anything_starts() {
     let run = load(&[folder.path("a.toml")], &environment, Purpose::Run);
     assert_eq!(check.errors, []);
     assert_eq!(check.notes.last(), run.errors.first());
-    let said = folder.short(&run.errors).concat();
-    assert!(said.starts_with("a.toml:6:15: session.main.cloud: ") && said.contains("AZURE_TENANT_ID"), "{said}");
-    assert!(!said.contains("canary"), "{said}");
+    let errors = folder.short(&run.errors).concat();
+    assert!(errors.starts_with("a.toml:6:15: session.main.cloud: ") && errors.contains("AZURE_TENANT_ID"), "{errors}");
+    assert!(!errors.contains("canary"), "{errors}");
 }
 
 #[test]
@@ -158,10 +158,10 @@ fn unused_servers_and_sessions_are_warnings() {
         "[server.a]\nkind = \"vault\"\naddress = \"https://a\"\n[server.b]\nkind = \"vault\"\naddress = \"https://b\"\n\
          [session.c]\nserver = \"a\"\n[session.c.cloud]\nrole = \"c\"\nresource = \"r\"\n",
     );
-    let wanted = [
+    let expected = [
         "a.toml:4:9: server.b: no session uses this server; leave it out, or name it in a session",
         "a.toml:7:10: session.c: no sink, listener or template uses this session; add a [sink.NAME] or a [listener.NAME]",
     ];
-    assert_eq!(folder.short(&outcome.warnings), wanted);
+    assert_eq!(folder.short(&outcome.warnings), expected);
     assert!(outcome.config.is_some());
 }

@@ -9,8 +9,8 @@ const SERVERS: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secr
 /// Mistakes of the session `a`, without their places.
 fn mistakes(text: &str) -> Vec<String> {
     let (folder, outcome) = check(&format!("{SERVERS}{text}"));
-    let told = folder.short(&outcome.errors).into_iter();
-    told.map(|line| line.split_once("session.a").unwrap_or_else(|| panic!("{line}")).1.to_owned()).collect()
+    let diagnostics = folder.short(&outcome.errors).into_iter();
+    diagnostics.map(|line| line.split_once("session.a").unwrap_or_else(|| panic!("{line}")).1.to_owned()).collect()
 }
 
 fn words(text: &str) -> String {
@@ -22,7 +22,7 @@ fn words(text: &str) -> String {
 #[test]
 fn a_session_has_one_method_with_its_required_keys() {
     let main = "server = \"main\"\n";
-    let check = |text: &str, wanted: &[&str]| assert_eq!(mistakes(&format!("{main}{text}")), wanted, "{text}");
+    let check = |text: &str, expected: &[&str]| assert_eq!(mistakes(&format!("{main}{text}")), expected, "{text}");
     check(
         "[session.a.jwt]\nrole = \"r\"\nfile = \"/f\"\n[session.a.approle]\nrole_id_file = \"/r\"\n",
         &[".approle: conflicts with session.a.jwt: a session has one method; keep one, or write another session"],
@@ -60,7 +60,7 @@ fn a_session_has_one_method_with_its_required_keys() {
 
 #[test]
 fn a_server_with_its_own_login_takes_a_methods_name_and_a_signed_token() {
-    let check = |text: &str, wanted: &[&str]| assert_eq!(mistakes(&format!("server = \"acl\"\n{text}")), wanted);
+    let check = |text: &str, expected: &[&str]| assert_eq!(mistakes(&format!("server = \"acl\"\n{text}")), expected);
     check("auth_method = \"fleet\"\n[session.a.cloud]\nresource = \"x\"\n", &[]);
     check(
         "mount = \"x\"\nwrap_ttl = \"5m\"\n[session.a.jwt]\nrole = \"r\"\nfile = \"/f\"\n",
@@ -93,9 +93,9 @@ fn methods_are_described() {
     let acl = words(
         "server = \"acl\"\nauth_method = \"fleet\"\nnamespace = \"team\"\n[session.a.jwt]\nfile = \"/run/jwt\"\n",
     );
-    let wanted =
+    let expected =
         "logs in to the consul server acl at https://acl.example.com, by its auth method fleet, in namespace team\n";
-    assert!(acl.contains(wanted) && acl.contains("  logs out when the agent stops\n"), "{acl}");
+    assert!(acl.contains(expected) && acl.contains("  logs out when the agent stops\n"), "{acl}");
     let approle = words(
         "server = \"main\"\n[session.a.approle]\nrole_id_file = \"/r\"\nsecret_id_file = \"/s\"\nsecret_id_wrapping_path = \"a\"\n",
     );
@@ -115,8 +115,8 @@ fn a_method_is_described_by_its_references() {
     );
     let folder = super::Folder::with(&[("a.toml", &text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("ROLE", "hush")]), Purpose::Check);
-    let told = outcome.description().unwrap().to_string();
-    assert!(told.contains("as role ${env:ROLE}") && !told.contains("hush"), "{told}");
+    let description = outcome.description().unwrap().to_string();
+    assert!(description.contains("as role ${env:ROLE}") && !description.contains("hush"), "{description}");
 }
 
 #[test]
@@ -135,6 +135,9 @@ fn responses_of_a_consul_server_are_not_cached() {
          [listener.p]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/p.sock\"\n[listener.p.cache]\n"
     );
     let (folder, outcome) = check(&text);
-    let told = folder.short(&outcome.errors);
-    assert!(told.len() == 1 && told[0].contains("has a server of kind \"consul\"; leave it out"), "{told:?}");
+    let diagnostics = folder.short(&outcome.errors);
+    assert!(
+        diagnostics.len() == 1 && diagnostics[0].contains("has a server of kind \"consul\"; leave it out"),
+        "{diagnostics:?}"
+    );
 }

@@ -42,8 +42,8 @@ fn path(base: &str) -> &str {
 fn filled(base: &str, key: &str, line: &str) -> String {
     let (head, tail) = base.split_once("@\n").unwrap();
     let section = head.rfind(&format!("[{}]\n", path(base))).unwrap();
-    let kept = |line: &&str| !line.starts_with(&format!("{key} = "));
-    let lines: String = head[section..].split_inclusive('\n').filter(kept).collect();
+    let is_other_key = |line: &&str| !line.starts_with(&format!("{key} = "));
+    let lines: String = head[section..].split_inclusive('\n').filter(is_other_key).collect();
     format!("{}{lines}{line}\n{tail}", &head[..section])
 }
 
@@ -80,17 +80,17 @@ fn kind(base: &str, key: &str) -> Option<String> {
     if base.contains(&format!("[{}.{key}", path(base))) {
         return Some("table".to_owned());
     }
-    let wanted = errors(base, key, "1979-05-27").into_iter().find_map(|error| {
-        let wanted = error.message.strip_prefix("expected ")?.strip_suffix(", found a date")?.to_owned();
-        Some(wanted)
+    let expected = errors(base, key, "1979-05-27").into_iter().find_map(|error| {
+        let expected = error.message.strip_prefix("expected ")?.strip_suffix(", found a date")?.to_owned();
+        Some(expected)
     })?;
     let has = |value: &str, text: &str| errors(base, key, value).iter().any(|error| error.message.contains(text));
     let advice = |value: &str, start: &str| {
         let advice =
-            errors(base, key, value).into_iter().find_map(|it| Some(it.advice.strip_prefix(start)?.to_owned()));
+            errors(base, key, value).into_iter().find_map(|error| Some(error.advice.strip_prefix(start)?.to_owned()));
         advice.unwrap_or_else(|| panic!("{key} = {value}: {:?}", errors(base, key, value)))
     };
-    Some(match wanted.as_str() {
+    Some(match expected.as_str() {
         "a boolean" => "boolean".to_owned(),
         "a number" => format!("integer, {}", advice("-1", "write ").replace(", without quotes", "")),
         "an array" => "list".to_owned(),

@@ -114,11 +114,11 @@ fn something_missing_on_this_machine_is_a_note_in_check_and_an_error_in_run() {
 fn a_key_that_is_easily_guessed_is_refused() {
     let folder = Folder::with(&[("key", "short")]);
     let text = format!("[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = {:?}\n", folder.path("key"));
-    let wanted = concat!(
+    let expected = concat!(
         "a.toml:3:12: listener.a.key_file: the secret in this file is shorter than 16 characters; ",
         "create one with: openssl rand -hex 32"
     );
-    check(&text, Purpose::Run, &[wanted], &[]);
+    check(&text, Purpose::Run, &[expected], &[]);
 }
 
 #[test]
@@ -128,10 +128,11 @@ fn a_key_that_others_can_read_is_a_warning() {
     let group_may_read = environment(&[]).user == 0;
     for (mode, sound) in [(0o600, true), (0o640, group_may_read), (0o660, false), (0o604, false)] {
         super::chmod(&folder.path("key"), mode);
-        let told: Vec<_> = super::check(&text).1.warnings.into_iter().map(|it| (it.key, it.message)).collect();
+        let warnings: Vec<_> =
+            super::check(&text).1.warnings.into_iter().map(|warning| (warning.key, warning.message)).collect();
         let found = format!("other users can access this file (mode {mode:04o})");
-        let wanted = (!sound).then(|| ("listener.a.key_file".to_owned(), found));
-        assert_eq!(told, Vec::from_iter(wanted), "{mode:o}");
+        let expected = (!sound).then(|| ("listener.a.key_file".to_owned(), found));
+        assert_eq!(warnings, Vec::from_iter(expected), "{mode:o}");
     }
 }
 
@@ -149,11 +150,11 @@ fn keys_with_placeholders_are_listed() {
 
 #[test]
 fn a_reference_in_another_key_is_an_error_that_lists_the_permitted_keys() {
-    let wanted = format!(
+    let expected = format!(
         "a.toml:2:9: log.level: this key does not accept references; these keys do: {}",
         keyward::config::references::REFERENCE_KEYS.join(", "),
     );
-    check("[log]\nlevel = \"${env:CANARY}\"\n", Purpose::Check, &[&wanted], &[]);
+    check("[log]\nlevel = \"${env:CANARY}\"\n", Purpose::Check, &[&expected], &[]);
 }
 
 #[test]
@@ -169,10 +170,10 @@ fn a_malformed_reference_is_an_error() {
         ("a${env:CANARY", "\"${env:CANARY\" is not closed"),
     ] {
         let text = format!("[session.main]\nnamespace = \"{written}\"\n");
-        let wanted = format!(
+        let expected = format!(
             "a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}}, ${{file:/PATH}} or ${{credential:NAME}}"
         );
-        check(&text, Purpose::Check, &[&wanted], &[]);
+        check(&text, Purpose::Check, &[&expected], &[]);
     }
 }
 
@@ -240,8 +241,8 @@ fn no_message_shows_the_value_of_a_reference() {
             let paths = [folder.path("a.toml"), folder.path("base.toml")];
             let outcome = load(&paths, &environment(&[("CANARY", CANARY)]), Purpose::Run);
             assert!(!outcome.errors.is_empty(), "{text}");
-            let said = format!("{} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
-            assert!(!said.contains(CANARY), "{said}");
+            let text = format!("{} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
+            assert!(!text.contains(CANARY), "{text}");
         }
     }
 }
@@ -260,8 +261,8 @@ fn no_secret_is_printed_while_reading_a_configuration() {
     let environment = environment(&[("CANARY", CANARY), ("AZURE_CLIENT_SECRET", CANARY)]);
     let outcome = load(&[path], &environment, Purpose::Run);
     assert_eq!(folder.short(&outcome.errors), [""; 0]);
-    let said = format!("{} {environment:?} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
-    assert!(!said.contains(CANARY), "{said}");
+    let text = format!("{} {environment:?} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
+    assert!(!text.contains(CANARY), "{text}");
     let words = outcome.description().unwrap().to_string();
     assert!(words.contains("through the proxy http://me:${env:CANARY}@proxy:8080"), "{words}");
 }
@@ -280,11 +281,14 @@ fn the_expanded_size_of_references_is_limited_per_value_and_in_total() {
     let one = |value: &str| format!("{BASE}namespace = \"a\"\n[agent]\nstate_dir = \"/{value}\"\n");
     assert_eq!(read(&one(&refer("large"))), [""; 0]);
     for value in [format!("{}{}", refer("half"), refer("half")), format!("{}{}", refer("large"), "y".repeat(5000))] {
-        let told = read(&one(&value));
-        assert!(told.len() == 1 && told[0].contains("expands to more than 64 KiB in one value; refer to"), "{told:?}");
+        let errors = read(&one(&value));
+        assert!(
+            errors.len() == 1 && errors[0].contains("expands to more than 64 KiB in one value; refer to"),
+            "{errors:?}"
+        );
     }
     let sinks = (0..80).map(|number| format!("[sink.s{number}]\npath = \"/{}\"\n", refer("large")));
-    let told = read(&format!("{BASE}{}", sinks.collect::<String>()));
-    assert_eq!(told.len(), 12, "68 of 60 KiB fit");
-    assert!(told[0].contains("expands to more than 4 MiB in all values"), "{}", told[0]);
+    let errors = read(&format!("{BASE}{}", sinks.collect::<String>()));
+    assert_eq!(errors.len(), 12, "68 of 60 KiB fit");
+    assert!(errors[0].contains("expands to more than 4 MiB in all values"), "{}", errors[0]);
 }

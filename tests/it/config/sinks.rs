@@ -37,18 +37,18 @@ fn a_folder_in_place_of_a_sink_file_is_reported_by_check_and_at_the_start() {
     let path = folder.path().join("sub").display().to_string();
     std::fs::create_dir(&path).unwrap();
     let text = format!("{BASE}[sink.a]\npath = \"{path}\"\n");
-    let told = |purpose| load_text(Path::new("a.toml"), &text, &Environment::current(), purpose);
-    for told in [told(Purpose::Check).notes, told(Purpose::Run).warnings] {
-        let wanted = format!("sink.a.path: {path} is a folder; name a file in it [KW-1011]");
-        assert!(told.iter().any(|it| it.to_string().ends_with(&wanted)), "{told:?}");
+    let diagnostics_for = |purpose| load_text(Path::new("a.toml"), &text, &Environment::current(), purpose);
+    for reported in [diagnostics_for(Purpose::Check).notes, diagnostics_for(Purpose::Run).warnings] {
+        let expected = format!("sink.a.path: {path} is a folder; name a file in it [KW-1011]");
+        assert!(reported.iter().any(|diagnostic| diagnostic.to_string().ends_with(&expected)), "{reported:?}");
     }
 }
 
 #[test]
 fn errors_of_wrapped_derived_and_encrypted_sinks_have_positions() {
-    let check = |text: &str, wanted: &[&str]| {
+    let check = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(&format!("{text}{BASE}"));
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
     check(
         "[sink.a]\npath = \"/tmp/a\"\nformat = \"env\"\n[sink.a.encrypt]\nderive = true\n",
@@ -91,9 +91,9 @@ fn a_listener_with_a_derived_token_is_described_and_its_errors_have_positions() 
     let words = check(&text).1.description().unwrap().to_string();
     let clause = "uses a child of a session's token with the policies web, for 1h\n";
     assert!(words.contains(clause), "{words}");
-    let check = |text: &str, wanted: &[&str]| {
+    let check = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(&format!("{text}{BASE}"));
-        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), expected, "{text}");
     };
     check(
         "[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.derived_token]\nnum_uses = 5\n",
@@ -156,11 +156,11 @@ fn a_sink_folder_writable_by_others_is_a_note_in_check_and_an_error_in_run() {
         std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
         let text = format!("{BASE}[sink.a]\npath = \"{}/token\"\n{more}", inner.display());
         let outcome = load_text(&file, &text, &Environment { user, ..Environment::current() }, purpose);
-        let told = |diagnostics: &[keyward::config::Diagnostic]| {
+        let matching = |diagnostics: &[keyward::config::Diagnostic]| {
             let texts = diagnostics.iter().map(ToString::to_string);
             texts.filter(|text| text.contains("sink.a.path") && text.contains("its folder")).collect::<Vec<_>>()
         };
-        (told(&outcome.errors), told(&outcome.notes))
+        (matching(&outcome.errors), matching(&outcome.notes))
     };
     let user = Environment::current().user;
     for mode in [0o700, 0o711, 0o755, 0o750] {

@@ -23,8 +23,8 @@ fn settings(needs: &UnitNeeds) -> Vec<String> {
 }
 
 #[track_caller]
-fn check(sections: &str, wanted: &[&str]) {
-    assert_eq!(settings(&needs(sections)), wanted, "{sections}");
+fn check(sections: &str, expected: &[&str]) {
+    assert_eq!(settings(&needs(sections)), expected, "{sections}");
 }
 
 #[test]
@@ -118,9 +118,9 @@ fn a_folder_that_the_system_shares_is_not_made_writable() {
         let needs = needs(&format!("[template.a]\ncontents = \"x\"\ndestination = \"{folder}/app.conf\""));
         assert!(!settings(&needs).iter().any(|line| line.contains("Paths=")), "{:?}", settings(&needs));
         let text = needs.drop_in().unwrap();
-        let wanted =
+        let expected =
             format!("Paths= is left out for the shared folder \"{folder}\": name a path in a folder of its own.\n");
-        assert!(text.contains(&wanted), "{text}");
+        assert!(text.contains(&expected), "{text}");
     }
 }
 

@@ -9,13 +9,13 @@ use rustix::process::Signal;
 use super::{BASE, Folder, environment};
 
 /// Parses a text together with a valid file; returns its diagnostics, errors before warnings.
-fn said(text: &str) -> Vec<String> {
+fn diagnostics_of(text: &str) -> Vec<String> {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
     assert_eq!(outcome.config.is_none(), !outcome.errors.is_empty());
-    let mut said = folder.short(&outcome.errors);
-    said.extend(folder.short(&outcome.warnings));
-    said
+    let mut diagnostics = folder.short(&outcome.errors);
+    diagnostics.extend(folder.short(&outcome.warnings));
+    diagnostics
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn templates_and_a_process_are_read_with_their_defaults_and_described() {
 
 #[test]
 fn errors_of_templates_and_of_a_process_have_positions() {
-    let check = |text: &str, wanted: &[&str]| assert_eq!(said(text), wanted, "{text}");
+    let check = |text: &str, expected: &[&str]| assert_eq!(diagnostics_of(text), expected, "{text}");
     check(
         "[template.a]\n",
         &[
@@ -140,12 +140,12 @@ fn files_of_templates_and_of_a_process_missing_on_this_machine_are_notes() {
     let outcome = load(&files, &environment(&[]), Purpose::Check);
     assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let notes = folder.short(&outcome.notes);
-    for wanted in [
+    for expected in [
         "a.toml:3:15: template.a.destination: /tmp is a folder; name a file in it",
         "a.toml:4:1: template.a.command: the program /no/such/program does not exist; install it, or name another",
         "a.toml:11:1: process.command: the program /no/such/app does not exist; install it, or name another",
     ] {
-        assert!(notes.iter().any(|note| note == wanted), "{notes:?}");
+        assert!(notes.iter().any(|note| note == expected), "{notes:?}");
     }
     let config = outcome.config.unwrap();
     let command = config.templates[1].options.file.as_ref().unwrap().command.as_ref().unwrap();
@@ -202,15 +202,15 @@ fn a_template_that_reads_secrets_needs_a_session_of_a_server_with_secrets() {
             "{{ range secrets \"a/\" }}{{ . }}{{ end }}",
             "{{ with pkiCert \"pki/issue/a\" }}{{ .Key }}{{ end }}",
         ] {
-            let wanted = format!(
+            let expected = format!(
                 "a.toml:3:12: template.a.contents: reads secrets, but the server of session mesh, of kind \"{kind}\", stores none; \
                  name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")"
             );
-            let said = said(&(template(contents) + &session));
-            assert_eq!(said[0], wanted, "{said:?}");
+            let diagnostics = diagnostics_of(&(template(contents) + &session));
+            assert_eq!(diagnostics[0], expected, "{diagnostics:?}");
         }
         // A template without secrets may use any session.
-        let said = said(&(template("{{ env \"HOME\" }}") + &session));
-        assert!(!said.iter().any(|line| line.contains("template.a")), "{said:?}");
+        let diagnostics = diagnostics_of(&(template("{{ env \"HOME\" }}") + &session));
+        assert!(!diagnostics.iter().any(|line| line.contains("template.a")), "{diagnostics:?}");
     }
 }

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::site::{CONFIG, DoctorFixture, FOLDER, problems};
 use crate::harness::binary::{Binary, eventually, run};
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 #[test]
 fn a_running_agent_is_asked_and_not_disturbed() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         site.world.put("web/app", &json!({ "password": "canary-password" }));
         let folder = tempfile::tempdir().unwrap();
@@ -28,9 +28,9 @@ fn a_running_agent_is_asked_and_not_disturbed() {
         let (code, report) = site.doctor(&[]);
         assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
         let text = report.to_string();
-        let held = "127.0.0.1:8219 is held by the running agent";
-        for wanted in [&format!("the agent runs as process {}", agent.id()), held, "agent and program are release"] {
-            assert!(text.contains(wanted), "{wanted}: {report:#}");
+        let expected = "127.0.0.1:8219 is held by the running agent";
+        for part in [&format!("the agent runs as process {}", agent.id()), expected, "agent and program are release"] {
+            assert!(text.contains(part), "{part}: {report:#}");
         }
         assert_eq!((token(), agent.output()), (before, log), "the agent noticed it");
         assert_eq!(site.world.secrets.faults().tokens(), tokens, "the login of the check is revoked");
@@ -38,7 +38,7 @@ fn a_running_agent_is_asked_and_not_disturbed() {
 
         agent.stop();
 
-        site.world.away(true);
+        site.world.set_vault_offline(true);
         std::fs::remove_dir_all(format!("{FOLDER}/state")).unwrap();
         std::fs::create_dir(format!("{FOLDER}/state")).unwrap();
         let agent = Binary::start(&["run", "--config", CONFIG], &[], folder.path());
@@ -55,7 +55,7 @@ fn a_running_agent_is_asked_and_not_disturbed() {
 
 #[test]
 fn services_without_a_local_api_are_healthy_while_they_hold_their_own_addresses() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         let acl = format!("[acl]\nlisten = \"tcp://127.0.0.1:8500\"\ndata_dir = \"{FOLDER}/state/access\"\n");
         let token = site.world.platform.faults().mint("doctor").token;
@@ -79,8 +79,8 @@ fn services_without_a_local_api_are_healthy_while_they_hold_their_own_addresses(
             let (code, report) = site.doctor(&[]);
             assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
             for address in addresses {
-                let held = format!("{address} is held by keyward, process {}", agent.id());
-                assert!(report.to_string().contains(&held), "{held}: {report:#}");
+                let expected = format!("{address} is held by keyward, process {}", agent.id());
+                assert!(report.to_string().contains(&expected), "{expected}: {report:#}");
             }
             assert!(report.to_string().contains("the configuration has no local API to ask"), "{report:#}");
             agent.stop();
@@ -94,7 +94,7 @@ fn services_without_a_local_api_are_healthy_while_they_hold_their_own_addresses(
 
 #[test]
 fn all_checks_end_within_ten_seconds_where_nothing_responds() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         // It accepts connections in its queue and never responds.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -112,7 +112,7 @@ fn all_checks_end_within_ten_seconds_where_nothing_responds() {
 
 #[test]
 fn the_report_has_a_line_for_each_check_with_code_and_command() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         site.write(&site.text.replace("/run/site/out/token", "/run/elsewhere/token"));
         let (code, output, error) = run(&["doctor", "--config", CONFIG], &[]);
@@ -123,13 +123,13 @@ fn the_report_has_a_line_for_each_check_with_code_and_command() {
         assert!(lines[failed].ends_with(" [KW-1901]"), "{output}");
         let fix = "        fix: systemctl edit keyward.service, and add under [Service]: ReadWritePaths=/run/elsewhere";
         assert_eq!(lines[failed + 1], fix);
-        for wanted in [
+        for expected in [
             "ok      session web: dns: 127.0.0.1",
             "ok      session web: identity: ",
             "ok      session web: rights: may read secret/data/web/app",
             "ok      session web: revocation: the token is revoked",
         ] {
-            assert!(lines.iter().any(|line| line.starts_with(wanted)), "{wanted}: {output}");
+            assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}: {output}");
         }
         assert!(lines.last().unwrap().contains(" checks as user root in "), "{output}");
         assert!(!output.contains("eyJ") && !output.contains("hvs."), "{output}");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::site::{CONFIG, DoctorFixture, FOLDER};
 use crate::harness::binary::{Binary, eventually, run};
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 /// The files of an archive by name.
 fn contents(path: &str) -> BTreeMap<String, String> {
@@ -28,7 +28,7 @@ fn contents(path: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn the_bundle_lists_its_contents_and_holds_no_secret() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         site.world.put("web/app", &json!({ "password": "canary-in-vault" }));
         std::fs::write(format!("{FOLDER}/key"), "canary-listener-key-0123456789abcdef\n").unwrap();
@@ -65,7 +65,7 @@ fn the_bundle_lists_its_contents_and_holds_no_secret() {
 
         let files = contents(&bundle);
         let names: Vec<&str> = files.keys().map(|name| name.strip_prefix("keyward-doctor/").unwrap()).collect();
-        let wanted = [
+        let expected = [
             "configuration/00-keyward.toml",
             "doctor.json",
             "doctor.txt",
@@ -76,8 +76,8 @@ fn the_bundle_lists_its_contents_and_holds_no_secret() {
             "unit/00-keyward.service",
             "unit/01-site.conf",
         ];
-        assert_eq!(names, wanted);
-        for name in wanted {
+        assert_eq!(names, expected);
+        for name in expected {
             assert!(output.lines().any(|line| line.trim_start().ends_with(name)), "{name}: {output}");
         }
         for (name, text) in &files {
@@ -85,12 +85,12 @@ fn the_bundle_lists_its_contents_and_holds_no_secret() {
             assert!(!text.is_empty(), "{name}");
         }
         assert!(!output.contains("canary"), "{output}");
-        let shown = |name: &str| &files[&format!("keyward-doctor/{name}")];
-        assert!(shown("configuration/00-keyward.toml").contains("mount = \"azure\""));
-        assert!(shown("unit/01-site.conf").contains("Environment=APP_PASSWORD=[redacted]"));
-        assert!(shown("journal.txt").contains("_SYSTEMD_UNIT=keyward.service"), "{}", shown("journal.txt"));
-        assert!(shown("metrics.txt").contains("keyward_"));
-        let status: Value = serde_json::from_str(shown("status.json")).unwrap();
+        let text_of = |name: &str| &files[&format!("keyward-doctor/{name}")];
+        assert!(text_of("configuration/00-keyward.toml").contains("mount = \"azure\""));
+        assert!(text_of("unit/01-site.conf").contains("Environment=APP_PASSWORD=[redacted]"));
+        assert!(text_of("journal.txt").contains("_SYSTEMD_UNIT=keyward.service"), "{}", text_of("journal.txt"));
+        assert!(text_of("metrics.txt").contains("keyward_"));
+        let status: Value = serde_json::from_str(text_of("status.json")).unwrap();
         assert_eq!(status["ready"], true);
 
         let (code, _, error) = run(&["doctor", "--config", CONFIG, "--bundle", &bundle], &variables);

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use keyward::emulators::secrets::{CannedResponse, Operation};
 
 use super::site::{CONFIG, DoctorFixture, FOLDER, problems};
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 /// A fault of the configuration or of the unit.
 struct Fault {
@@ -89,7 +89,7 @@ const FAULTS: [Fault; 25] = [
 
 #[test]
 fn every_seeded_fault_gives_its_finding_and_a_clean_machine_none() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         let clean = || {
             let (code, report) = site.doctor(&[]);
@@ -122,7 +122,10 @@ fn every_seeded_fault_gives_its_finding_and_a_clean_machine_none() {
 fn expect(site: &DoctorFixture, name: &str, args: &[&str], code: &str) {
     let (exit, report) = site.doctor(args);
     let found = problems(&report);
-    assert!(!found.is_empty() && found.iter().all(|(its, _)| its == code), "{name}: wanted {code}: {found:#?}");
+    assert!(
+        !found.is_empty() && found.iter().all(|(found_code, _)| found_code == code),
+        "{name}: expected {code}: {found:#?}"
+    );
     let failed = found.iter().any(|(_, text)| text.contains("\"status\":\"failed\""));
     assert_eq!((exit != 0, &report["ok"]), (failed, &(!failed).into()), "{name}: {report:#}");
     assert!(found.iter().all(|(_, text)| text.contains("\"fix\":")), "{name}: nothing mends it: {found:#?}");
@@ -130,7 +133,7 @@ fn expect(site: &DoctorFixture, name: &str, args: &[&str], code: &str) {
 
 #[test]
 fn faults_of_servers_files_and_ports_give_their_findings() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         let secrets = site.world.secrets.faults();
         secrets.skew(600);
@@ -142,9 +145,9 @@ fn faults_of_servers_files_and_ports_give_their_findings() {
         secrets.respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         expect(&site, "a sealed server", &[], "KW-1205");
         secrets.respond_always(Operation::Login, None);
-        site.world.away(true);
+        site.world.set_vault_offline(true);
         expect(&site, "a server that is away", &[], "KW-1201");
-        site.world.away(false);
+        site.world.set_vault_offline(false);
 
         let holder = TcpListener::bind("127.0.0.1:8219").unwrap();
         expect(&site, "a port that is in use", &[], "KW-1501");
@@ -166,7 +169,7 @@ fn faults_of_servers_files_and_ports_give_their_findings() {
 
 #[test]
 fn a_refused_platform_token_and_a_store_that_is_away_are_found() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         let secret = |name: &str, text: &str| {
             let path = format!("{FOLDER}/{name}");
@@ -198,7 +201,7 @@ fn a_refused_platform_token_and_a_store_that_is_away_are_found() {
 
 #[test]
 fn a_reload_needs_a_rule_of_polkit_for_the_unit_and_the_user() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         site.write(&site.text.replace("[\"/usr/bin/true\"]", "[\"systemctl\", \"reload\", \"nginx\"]"));
         let denied = |user: &str| {

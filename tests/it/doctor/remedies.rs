@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::site::{CONFIG, DoctorFixture, FOLDER, execute, problems};
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 /// The remedies of the findings with this code.
 fn remedies(report: &Value, code: &str) -> Vec<String> {
@@ -17,7 +17,7 @@ fn remedies(report: &Value, code: &str) -> Vec<String> {
 
 #[test]
 fn a_remedy_changes_neither_the_owner_nor_the_mode_of_what_exists() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         let mode = |path: &str, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
         let denied = || remedies(&site.doctor(&["--as", "nobody"]).1, "KW-1907");
@@ -30,9 +30,9 @@ fn a_remedy_changes_neither_the_owner_nor_the_mode_of_what_exists() {
         assert!(denied().iter().any(|fix| fix == "setfacl -m u:nobody:x /run/site"), "{:?}", denied());
         assert!(!denied().iter().any(|fix| fix.contains("/run/site/")), "{:?}", denied());
         mode(FOLDER, 0o755);
-        for (path, wanted) in [("/run/token", own), ("/run/new/token", "install -d -o nobody -m 0755 /run/new")] {
+        for (path, expected) in [("/run/token", own), ("/run/new/token", "install -d -o nobody -m 0755 /run/new")] {
             site.write(&site.text.replace("/run/site/out/token", path));
-            assert!(denied().iter().any(|fix| fix == wanted), "{path}: {:?}", denied());
+            assert!(denied().iter().any(|fix| fix == expected), "{path}: {:?}", denied());
         }
         assert!(!denied().iter().any(|fix| fix.contains("chown") || fix.contains("chmod")), "{:?}", denied());
     });
@@ -40,11 +40,11 @@ fn a_remedy_changes_neither_the_owner_nor_the_mode_of_what_exists() {
 
 #[test]
 fn a_device_is_never_removed_and_a_symlink_or_a_fifo_is() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         execute("mkfifo /run/site/out/fifo");
         std::os::unix::fs::symlink("/run/site/other/token", "/run/site/out/link").unwrap();
-        for (path, wanted) in [
+        for (path, expected) in [
             ("/dev/null", "name a regular file"),
             ("/run/site/out/fifo", "rm /run/site/out/fifo"),
             ("/run/site/out/link", "rm /run/site/out/link"),
@@ -52,14 +52,14 @@ fn a_device_is_never_removed_and_a_symlink_or_a_fifo_is() {
             site.write(&site.text.replace("/run/site/out/token", path));
             let (_, report) = site.doctor(&[]);
             let found = remedies(&report, "KW-1404");
-            assert!(!found.is_empty() && found.iter().all(|fix| fix == wanted), "{path}: {found:?}");
+            assert!(!found.is_empty() && found.iter().all(|fix| fix == expected), "{path}: {found:?}");
         }
     });
 }
 
 #[test]
 fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_below_it() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         execute("mount -t tmpfs -o mode=0755 tmpfs /home");
         std::fs::create_dir_all("/home/ci/tokens").unwrap();
@@ -68,8 +68,8 @@ fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_be
         for drop_in in ["", "BindPaths=/home/ci/tokens", "ReadWritePaths=/home/ci/tokens"] {
             site.write_drop_in(drop_in);
             let found = remedies(&site.doctor(&[]).1, "KW-1902");
-            let wanted = format!("systemctl edit keyward.service, and add under [Service]:\n{settings}");
-            assert_eq!(found, [wanted], "{drop_in}");
+            let expected = format!("systemctl edit keyward.service, and add under [Service]:\n{settings}");
+            assert_eq!(found, [expected], "{drop_in}");
         }
         site.write_drop_in(settings);
         let (code, report) = site.doctor(&[]);
@@ -82,7 +82,7 @@ fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_be
 
 #[test]
 fn settings_of_a_unit_are_lines_of_their_own_and_paths_are_absolute() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let site = DoctorFixture::start();
         site.write(&site.text.replace("127.0.0.1:8219", "127.0.0.1:443"));
         std::fs::set_permissions(CONFIG, PermissionsExt::from_mode(0o666)).unwrap();
@@ -92,9 +92,9 @@ fn settings_of_a_unit_are_lines_of_their_own_and_paths_are_absolute() {
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let wanted = "        fix: systemctl edit keyward.service, and add under [Service]:\n             \
+        let expected = "        fix: systemctl edit keyward.service, and add under [Service]:\n             \
                       CapabilityBoundingSet=CAP_NET_BIND_SERVICE\n             AmbientCapabilities=CAP_NET_BIND_SERVICE\n";
-        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(expected), "{text}");
         assert!(text.contains(CONFIG) && !text.contains(" keyward.toml"), "{text}");
     });
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::site::{execute, mount_run, problems, world};
 use crate::harness::binary::run;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const CONFIG: &str = "/etc/keyward/keyward.toml";
 const DROP_IN: &str = "/etc/systemd/system/keyward.service.d/50-outputs.conf";
@@ -59,7 +59,7 @@ impl MachineKind {
         chown(path, Some(self.service), Some(self.service)).unwrap();
     }
 
-    /// Makes a file that the service alone reads.
+    /// Makes a file that only the service reads.
     fn secret(&self, path: &str, text: &str) {
         std::fs::write(path, text).unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -136,7 +136,7 @@ fn make_packaged_folders() {
 
 #[test]
 fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_rule() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let machine = MachineKind::start();
         machine.init("azure-vm --server SERVER --role web --api-proxy --tcp-port 8300");
         assert!(!Path::new(DROP_IN).exists() && !Path::new(RULE).exists());
@@ -176,7 +176,7 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
 
 #[test]
 fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let machine = MachineKind::start();
         let flags = "aks --server SERVER --role web --client-id 1111-2222 --tenant 3333-4444 --out /run";
         machine.init(flags);
@@ -207,7 +207,7 @@ fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
 
 #[test]
 fn files_of_migrate_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_rule() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let machine = MachineKind::start();
         let theirs = format!(
             r#"vault {{ address = "{server}" }}

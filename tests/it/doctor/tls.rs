@@ -4,11 +4,11 @@ use keyward::emulators::secrets::SecretsOptions;
 
 use super::site::{DoctorFixture, FOLDER, problems};
 use crate::harness::certificates::{Authority, Presented};
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 #[test]
 fn the_days_left_of_a_certificate_are_told_and_a_bad_one_is_found() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let authority = Authority::new();
         let presented = Presented::new(authority.issue("localhost", 2099));
         let site = DoctorFixture::with(|_, options: &mut SecretsOptions| options.tls = Some(presented.server()));

@@ -61,7 +61,7 @@ fn samples_of_the_reference_are_responses_of_the_server() {
     let snapshot = read("tests/it/snapshots/snapshots/acl.snap");
     // Ids and indexes are numbered over the whole recording: their digits do not count.
     let sample = |request: &str, status: &str, body: &str| {
-        let plain = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
+        let plain = |text: &str| text.replace(|character: char| character.is_ascii_digit(), "");
         (plain(request), status.to_owned(), plain(body.trim_end()))
     };
     // An entry is the request, the status, headers, an empty line and the body.

@@ -41,11 +41,13 @@ fn item(argument: &Arg) -> String {
     {
         notes.push("repeatable".to_owned());
     }
-    let values: Vec<String> = argument.get_possible_values().iter().map(|it| format!("`{}`", it.get_name())).collect();
+    let values: Vec<String> =
+        argument.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
     if takes_value && !values.is_empty() {
         notes.push(format!("one of {}", values.join(", ")));
     }
-    let defaults: Vec<String> = argument.get_default_values().iter().map(|it| format!("`{}`", it.display())).collect();
+    let defaults: Vec<String> =
+        argument.get_default_values().iter().map(|value| format!("`{}`", value.display())).collect();
     if takes_value && !defaults.is_empty() {
         notes.push(format!("default {}", defaults.join(" ")));
     }
@@ -102,17 +104,17 @@ fn the_reference_has_every_command_with_its_flags() {
 /// Words of a shell's command line, up to an operator that ends or redirects it.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for letter in line.chars() {
-        match (quote, letter) {
-            (Some(open), _) if letter == open => quote = None,
+    for character in line.chars() {
+        match (quote, character) {
+            (Some(open), _) if character == open => quote = None,
             (None, '\'' | '"') => {
-                quote = Some(letter);
+                quote = Some(character);
                 word.get_or_insert_default();
             }
             (None, ' ') => words.extend(word.take()),
             (None, '|' | '&' | ';' | '>' | '<' | ')' | '`') => break,
             (None, '#') if word.is_none() => break,
-            _ => word.get_or_insert_default().push(letter),
+            _ => word.get_or_insert_default().push(character),
         }
     }
     words.extend(word);
@@ -132,7 +134,7 @@ fn command_lines(text: &str) -> Vec<(usize, Vec<String>)> {
             let words = words(&line[at + start.len()..]);
             // In capitals it is a text's form, such as the description of a token.
             let is_command =
-                words.first().is_some_and(|word| !word.starts_with(|letter: char| letter.is_ascii_uppercase()));
+                words.first().is_some_and(|word| !word.starts_with(|character: char| character.is_ascii_uppercase()));
             if is_command && (in_span || in_block) {
                 found.push((number + 1, words));
             }
@@ -146,10 +148,10 @@ fn every_command_line_of_the_documents_is_valid() {
     let mut documents = [texts("docs", ".md"), texts("config", ".toml"), texts("packaging", ".md")].concat();
     documents.push(("README.md".to_owned(), read("README.md")));
     documents.retain(|(path, _)| path != "docs/renamed.md" && path != DOCUMENT);
-    let (mut wrong, mut seen) = (Vec::new(), 0);
+    let (mut wrong, mut count) = (Vec::new(), 0);
     for (path, text) in &documents {
         for (number, words) in command_lines(text) {
-            seen += 1;
+            count += 1;
             let arguments = std::iter::once("keyward").chain(words.iter().map(String::as_str));
             let kind = keyward::cli::command().try_get_matches_from(arguments).err().map(|error| error.kind());
             let refused = [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand, ErrorKind::ArgumentConflict];
@@ -158,7 +160,7 @@ fn every_command_line_of_the_documents_is_valid() {
             }
         }
     }
-    assert!(seen > 100, "the command lines were not found: {seen}");
+    assert!(count > 100, "the command lines were not found: {count}");
     assert!(wrong.is_empty(), "command lines with an unknown command or flag: {wrong:#?}");
 }
 

@@ -18,12 +18,12 @@ struct Event {
 /// Arguments of a macro, up to its closing parenthesis.
 fn arguments(text: &str) -> Vec<String> {
     let (mut found, mut current, mut depth, mut quoted) = (Vec::new(), String::new(), 0, false);
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
             '\\' if quoted => {
-                current.push(letter);
-                current.extend(letters.next());
+                current.push(character);
+                current.extend(characters.next());
                 continue;
             }
             '"' => quoted = !quoted,
@@ -37,7 +37,7 @@ fn arguments(text: &str) -> Vec<String> {
             }
             _ => {}
         }
-        current.push(letter);
+        current.push(character);
     }
     found.push(current.trim().to_owned());
     found

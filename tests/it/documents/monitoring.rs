@@ -84,12 +84,12 @@ fn the_dashboard_has_a_query_in_each_panel_and_shows_every_metric() {
             queries.push_str(query);
         }
     }
-    let shown = metrics(&queries);
+    let dashboard_metrics = metrics(&queries);
     let all = rows("docs/reference/metrics.md");
     let missing: Vec<&str> = all
         .iter()
         .map(|row| row[0].as_str())
-        .filter(|name| !shown.iter().any(|shown| shown.starts_with(name)))
+        .filter(|name| !dashboard_metrics.iter().any(|dashboard_metrics| dashboard_metrics.starts_with(name)))
         .collect();
     assert!(missing.is_empty(), "{DASHBOARD} does not show {missing:?}");
 }

@@ -48,7 +48,7 @@ fn each_threat_has_a_test_of_its_own_or_says_why_it_has_none() {
         let number = index + 1;
         assert!(section.starts_with(&format!("{number} ")), "{PAGE}: T{number} is not in its place: {section:.40}");
         let own = section.contains(&format!("::t{number:02}_"));
-        let said = ["*Not yet:*", "No test", "(T2)"].iter().any(|word| section.contains(word));
-        assert!(own || said, "{PAGE}: T{number} has no test and does not say why");
+        let admits_no_test = ["*Not yet:*", "No test", "(T2)"].iter().any(|word| section.contains(word));
+        assert!(own || admits_no_test, "{PAGE}: T{number} has no test and does not say why");
     }
 }

@@ -276,8 +276,8 @@ async fn a_second_start_keeps_ids_and_keys_and_files_are_private() {
     let home = folder.path().join("cloud");
     assert_eq!(mode(&home), 0o700);
     for entry in std::fs::read_dir(&home).unwrap().flatten() {
-        let wanted = if entry.path().is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(mode(&entry.path()), wanted, "{}", entry.path().display());
+        let expected = if entry.path().is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(&entry.path()), expected, "{}", entry.path().display());
     }
 }
 

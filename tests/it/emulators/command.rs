@@ -43,18 +43,18 @@ fn start(dir: &Path, folder: &Path) -> (Binary, Vec<String>) {
 /// Runs a line as a shell does, with a `curl` of our own in case there is none.
 fn paste(line: &str) -> Result<String, String> {
     if let Some((line, file)) = line.split_once(" > ") {
-        return paste(line).map(|told| std::fs::write(file, told).unwrap()).map(|()| String::new());
+        return paste(line).map(|contents| std::fs::write(file, contents).unwrap()).map(|()| String::new());
     }
     let line = line.trim_end_matches("; echo");
     let shell = format!("curl() {{ printf 'curl\\n'; printf '%s\\n' \"$@\"; }}\n{line}");
     let output = Command::new("sh").args(["-c", &shell]).output().unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     if !output.status.success() {
         return Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)));
     }
-    match told.strip_prefix("curl\n") {
+    match stdout.strip_prefix("curl\n") {
         Some(args) => curl(&args.lines().collect::<Vec<_>>()).map_err(|error| format!("{line}: {error}")),
-        None => Ok(told),
+        None => Ok(stdout),
     }
 }
 
@@ -114,15 +114,15 @@ fn once_runs_the_whole_chain_and_reports_it() {
         }
         assert_eq!(output.matches("healed: ").count(), 6, "{output}");
     }
-    let seen = private(&dir);
-    assert!(seen > 10, "{seen} files were looked at");
+    let count = private(&dir);
+    assert!(count > 10, "{count} files were looked at");
 }
 
 /// Folders are ours alone, and files too; gives how many there are.
 fn private(dir: &Path) -> usize {
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(dir), 0o700);
-    let mut seen = 0;
+    let mut count = 0;
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -131,11 +131,11 @@ fn private(dir: &Path) -> usize {
                 folders.push(path);
             } else if kind.is_file() || kind.is_socket() {
                 assert_eq!(mode(&path), 0o600, "{}", path.display());
-                seen += 1;
+                count += 1;
             }
         }
     }
-    seen
+    count
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn the_printed_commands_can_be_pasted_and_fault_injection_breaks_the_servers() {
     assert!(paste(&keyless).is_err(), "fault injection needs its key");
 
     dev.signal(Signal::INT);
-    let status = dev.ended(Duration::from_secs(20));
+    let status = dev.wait(Duration::from_secs(20));
     assert_eq!(status.code(), Some(0), "{}", dev.output());
     let log = std::fs::read_to_string(dir.join("dev.log")).unwrap();
     assert!(!log.contains("ERROR") && log.contains(" INFO "), "{log}");
@@ -208,17 +208,17 @@ fn a_second_process_in_the_same_folder_fails_without_harm() {
     // A killed process leaves nothing behind that stops the next one.
     let (mut dev, _) = start(&dir, folder.path());
     dev.signal(Signal::INT);
-    assert_eq!(dev.ended(Duration::from_secs(20)).code(), Some(0), "{}", dev.output());
+    assert_eq!(dev.wait(Duration::from_secs(20)).code(), Some(0), "{}", dev.output());
 }
 
 #[test]
 fn unusable_arguments_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("dev");
-    let check = |args: &[&str], variables: &[(&str, &str)], told: &str| {
+    let check = |args: &[&str], variables: &[(&str, &str)], expected_output: &str| {
         let (code, output, error) = run(args, variables);
         assert_eq!((code, output.as_str()), (1, ""), "{error}");
-        assert!(error.contains(told), "{told} in {error}");
+        assert!(error.contains(expected_output), "{expected_output} in {error}");
     };
     check(&["dev", "--once"], &[], "pass --dir FOLDER");
     let unused = folder.path().join("unused");
@@ -231,10 +231,10 @@ fn unusable_arguments_are_reported() {
     check(&["dev", "--once", "--dir", dir_text], &[], "is accessible to other users (mode 0755)");
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
     let taken = ports::reserve();
-    let held = std::net::TcpListener::bind(taken).unwrap();
+    let listener = std::net::TcpListener::bind(taken).unwrap();
     let port = taken.port().to_string();
     check(&["dev", "--once", "--dir", dir_text, "--first-port", &port], &[], &taken.to_string());
-    drop(held);
+    drop(listener);
     let state = folder.path().display().to_string();
     let (code, output, error) = run(&["dev", "--once"], &[("XDG_STATE_HOME", &state)]);
     assert_eq!(code, 0, "{error}");

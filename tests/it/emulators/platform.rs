@@ -60,9 +60,9 @@ async fn errors_have_the_platforms_format() {
         assert_eq!(refused.header("content-type"), "application/vnd.api+json");
         assert_eq!(refused.with(401), json!({"errors": [{"status": "401", "title": "unauthorized"}]}));
     }
-    let gone = json!({"errors": [{"status": "404", "title": "not found"}]});
+    let not_found = json!({"errors": [{"status": "404", "title": "not found"}]});
     for path in ["/api/v2/organizations/other/workspaces", "/api/v2/workspaces/ws-none", "/api/v2/nothing/here"] {
-        assert_eq!(it.get(path).await.with(404), gone);
+        assert_eq!(it.get(path).await.with(404), not_found);
     }
     let invalid = it.post(&format!("{ORG}/workspaces"), json!({"name": "no spaces"})).await.with(422);
     assert_eq!(invalid["errors"][0]["source"]["pointer"], "/data/attributes/name");
@@ -115,8 +115,8 @@ async fn a_workspace_is_made_changed_locked_by_one_user_and_removed() {
 async fn changes_of_a_workspace_are_validated_as_its_creation_is() {
     let it = Emulated::start();
     let all = format!("{ORG}/workspaces");
-    let wish = json!({"name": "web", "description": "d", "auto-apply": true, "resource-count": 7});
-    let id = it.make(&all, wish).await;
+    let requested = json!({"name": "web", "description": "d", "auto-apply": true, "resource-count": 7});
+    let id = it.make(&all, requested).await;
     it.make(&all, json!({"name": "other"})).await;
     let patch = async |attributes: Value| {
         let body = json!({"data": {"attributes": attributes}}).to_string().into_bytes();
@@ -132,9 +132,9 @@ async fn changes_of_a_workspace_are_validated_as_its_creation_is() {
         let refused = patch(json!({ "name": name })).await.refused(422);
         assert!(refused.contains(why), "{name}: {refused}");
     }
-    let kept = patch(json!({"name": "web"})).await.with(200)["data"]["attributes"].clone();
-    assert_eq!((&kept["description"], &kept["auto-apply"]), (&json!("d"), &json!(true)));
-    assert_eq!(kept["resource-count"], 0, "the state's resources count");
+    let unchanged = patch(json!({"name": "web"})).await.with(200)["data"]["attributes"].clone();
+    assert_eq!((&unchanged["description"], &unchanged["auto-apply"]), (&json!("d"), &json!(true)));
+    assert_eq!(unchanged["resource-count"], 0, "the state's resources count");
     let set = patch(json!({"name": "web-2", "resource-count": 9, "tag-names": ["x"]})).await.with(200);
     let set = &set["data"]["attributes"];
     assert_eq!((&set["name"], &set["resource-count"], &set["tag-names"]), (&json!("web-2"), &json!(0), &json!([])));
@@ -150,10 +150,10 @@ async fn a_state_needs_the_lock_is_uploaded_without_a_token_and_is_read_with_its
     let it = Emulated::start();
     let id = it.make(&format!("{ORG}/workspaces"), json!({"name": "web"})).await;
     let path = |rest: &str| format!("/api/v2/workspaces/{id}/{rest}");
-    let wish = |serial: u64| json!({"serial": serial, "md5": "0", "lineage": "one"});
-    assert!(it.post(&path("state-versions"), wish(1)).await.refused(409).contains("locked by you"));
+    let attributes = |serial: u64| json!({"serial": serial, "md5": "0", "lineage": "one"});
+    assert!(it.post(&path("state-versions"), attributes(1)).await.refused(409).contains("locked by you"));
     it.post(&path("actions/lock"), json!({})).await.with(200);
-    let made = it.post(&path("state-versions"), wish(1)).await.with(201);
+    let made = it.post(&path("state-versions"), attributes(1)).await.with(201);
     it.get(&path("current-state-version")).await.with(404);
 
     let state = json!({
@@ -188,18 +188,18 @@ async fn a_state_needs_the_lock_is_uploaded_without_a_token_and_is_read_with_its
     }
 
     let outputs = it.get(&path("current-state-version-outputs")).await.with(200);
-    let shown: Vec<&Value> =
+    let values: Vec<&Value> =
         outputs["data"].as_array().unwrap().iter().map(|one| &one["attributes"]["value"]).collect();
-    assert_eq!(shown, [&json!("x"), &Value::Null], "lists hide what is sensitive");
+    assert_eq!(values, [&json!("x"), &Value::Null], "lists hide what is sensitive");
     let secret = text(&outputs["data"][1]["id"]);
     let one = it.get(&format!("/api/v2/state-version-outputs/{secret}")).await.with(200);
     assert_eq!(one["data"]["attributes"]["value"], json!(["y"]));
 
-    assert!(it.post(&path("state-versions"), wish(1)).await.refused(409).contains("serial"));
-    let mut other = wish(2);
+    assert!(it.post(&path("state-versions"), attributes(1)).await.refused(409).contains("serial"));
+    let mut other = attributes(2);
     other["lineage"] = "two".into();
     assert!(it.post(&path("state-versions"), other).await.refused(409).contains("lineage"));
-    let mut inline = wish(2);
+    let mut inline = attributes(2);
     inline["state"] = STANDARD.encode(state.to_string()).into();
     let made = it.post(&path("state-versions"), inline).await.with(201);
     assert_eq!(made["data"]["attributes"]["status"], "finalized");
@@ -210,7 +210,7 @@ async fn a_state_needs_the_lock_is_uploaded_without_a_token_and_is_read_with_its
 
     // Before this release the URL needs no token: it is the archive's own.
     it.platform.faults().edition(Edition::SelfManaged { release: "v202310-1".to_owned() });
-    let mut inline = wish(3);
+    let mut inline = attributes(3);
     inline["state"] = STANDARD.encode(state.to_string()).into();
     let made = it.post(&path("state-versions"), inline).await.with(201);
     let url = text(&made["data"]["attributes"]["hosted-state-download-url"]);
@@ -254,11 +254,11 @@ async fn calls_are_logged_by_token_id_without_secrets() {
     it.send(Method::GET, "/api/v2/organizations/example", Some("strange"), None).await.with(401);
     it.send(Method::GET, "/_archivist/v1/object/secret", None, None).await.with(404);
     let calls = it.platform.faults().calls();
-    let told: Vec<_> =
+    let routes: Vec<_> =
         calls.iter().map(|call| (call.route.as_str(), call.path.as_str(), &call.token, call.status)).collect();
     let (organization, known) = ("/api/v2/organizations/example", PresentedToken::Known(it.first.id.clone()));
     assert_eq!(
-        told,
+        routes,
         [
             ("/api/v2/organizations/{organization}", organization, &known, 200),
             ("", organization, &PresentedToken::Unknown, 401),
@@ -306,16 +306,16 @@ async fn fault_injection_over_http_requires_the_key() {
         "/lose-next-answers?count=0",
         "/fail-next?count=1&status=502",
     ] {
-        let (status, told) = turn(Method::POST, rest, "key").await;
-        assert_eq!((status, &told["emulated"]), (200, &json!(true)), "{rest}: {told}");
+        let (status, body) = turn(Method::POST, rest, "key").await;
+        assert_eq!((status, &body["emulated"]), (200, &json!(true)), "{rest}: {body}");
     }
-    let (_, told) = turn(Method::GET, "", "key").await;
+    let (_, body) = turn(Method::GET, "", "key").await;
     assert_eq!(
-        (&told["self_managed_release"], &told["paging"], &told["requests_per_second"]),
+        (&body["self_managed_release"], &body["paging"], &body["requests_per_second"]),
         (&json!("v202207-1"), &json!("Never"), &json!(7))
     );
     assert_eq!(
-        (&told["blob_mib"], &told["failing"], told["removed_routes"].as_array().unwrap().len()),
+        (&body["blob_mib"], &body["failing"], body["removed_routes"].as_array().unwrap().len()),
         (&json!(1), &json!(1), 6)
     );
     it.get("/api/v2/ping").await.with(502);

@@ -31,8 +31,8 @@ async fn tokens_are_issued_looked_up_renewed_to_their_maximum_and_revoked() {
         (Duration::from_mins(10), true, TokenKind::Service)
     );
     tokio::time::advance(Duration::from_mins(8)).await;
-    let seen = bench.upstream.lookup_self(&token.secret, None).await.unwrap();
-    assert_eq!((seen.lease.ttl, seen.accessor), (Duration::from_mins(2), token.accessor));
+    let lookup = bench.upstream.lookup_self(&token.secret, None).await.unwrap();
+    assert_eq!((lookup.lease.ttl, lookup.accessor), (Duration::from_mins(2), token.accessor));
     let renewed = bench.upstream.renew_self(&token.secret, None).await.unwrap();
     assert_eq!(renewed.lease.ttl, Duration::from_mins(7), "the maximum of fifteen minutes shortens the lease");
     bench.upstream.revoke_self(&token.secret, None).await.unwrap();
@@ -125,7 +125,7 @@ async fn fault_injection_covers_every_kind_of_failure() {
     assert!(bench.upstream.lookup_self(&token.secret, None).await.unwrap_err().is_token_dead());
 }
 
-/// The emulated cloud, and an emulated Vault that believes it alone.
+/// The emulated cloud, and an emulated Vault that believes only it.
 struct Pair {
     cloud: Cloud,
     secrets: Secrets,
@@ -210,9 +210,9 @@ fn machine(cloud: &Cloud) -> LoginFields {
     }
 }
 
-fn refused(found: Result<(), String>, wanted: &str) {
-    let error = found.expect_err(wanted);
-    assert!(error.contains(wanted), "{error} instead of {wanted}");
+fn refused(found: Result<(), String>, expected: &str) {
+    let error = found.expect_err(expected);
+    assert!(error.contains(expected), "{error} instead of {expected}");
 }
 
 #[tokio::test]
@@ -240,8 +240,8 @@ async fn a_proof_is_checked_as_the_real_auth_method_checks_it() {
     let unsigned = "eyJhbGciOiJub25lIn0";
     refused(pair.try_with("dev", &format!("{unsigned}.{claims}."), none()).await, "500 oidc: ");
     let foreign = URL_SAFE_NO_PAD.encode(format!(r#"{{"iss": "https://sts.windows.net/x/", "aud": "{ARM}"}}"#));
-    let wanted = "500 oidc: id token issued by a different provider, expected";
-    refused(pair.try_with("dev", &format!("{head}.{foreign}.{signature}"), none()).await, wanted);
+    let expected = "500 oidc: id token issued by a different provider, expected";
+    refused(pair.try_with("dev", &format!("{head}.{foreign}.{signature}"), none()).await, expected);
 }
 
 #[tokio::test]
@@ -268,8 +268,8 @@ async fn a_proof_is_good_from_nbf_to_exp_without_leeway() {
 async fn roles_admit_bound_identities() {
     let pair = Pair::start();
     let jwt = pair.jwt(ARM).await;
-    let check = async |role: &str, wanted: &str| {
-        refused(pair.try_with(role, &jwt, LoginFields::default()).await, wanted);
+    let check = async |role: &str, expected: &str| {
+        refused(pair.try_with(role, &jwt, LoginFields::default()).await, expected);
     };
     check("open", "500 expected specific bound_group_ids or bound_service_principal_ids; both cannot be empty").await;
     check("other", "500 service principal not authorized: ").await;
@@ -289,8 +289,8 @@ async fn machine_bounds_require_fields_that_match_the_claims() {
         fields
     };
     pair.try_with("group", &jwt, good.clone()).await.unwrap();
-    let check = async |change: &dyn Fn(&mut LoginFields), wanted: &str| {
-        refused(pair.try_with("group", &jwt, with(change)).await, wanted);
+    let check = async |change: &dyn Fn(&mut LoginFields), expected: &str| {
+        refused(pair.try_with("group", &jwt, with(change)).await, expected);
     };
     check(&|fields| fields.subscription_id = None, "500 subscription_id and resource_group_name are required").await;
     check(&|fields| fields.subscription_id = Some("x".into()), "400 invalid subscription id \"x\"").await;
@@ -339,7 +339,7 @@ async fn invalid_tokens_get_the_error_of_vault_or_openbao() {
     let secrets =
         Secrets::start(SecretsOptions::for_anyone(Clock::System, "dev", Role::default()), &mut tasks).unwrap();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    for (openbao, wanted) in
+    for (openbao, expected) in
         [(false, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"), (true, "permission denied")]
     {
         secrets.faults().respond_as_openbao(openbao);
@@ -348,7 +348,7 @@ async fn invalid_tokens_get_the_error_of_vault_or_openbao() {
             let answer = read.send().await.unwrap();
             assert_eq!(answer.status(), 403);
             let body: serde_json::Value = answer.json().await.unwrap();
-            assert_eq!(body, serde_json::json!({ "errors": [wanted] }), "{path}");
+            assert_eq!(body, serde_json::json!({ "errors": [expected] }), "{path}");
         }
     }
 }

@@ -26,8 +26,8 @@ pub(crate) async fn hvac(address: &str, token: &str, in_between: bool, parts: &[
     command.env("HOME", "/nonexistent").env("LC_ALL", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("VAULT_ADDR", address).env("VAULT_TOKEN", token).env("IN_BETWEEN", if in_between { "1" } else { "" });
     let output = command.stdin(Stdio::null()).output().await.unwrap();
-    let told = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+    let bytes = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn hvac_reads_writes_lends_and_makes_tokens_on_the_emulated_server() {
     let mut tasks = TaskGroup::default();
     let secrets = Secrets::start(options(), &mut tasks).unwrap();
     let token = secrets.token(&Role { policies: vec!["root".to_owned()], ttl: Duration::ZERO, ..Role::default() });
-    let (good, told) = hvac(secrets.url(), token.expose_secret(), false, &[]).await;
-    assert!(good, "{told}");
+    let (ok, output) = hvac(secrets.url(), token.expose_secret(), false, &[]).await;
+    assert!(ok, "{output}");
     assert_eq!((secrets.faults().leases(), secrets.faults().leases_issued()), (0, 2));
 }

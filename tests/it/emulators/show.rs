@@ -36,11 +36,11 @@ impl Show {
 
     /// Runs a command with the variables of `dev env`; returns all that it prints.
     #[track_caller]
-    fn run(&self, line: &str, wanted: i32) -> String {
+    fn run(&self, line: &str, expected: i32) -> String {
         let line = line.replace("DIR", self.dir.to_str().unwrap());
         let variables: Vec<_> = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let (code, output, error) = run(&line.split(' ').collect::<Vec<_>>(), &variables);
-        assert_eq!(code, wanted, "{line}: {output}{error}");
+        assert_eq!(code, expected, "{line}: {output}{error}");
         output + &error
     }
 }
@@ -71,8 +71,8 @@ fn every_other_command_works_against_it_with_its_variables() {
     assert!(show.run("gateway tokens", 0).contains("platform token"));
     assert!(show.run("gateway report", 0).len() > 1);
     for session in ["instance", "workload"] {
-        let told = show.run(&format!("login --session {session}"), 0);
-        assert!(told.contains("the token is revoked") && !told.contains(" INFO "), "{told}");
+        let output = show.run(&format!("login --session {session}"), 0);
+        assert!(output.contains("the token is revoked") && !output.contains(" INFO "), "{output}");
     }
     let checked = show.run("check --online", 0);
     assert!(
@@ -127,20 +127,20 @@ async fn the_printed_pages_open_with_the_printed_key_and_show_every_part() {
 fn each_fault_is_told_seen_with_the_named_command_and_healed() {
     let show = Show::start();
     let breaks = |fault: &str| {
-        let told = show.run(&format!("dev break {fault}"), 0);
+        let printed = show.run(&format!("dev break {fault}"), 0);
         assert!(
-            told.starts_with("broken: ") && told.contains("\nlook:\n  keyward ") && told.contains("\nends: "),
-            "{told}"
+            printed.starts_with("broken: ") && printed.contains("\nlook:\n  keyward ") && printed.contains("\nends: "),
+            "{printed}"
         );
-        told
+        printed
     };
     let heals = |fault: &str| {
-        let told = show.run(&format!("dev heal {fault}"), 0);
-        assert!(told.contains(&format!("healed: {fault}\n")), "{told}");
+        let printed = show.run(&format!("dev heal {fault}"), 0);
+        assert!(printed.contains(&format!("healed: {fault}\n")), "{printed}");
         // Each command that is advised works as it is written.
-        for (_, rest) in told.match_indices("`keyward ").map(|(at, _)| told[at + 1..].split_once(' ').unwrap()) {
+        for (_, rest) in printed.match_indices("`keyward ").map(|(at, _)| printed[at + 1..].split_once(' ').unwrap()) {
             let command = rest.split('`').next().unwrap();
-            assert_ne!(show.try_run(command).0, 1, "{command}: {told}");
+            assert_ne!(show.try_run(command).0, 1, "{command}: {printed}");
         }
     };
     breaks("server");
@@ -176,8 +176,8 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
     let before = std::fs::read(show.dir.join("platform.token")).unwrap();
     breaks("platform");
     assert!(show.run("check --online", 2).contains("gateway: platform token FAILED"));
-    let told = show.run("dev heal", 0);
-    assert_eq!(told.matches("healed: ").count(), 6, "{told}");
+    let printed = show.run("dev heal", 0);
+    assert_eq!(printed.matches("healed: ").count(), 6, "{printed}");
     assert!(std::fs::read(show.dir.join("platform.token")).unwrap() != before);
     eventually(Duration::from_secs(20), || {
         let (code, output, error) = show.try_run("check --online");
@@ -207,6 +207,6 @@ fn without_a_running_one_the_commands_beside_it_say_so() {
     }
     let mut show = Show::start();
     show.dev.signal(rustix::process::Signal::INT);
-    show.dev.ended(Duration::from_secs(20));
+    show.dev.wait(Duration::from_secs(20));
     missing(&show.dir, "dev break server");
 }

@@ -52,7 +52,7 @@ pub(super) fn kill_writes(case: &mut Case, config: &str) -> (usize, usize) {
         case.expect(|expected| (expected.up, expected.serves) = (false, false));
         let tracer = Tracer::attach(case.agent().id(), call, SIGKILL, nth);
         case.put("words", &words(number + 1));
-        let status = case.agent.as_mut().unwrap().ended(Duration::from_mins(1));
+        let status = case.agent.as_mut().unwrap().wait(Duration::from_mins(1));
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{call}: {status}");
         drop(tracer);
         case.agent = None;

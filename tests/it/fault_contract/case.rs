@@ -16,7 +16,7 @@ use super::record::{Invariant, Record};
 use super::watcher::{Expectation, Watched, Watcher};
 use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::chaos::{ChaosProxy, Fault};
-use crate::harness::world::{World, in_the_network_of, test_of};
+use crate::harness::world::{World, run_in_network_namespace_of, test_of};
 
 /// The signed token that the agent logs in with.
 pub(super) const JWT: &str = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJjYW5hcnkifQ.c2ln";
@@ -27,7 +27,7 @@ pub(super) const SERVER: &str = "127.0.0.1:8200";
 
 /// Runs the case with this id in a separate network, checks the promises, and writes its file.
 pub(super) fn case<T: FnOnce(&mut Case)>(id: &'static str, test: T) {
-    in_the_network_of(test_of::<T>(), || {
+    run_in_network_namespace_of(test_of::<T>(), || {
         let mut case = Case::new();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             test(&mut case);
@@ -256,10 +256,10 @@ impl Case {
         &mut self,
         name: &str,
         limit: Duration,
-        mut look: impl FnMut(&Self) -> Result<T, String>,
+        mut inspect: impl FnMut(&Self) -> Result<T, String>,
     ) -> T {
         let begun = now();
-        let found = eventually(Duration::from_secs(40), || look(self));
+        let found = eventually(Duration::from_secs(40), || inspect(self));
         self.took(Invariant::Observable, name, begun.elapsed(), limit);
         found
     }
@@ -267,7 +267,7 @@ impl Case {
     /// Records how long something took that has a limit, which the machine's own delays prolong.
     pub(super) fn took(&mut self, invariant: Invariant, name: &str, time: Duration, limit: Duration) {
         self.record.observe_time(name, time);
-        let stall = self.watcher.as_ref().map_or(Duration::ZERO, |watcher| watcher.seen.lock().unwrap().stall);
+        let stall = self.watcher.as_ref().map_or(Duration::ZERO, |watcher| watcher.observations.lock().unwrap().stall);
         let most = limit + stall * 3;
         self.record.check(invariant, (time > most).then(|| format!("{name} took {time:?}, and {limit:?} are allowed")));
     }

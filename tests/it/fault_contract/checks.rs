@@ -55,26 +55,26 @@ impl Case {
     }
 
     fn check_watch(&mut self, watcher: &Watcher) {
-        let seen = watcher.seen.lock().unwrap();
+        let observations = watcher.observations.lock().unwrap();
         let record = &mut self.record;
-        if !seen.tokens().is_empty() {
+        if !observations.tokens().is_empty() {
             record.check(Invariant::ServeUntilExpiry, None);
             record.check(Invariant::NeverServeDead, None);
         }
-        if seen.sink_reads > 0 {
+        if observations.sink_reads > 0 {
             record.check(Invariant::AtomicSinks, None);
         }
-        for (invariant, text) in &seen.violations {
+        for (invariant, text) in &observations.violations {
             record.check(*invariant, Some(text.clone()));
         }
-        record.observe("calls_of_the_watch", seen.calls);
-        record.observe("tokens", seen.tokens().len());
-        record.observe_time("slowest_call_s", seen.slowest);
-        record.observe_time("without_token_s", seen.without);
-        record.observe_time("machine_stall_s", seen.stall);
-        let mut secrets = seen.tokens();
+        record.observe("calls_of_the_watch", observations.calls);
+        record.observe("tokens", observations.tokens().len());
+        record.observe_time("slowest_call_s", observations.slowest);
+        record.observe_time("without_token_s", observations.without);
+        record.observe_time("machine_stall_s", observations.stall);
+        let mut secrets = observations.tokens();
         secrets.extend([JWT.to_owned(), SEAL_KEY.to_owned()]);
-        drop(seen);
+        drop(observations);
         let mut places: Vec<(String, String)> = vec![("the log".to_owned(), self.output())];
         for path in ["/metrics", "/readyz", "/agent/v1/status"] {
             places.push((path.to_owned(), self.ask(path).map(|(_, text)| text).unwrap_or_default()));

@@ -14,7 +14,7 @@ const PROCESS: &str = "[env_template.WORD]\ncontents = \"word\"\n[process]\ncomm
 
 /// Waits for the end of the program, which has this code.
 fn ends(case: &mut Case, code: i32) {
-    let status = case.agent.as_mut().unwrap().ended(Duration::from_mins(1));
+    let status = case.agent.as_mut().unwrap().wait(Duration::from_mins(1));
     assert_eq!(status.code(), Some(code), "{}", case.output());
     case.agent = None;
 }
@@ -61,7 +61,7 @@ fn f43_a_childs_exit_code_is_passed_on_and_one_that_ignores_sigterm_is_killed_wi
         case.figures();
         case.agent().signal(Signal::TERM);
         let begun = now();
-        let status = case.agent.as_mut().unwrap().ended(Duration::from_secs(40));
+        let status = case.agent.as_mut().unwrap().wait(Duration::from_secs(40));
         let took = begun.elapsed();
         case.took(Invariant::Recovery, "stopped_s", took, Duration::from_secs(3));
         assert_eq!(status.code(), Some(137), "{}", case.output());

@@ -59,17 +59,17 @@ fn old_stays(case: &Case, old: &str, new: &str) {
     assert!(temporary.is_empty(), "{temporary:?}");
 }
 
-/// A case about a disk: `spoil` it, get a new token, `mend` it.
-fn disk_case(case: &mut Case, size: &str, reason: &str, spoil: impl FnOnce(&Path), mend: impl FnOnce(&Path)) {
+/// A case about a disk: `damage` it, get a new token, `repair` it.
+fn disk_case(case: &mut Case, size: &str, reason: &str, damage: impl FnOnce(&Path), repair: impl FnOnce(&Path)) {
     with_disk(case, size);
     let old = std::fs::read_to_string(&case.sink).unwrap();
     let disk = case.path("disk");
-    case.inject(|_| spoil(&disk));
+    case.inject(|_| damage(&disk));
     let new = case.replace_token();
     fails(case, reason);
     old_stays(case, &old, &new);
     std::thread::sleep(Duration::from_secs(3));
-    case.clear(|_| mend(&disk));
+    case.clear(|_| repair(&disk));
     // The next try is at most twice as far away as the fault has lasted, and a second more.
     let limit = case.injected.as_ref().unwrap().at.elapsed() * 2 + Duration::from_secs(1);
     case.writes(limit);
@@ -129,16 +129,16 @@ fn f29_a_folder_made_again_for_another_owner_gets_no_token_until_it_is_ours() {
         let disk = case.path("disk");
         std::fs::create_dir(&disk).unwrap();
         case.ready(&setup());
-        let gone = case.path("gone");
+        let moved = case.path("gone");
         case.inject(|_| {
-            std::fs::rename(&disk, &gone).unwrap();
-            std::fs::remove_dir_all(&gone).unwrap();
+            std::fs::rename(&disk, &moved).unwrap();
+            std::fs::remove_dir_all(&moved).unwrap();
         });
         let new = case.replace_token();
         fails(case, "disk");
-        std::fs::create_dir(&gone).unwrap();
-        chown(&gone, Some(12345), Some(12345)).unwrap();
-        std::fs::rename(&gone, &disk).unwrap();
+        std::fs::create_dir(&moved).unwrap();
+        chown(&moved, Some(12345), Some(12345)).unwrap();
+        std::fs::rename(&moved, &disk).unwrap();
         fails(case, "owner 12345");
         std::thread::sleep(Duration::from_secs(3));
         assert!(!case.sink.exists(), "a folder of another user has the token");
@@ -160,9 +160,9 @@ fn f30_a_file_that_replaces_a_sink_is_neither_followed_nor_written() {
         std::fs::write(&victim, "of others").unwrap();
         case.inject(|_| ());
         let place = |made: &dyn Fn(&Path)| {
-            let beside = sink.with_file_name("beside");
-            made(&beside);
-            std::fs::rename(&beside, &sink).unwrap();
+            let next_file = sink.with_file_name("beside");
+            made(&next_file);
+            std::fs::rename(&next_file, &sink).unwrap();
         };
         place(&|path| symlink(&victim, path).unwrap());
         fails(case, "symlink");

@@ -112,7 +112,7 @@ fn kill_at(case: &mut Case, call: &str, nth: u32) {
     case.expect(|expected| (expected.up, expected.serves) = (false, false));
     let tracer = Tracer::attach(case.agent().id(), call, SIGKILL, nth);
     revoke(case);
-    let status = case.agent.as_mut().unwrap().ended(Duration::from_mins(1));
+    let status = case.agent.as_mut().unwrap().wait(Duration::from_mins(1));
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{call}: {status}");
     drop(tracer);
     case.agent = None;
@@ -145,7 +145,7 @@ fn kill_writes_of_the_state(case: &mut Case) -> usize {
         case.start();
         case.until_ready();
         eventually(Duration::from_secs(10), || {
-            std::fs::metadata(case.path("disk/web.state")).map_err(|it| it.to_string())
+            std::fs::metadata(case.path("disk/web.state")).map_err(|error| error.to_string())
         });
         kill_at(case, call, nth);
         left += temporary(case, "web.state").len();
@@ -197,8 +197,8 @@ fn f32_a_kill_at_any_call_of_a_write_leaves_one_whole_token_and_the_next_start_c
         let whole = std::fs::read_to_string(case.path("keyward.toml")).unwrap();
         // Without saved state the sink is the only file that is written.
         let without_state = |text: &str| {
-            let kept = text.lines().filter(|line| !line.starts_with("state_dir") && !line.starts_with("seal_"));
-            kept.collect::<Vec<_>>().join("\n")
+            let lines = text.lines().filter(|line| !line.starts_with("state_dir") && !line.starts_with("seal_"));
+            lines.collect::<Vec<_>>().join("\n")
         };
         edit_config(case, without_state);
         case.inject(|_| ());

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use super::case::{Case, Setup, case, now, token};
 use super::record::Invariant;
-use crate::harness::binary::{eventually, run, saves_its_token};
+use crate::harness::binary::{eventually, run, wait_until_token_saved};
 use crate::harness::chaos::Fault;
 
 fn long() -> Setup<'static> {
@@ -43,7 +43,7 @@ fn f33_a_killed_agent_serves_its_token_again_without_a_login() {
     case("F33", |case| {
         case.ready(&long());
         let first = served(case);
-        saves_its_token(&case.path("web.state"));
+        wait_until_token_saved(&case.path("web.state"));
         case.inject(|case| {
             case.expect(|expected| (expected.up, expected.serves) = (false, false));
             case.agent().signal(Signal::KILL);
@@ -134,14 +134,14 @@ fn f36_a_stop_answers_callers_who_wait_and_removes_the_socket() {
         case.inject(Case::figures);
         let callers: Vec<_> = (0..50).map(|_| caller(&socket, &path)).collect();
         eventually(Duration::from_secs(10), || {
-            let held = case.metric("keyward_local_connections{listener=\"local\"}");
-            if held >= 50 { Ok(()) } else { Err(format!("{held} connections")) }
+            let open = case.metric("keyward_local_connections{listener=\"local\"}");
+            if open >= 50 { Ok(()) } else { Err(format!("{open} connections")) }
         });
         case.expect(|expected| expected.up = false);
         case.agent().signal(Signal::TERM);
         let begun = now();
         let answered = callers.into_iter().map(response).filter(|(status, _)| *status == 200).count();
-        let status = case.agent.as_mut().unwrap().ended(Duration::from_secs(30));
+        let status = case.agent.as_mut().unwrap().wait(Duration::from_secs(30));
         let took = begun.elapsed();
         case.took(Invariant::Recovery, "stopped_s", took, Duration::from_secs(10));
         case.record.observe("callers_answered", answered);
@@ -162,16 +162,16 @@ fn f39_an_agent_without_descriptors_neither_spins_nor_floods_its_log() {
         let pid = Pid::from_raw(case.agent().id().cast_signed()).unwrap();
         let limit = |files| prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(files), maximum: Some(20000) });
         case.expect(|expected| (expected.up, expected.serves) = (false, false));
-        let mut held = Vec::new();
+        let mut open = Vec::new();
         case.inject(|_| {
             limit(64).unwrap();
-            held.extend((0..120).map(|_| caller(&socket, &path)));
+            open.extend((0..120).map(|_| caller(&socket, &path)));
         });
         case.logs("listener.accept.failed");
         std::thread::sleep(Duration::from_secs(6));
         let begun = now();
         case.clear(|_| {
-            drop(held);
+            drop(open);
             limit(20000).unwrap();
         });
         eventually(Duration::from_secs(30), || match case.ask("/livez")? {
@@ -205,7 +205,7 @@ fn f41_a_thousand_callers_at_the_end_of_a_token_cost_one_login() {
         let begun = now();
         let answers: Vec<u16> = callers.into_iter().map(|caller| response(caller).0).collect();
         case.record.observe_time("all_answered_s", begun.elapsed());
-        let count = |wanted: u16| answers.iter().filter(|status| **status == wanted).count();
+        let count = |expected: u16| answers.iter().filter(|status| **status == expected).count();
         case.record.observe("answered_200", count(200));
         case.record.observe("answered_429", count(429));
         // Half of a listener's connections may wait; later callers are told to retry.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::harness::chance::Chance;
 use crate::harness::chaos::Fault;
 use crate::harness::dns::DnsAnswer;
+use crate::harness::rng::TestRng;
 
 /// A fault of the mix.
 #[derive(Debug, Clone)]
@@ -25,12 +25,12 @@ pub(super) enum Mixed {
 }
 
 impl Mixed {
-    pub(super) fn choose(chance: &mut Chance) -> Self {
-        let bytes = chance.below(600);
-        match chance.below(20) {
+    pub(super) fn choose(rng: &mut TestRng) -> Self {
+        let bytes = rng.below(600);
+        match rng.below(20) {
             0 => Self::Network(Fault::Refuse),
             1 => Self::Network(Fault::Silence),
-            2 => Self::Network(Fault::Latency(chance.milliseconds(800))),
+            2 => Self::Network(Fault::Latency(rng.milliseconds(800))),
             3 => Self::Network(Fault::Reset(bytes)),
             4 => Self::Network(Fault::Finish(bytes)),
             5 => Self::Network(Fault::Drip(Duration::from_millis(5))),
@@ -39,7 +39,7 @@ impl Mixed {
             8 => Self::Dns(DnsAnswer::Failure),
             9 => Self::Dns(DnsAnswer::Silence),
             10 => Self::Garbage,
-            11 => Self::Status(if chance.below(2) == 0 { 500 } else { 503 }),
+            11 => Self::Status(if rng.below(2) == 0 { 500 } else { 503 }),
             12 => Self::Revoked,
             13 => Self::FullDisk,
             14 => Self::ReadOnlyDisk,
@@ -47,7 +47,7 @@ impl Mixed {
             16 => Self::Stopped,
             17 => Self::Killed,
             18 => {
-                if chance.below(2) == 0 {
+                if rng.below(2) == 0 {
                     Self::Reloads
                 } else {
                     Self::BrokenConfig

@@ -12,9 +12,9 @@ use super::names::HERE;
 use super::record::{is_full_run, not_run};
 use crate::harness::binary::{ask, eventually};
 use crate::harness::certificates::{Authority, Presented};
-use crate::harness::chance::Chance;
 use crate::harness::chaos::Fault;
 use crate::harness::dns::{Dns, DnsAnswer};
+use crate::harness::rng::TestRng;
 
 /// Length of the mix.
 const LENGTH: Duration = Duration::from_mins(1);
@@ -141,8 +141,8 @@ fn mount(arguments: &[&str]) {
     assert!(status.success(), "mount {arguments:?}");
 }
 
-fn limit_descriptors(case: &Case, most: u64) {
-    let limit = Rlimit { current: Some(most), maximum: Some(20_000) };
+fn limit_descriptors(case: &Case, max: u64) {
+    let limit = Rlimit { current: Some(max), maximum: Some(20_000) };
     prlimit(Pid::from_raw(case.agent().id().cast_signed()), Resource::Nofile, limit).unwrap();
 }
 
@@ -171,8 +171,8 @@ fn start(case: &mut Case) -> Mix<'_> {
 
 #[test]
 fn a_random_mix_of_faults_breaks_no_promise() {
-    let given = variable("KEYWARD_FAULTS_SEED").map(|seed| seed.parse().expect("a number"));
-    if given.is_none() && !is_full_run() {
+    let seed_text = variable("KEYWARD_FAULTS_SEED").map(|seed| seed.parse().expect("a number"));
+    if seed_text.is_none() && !is_full_run() {
         not_run("MIX", "it takes more than a minute; tests/faults without --fast runs it");
         return;
     }
@@ -181,23 +181,23 @@ fn a_random_mix_of_faults_breaks_no_promise() {
         return;
     }
     // Another one in each run.
-    let seed: u64 = given.unwrap_or_else(|| u64::from(std::process::id()));
+    let seed: u64 = seed_text.unwrap_or_else(|| u64::from(std::process::id()));
     case("MIX", |case| {
         eprintln!("seed {seed}: tests/faults --seed {seed}");
         case.record.observe("seed", seed);
         let mut mix = start(case);
-        let (mut chance, begun) = (Chance(seed), now());
+        let (mut rng, begun) = (TestRng(seed), now());
         let (mut mixed, mut killed) = (Vec::new(), false);
         mix.case.inject(|_| ());
         while begun.elapsed() < LENGTH {
-            let fault = Mixed::choose(&mut chance);
+            let fault = Mixed::choose(&mut rng);
             killed |= matches!(fault, Mixed::Killed);
             mixed.push(format!("{:.1} s: {fault:?}", begun.elapsed().as_secs_f32()));
             mix.case.record.observe("mix", mixed.clone());
             mix.begin(&fault);
-            std::thread::sleep(Duration::from_millis(500) + chance.milliseconds(4500));
+            std::thread::sleep(Duration::from_millis(500) + rng.milliseconds(4500));
             mix.end(&fault);
-            std::thread::sleep(chance.milliseconds(3000));
+            std::thread::sleep(rng.milliseconds(3000));
         }
         case.clear(|_| ());
         case.recovers(if killed { RECOVERY.1 } else { RECOVERY.0 });

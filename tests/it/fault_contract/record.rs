@@ -61,9 +61,9 @@ impl Record {
         invariant: Invariant,
         what: &str,
         found: T,
-        most: T,
+        max: T,
     ) {
-        self.check(invariant, (found > most).then(|| format!("{what}: {found}, and at most {most} are allowed")));
+        self.check(invariant, (found > max).then(|| format!("{what}: {found}, and at most {max} are allowed")));
     }
 
     pub(super) fn observe(&mut self, name: &str, value: impl Into<Value>) {
@@ -79,13 +79,13 @@ impl Record {
     /// All violations.
     pub(super) fn violations(&self) -> Vec<String> {
         let all = self.checked.iter();
-        all.flat_map(|(invariant, found)| found.iter().map(|it| format!("{}: {it}", invariant.name()))).collect()
+        all.flat_map(|(invariant, found)| found.iter().map(|text| format!("{}: {text}", invariant.name()))).collect()
     }
 
     /// Writes the case's file for the report.
     pub(super) fn write(&self, id: &str, error: Option<&str>) {
         let invariants: BTreeMap<&str, &str> =
-            self.checked.iter().map(|(it, found)| (it.name(), state(found))).collect();
+            self.checked.iter().map(|(invariant, found)| (invariant.name(), state(found))).collect();
         let mut violations = self.violations();
         violations.extend(error.map(str::to_owned));
         let result = if violations.is_empty() { "passed" } else { "failed" };

@@ -11,9 +11,9 @@ use super::record::Invariant;
 use crate::harness::binary::{ask, eventually};
 use crate::harness::chaos::Fault;
 
-fn logins(case: &Case, wanted: u64) {
+fn logins(case: &Case, expected: u64) {
     eventually(Duration::from_mins(1), || match case.count(Operation::Login) {
-        found if found >= wanted => Ok(()),
+        found if found >= expected => Ok(()),
         found => Err(format!("{found} logins: {}", case.output())),
     });
 }
@@ -32,11 +32,11 @@ fn f13_a_login_that_is_postponed_by_seven_seconds_follows_in_seven_to_ten_and_a_
     case("F13", |case| {
         start_with(case, vec![CannedResponse::error(429, "too many requests").retry_after("7")]);
         logins(case, 1);
-        let asked = now();
+        let requested_at = now();
         case.clear(|_| ());
         // Waiting callers do not make it come sooner.
         case.recovers(Duration::from_secs(11));
-        let waited = asked.elapsed();
+        let waited = requested_at.elapsed();
         case.record.observe_time("waited_s", waited);
         assert!(waited > Duration::from_millis(6900), "{waited:?}");
         assert_eq!(case.count(Operation::Login), 2);
@@ -105,7 +105,7 @@ fn f17_calls_whose_responses_are_cut_off_anywhere_are_repeated_one_at_a_time() {
         case.prepare(&Setup { role, session: "check_interval = \"off\"", ..Setup::default() });
         case.inject(|case| case.set(Fault::Reset(0)));
         case.start();
-        // The head alone has more than a hundred bytes, a whole response more than three hundred.
+        // The head alone has more than a hundred bytes, a complete response more than three hundred.
         for (done, fault) in [(1, Fault::Reset(1)), (2, Fault::Reset(300)), (3, Fault::Flip(0))] {
             logins(case, done);
             case.set(fault);

@@ -145,19 +145,19 @@ fn f25_a_redirect_is_not_followed_by_a_login_nor_by_a_renewal() {
         let (other, redirecting) = (other_host(), redirecting());
         case.prepare(&Setup::default());
         let server = case.secrets().url().strip_prefix("http://").unwrap().parse().unwrap();
-        case.network().lead_to(redirecting);
+        case.network().set_target(redirecting);
         case.inject(|_| ());
         case.start();
         case.logs("token.login.failed");
-        case.network().lead_to(server);
+        case.network().set_target(server);
         cut(case);
         let (status, body) = retry(case);
         assert_eq!(status, 200, "{body}");
-        case.network().lead_to(redirecting);
+        case.network().set_target(redirecting);
         cut(case);
         case.logs("token.renew");
         case.clear(|case| {
-            case.network().lead_to(server);
+            case.network().set_target(server);
             cut(case);
         });
         case.recovers(Duration::from_secs(10));

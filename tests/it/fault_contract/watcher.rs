@@ -59,7 +59,7 @@ impl Seen {
 
     fn violation(&mut self, invariant: Invariant, text: String) {
         // The first ones suffice; a case that fails for seconds would have hundreds.
-        if self.violations.iter().filter(|(it, _)| *it == invariant).count() < 3 {
+        if self.violations.iter().filter(|(found, _)| *found == invariant).count() < 3 {
             self.violations.push((invariant, text));
         }
     }
@@ -68,7 +68,7 @@ impl Seen {
 pub(super) struct Watcher {
     stop: Arc<AtomicBool>,
     pub(super) expectation: Arc<Mutex<Expectation>>,
-    pub(super) seen: Arc<Mutex<Seen>>,
+    pub(super) observations: Arc<Mutex<Seen>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,27 +82,28 @@ pub(super) struct Watched {
 impl Watcher {
     pub(super) fn start(watched: Watched) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let observations = Arc::new(Mutex::new(Seen::default()));
         let expectation = Expectation { up: false, serves: true, after_end: Duration::from_secs(1) };
         let expectation = Arc::new(Mutex::new(expectation));
         let thread = std::thread::spawn({
-            let (stop, seen, expectation) = (Arc::clone(&stop), Arc::clone(&seen), Arc::clone(&expectation));
+            let (stop, observations, expectation) =
+                (Arc::clone(&stop), Arc::clone(&observations), Arc::clone(&expectation));
             move || {
                 while !stop.load(Ordering::Relaxed) {
                     let before = now();
-                    round(&watched, &expectation, &seen);
-                    let slept = now();
+                    round(&watched, &expectation, &observations);
+                    let before_sleep = now();
                     std::thread::sleep(PAUSE);
-                    let (stall, since) = (slept.elapsed().saturating_sub(PAUSE), before.elapsed());
-                    let mut seen = seen.lock().unwrap();
-                    seen.stall = seen.stall.max(stall);
-                    if seen.last.is_none() && !seen.ends.is_empty() {
-                        seen.without += since;
+                    let (stall, since) = (before_sleep.elapsed().saturating_sub(PAUSE), before.elapsed());
+                    let mut observations = observations.lock().unwrap();
+                    observations.stall = observations.stall.max(stall);
+                    if observations.last.is_none() && !observations.ends.is_empty() {
+                        observations.without += since;
                     }
                 }
             }
         });
-        Self { stop, expectation, seen, thread: Some(thread) }
+        Self { stop, expectation, observations, thread: Some(thread) }
     }
 
     /// Ends the watch.
@@ -120,49 +121,49 @@ impl Drop for Watcher {
     }
 }
 
-fn round(watched: &Watched, expectation: &Mutex<Expectation>, seen: &Mutex<Seen>) {
+fn round(watched: &Watched, expectation: &Mutex<Expectation>, observations: &Mutex<Seen>) {
     let begun = now();
     let answer = ask(&watched.socket, "GET", "/agent/v1/token");
     let (took, ended) = (begun.elapsed(), now());
     // Read after the response: a test changes it before the event that it allows.
     let expected = *expectation.lock().unwrap();
-    let seen = &mut *seen.lock().unwrap();
-    seen.calls += 1;
+    let observations = &mut *observations.lock().unwrap();
+    observations.calls += 1;
     match answer {
         Ok((200, body)) => {
             let body: serde_json::Value = serde_json::from_str(&body).unwrap();
             let token = body["token"].as_str().expect("a token").to_owned();
-            seen.slowest = seen.slowest.max(took);
+            observations.slowest = observations.slowest.max(took);
             if let Some(left) = watched.secrets.remaining(&token) {
                 let end = ended.checked_add(left).unwrap_or(ended + Duration::from_hours(1000));
-                seen.ends.insert(token.clone(), end);
+                observations.ends.insert(token.clone(), end);
             } else {
-                let end = seen.ends.entry(token.clone()).or_insert(ended).to_owned().min(ended);
-                let end = *seen.dead.entry(token.clone()).or_insert(end);
+                let end = observations.ends.entry(token.clone()).or_insert(ended).to_owned().min(ended);
+                let end = *observations.dead.entry(token.clone()).or_insert(end);
                 let over = begun.saturating_duration_since(end);
                 if over > expected.after_end {
                     let allowed = expected.after_end;
                     let text = format!("a token was served {over:?} after its end; {allowed:?} are allowed");
-                    seen.violation(Invariant::NeverServeDead, text);
+                    observations.violation(Invariant::NeverServeDead, text);
                 }
             }
-            seen.last = Some((token, reported_expiry(&body, ended)));
+            observations.last = Some((token, reported_expiry(&body, ended)));
         }
         Ok((503, body)) => {
             // Only the server knows of a renewal whose response was lost.
-            let left = seen.last.take().and_then(|(token, told)| {
-                Some(watched.secrets.remaining(&token)?.min(told.saturating_duration_since(ended)))
+            let left = observations.last.take().and_then(|(token, expires)| {
+                Some(watched.secrets.remaining(&token)?.min(expires.saturating_duration_since(ended)))
             });
             if let Some(left) = left.filter(|left| *left > SERVER_SLACK && expected.serves) {
                 let text = format!("no token was served {left:?} before the end of the last one: {body}");
-                seen.violation(Invariant::ServeUntilExpiry, text);
+                observations.violation(Invariant::ServeUntilExpiry, text);
             }
         }
-        Ok(other) => seen.violation(Invariant::ServeUntilExpiry, format!("the token API answered {other:?}")),
-        Err(error) if expected.up => seen.violation(Invariant::ServeUntilExpiry, format!("no answer: {error}")),
+        Ok(other) => observations.violation(Invariant::ServeUntilExpiry, format!("the token API answered {other:?}")),
+        Err(error) if expected.up => observations.violation(Invariant::ServeUntilExpiry, format!("no answer: {error}")),
         Err(_) => {}
     }
-    read_sink(&watched.sink, seen);
+    read_sink(&watched.sink, observations);
 }
 
 /// End of the token in a response, to the second below.
@@ -173,7 +174,7 @@ fn reported_expiry(body: &serde_json::Value, now: Instant) -> Instant {
 }
 
 /// Reads the sink by one descriptor: content and mode are of the same file.
-fn read_sink(path: &Path, seen: &mut Seen) {
+fn read_sink(path: &Path, observations: &mut Seen) {
     use std::io::Read as _;
     let Ok(mut file) = std::fs::OpenOptions::new().read(true).custom_flags_nonblocking().open(path) else { return };
     let Ok(metadata) = file.metadata() else { return };
@@ -181,14 +182,16 @@ fn read_sink(path: &Path, seen: &mut Seen) {
     if !metadata.is_file() || file.read_to_string(&mut text).is_err() {
         return;
     }
-    seen.sink_reads += 1;
+    observations.sink_reads += 1;
     let mode = metadata.permissions().mode() & 0o7777;
     if mode != 0o640 || metadata.uid() != rustix::process::geteuid().as_raw() {
-        seen.violation(Invariant::AtomicSinks, format!("the sink has mode {mode:o} and owner {}", metadata.uid()));
+        observations
+            .violation(Invariant::AtomicSinks, format!("the sink has mode {mode:o} and owner {}", metadata.uid()));
     }
-    let whole = seen.ends.keys().next().map_or(text.len(), String::len);
+    let whole = observations.ends.keys().next().map_or(text.len(), String::len);
     if !text.starts_with("hvs.emulated-") || text.len() != whole {
-        seen.violation(Invariant::AtomicSinks, format!("the sink holds {} bytes that are no token", text.len()));
+        observations
+            .violation(Invariant::AtomicSinks, format!("the sink holds {} bytes that are no token", text.len()));
     }
 }
 

@@ -45,7 +45,7 @@ fn endpoints_and_releases_that_are_called_the_changelogs_stand_in_its_text() {
         for change in row["changes"].as_array().unwrap() {
             let marks = &change["changelog"];
             let endpoints = marks["endpoints"].as_array().into_iter().flatten().chain(marks.get("replacement"));
-            for path in endpoints.map(|it| it.as_str().unwrap().split_once(' ').unwrap().1) {
+            for path in endpoints.map(|endpoint| endpoint.as_str().unwrap().split_once(' ').unwrap().1) {
                 assert!(text.contains(path), "{}: {path}", row["id"]);
             }
             if let Some(release) = marks["release"].as_str() {
@@ -65,14 +65,14 @@ fn endpoints_and_releases_that_are_called_the_changelogs_stand_in_its_text() {
 
 #[test]
 fn each_filter_matches_its_rows() {
-    let check = |args: &[&str], wanted: usize| assert_eq!(rows(args).len(), wanted, "{args:?}");
-    for (year, wanted) in [("2021", 36), ("2022", 21), ("2023", 29), ("2024", 27)] {
-        check(&["--since", &format!("{year}-1-1"), "--until", &format!("{year}-12-31")], wanted);
+    let check = |args: &[&str], expected: usize| assert_eq!(rows(args).len(), expected, "{args:?}");
+    for (year, expected) in [("2021", 36), ("2022", 21), ("2023", 29), ("2024", 27)] {
+        check(&["--since", &format!("{year}-1-1"), "--until", &format!("{year}-12-31")], expected);
     }
-    for (kind, wanted) in
+    for (kind, expected) in
         [("added", 89), ("changed", 19), ("deprecated", 11), ("fixed", 4), ("docs", 7), ("breaking", 1)]
     {
-        check(&["--kind", kind], wanted);
+        check(&["--kind", kind], expected);
     }
     let actions = [
         ("feature-check", 7),
@@ -83,22 +83,22 @@ fn each_filter_matches_its_rows() {
         ("redact", 3),
         ("validate", 2),
     ];
-    for (action, wanted) in actions {
-        check(&["--gateway", action], wanted);
+    for (action, expected) in actions {
+        check(&["--gateway", action], expected);
     }
-    for (edition, wanted) in [("all", 108), ("hosted", 110), ("enterprise", 110), ("self-managed", 110)] {
-        check(&["--edition", edition], wanted);
+    for (edition, expected) in [("all", 108), ("hosted", 110), ("enterprise", 110), ("self-managed", 110)] {
+        check(&["--edition", edition], expected);
     }
-    for (release, wanted, enterprise) in
+    for (release, expected, enterprise) in
         [("v202012-1", 110, 108), ("v202103-1", 111, 109), ("v202112-1", 112, 110), ("1.0.3", 112, 110)]
     {
-        check(&["--release", release], wanted);
+        check(&["--release", release], expected);
         check(&["--release", release, "--edition", "enterprise"], enterprise);
     }
-    for (text, wanted) in
+    for (text, expected) in
         [("run task", 14), ("POLICY", 17), ("registry-modules", 9), ("Entry body", 0), ("oauth-clients", 4)]
     {
-        check(&["--text", text], wanted);
+        check(&["--text", text], expected);
     }
     check(&["--text", "speculative-plan-management-enabled"], 1);
     check(&["--text", "/policy-checks/:id/output"], 1);
@@ -125,8 +125,8 @@ fn every_resource_is_found_by_its_name() {
     let changes = all.iter().flat_map(|row| row["changes"].as_array().unwrap());
     let known: std::collections::BTreeSet<_> = changes.map(|change| change["resource"].as_str().unwrap()).collect();
     assert_eq!(known.len(), counts.split(", ").count());
-    for (resource, wanted) in counts.split(", ").map(|pair| pair.split_once(' ').unwrap()) {
-        assert_eq!(rows(&["--resource", resource]).len().to_string(), wanted, "{resource}");
+    for (resource, expected) in counts.split(", ").map(|pair| pair.split_once(' ').unwrap()) {
+        assert_eq!(rows(&["--resource", resource]).len().to_string(), expected, "{resource}");
     }
 }
 
@@ -164,9 +164,9 @@ fn the_list_is_a_table_newest_first() {
 
 #[test]
 fn unknown_values_are_reported_with_suggestions() {
-    let check = |args: &[&str], code: i32, wanted: &str| {
+    let check = |args: &[&str], code: i32, expected: &str| {
         let (found, _, error) = run(&[&["changes"], args].concat(), &[]);
-        assert_eq!((found, error.lines().next().unwrap_or_default()), (code, wanted), "{args:?}");
+        assert_eq!((found, error.lines().next().unwrap_or_default()), (code, expected), "{args:?}");
     };
     check(&["--resource", "polices"], 1, "error: --resource: unknown value \"polices\"; did you mean policies?");
     check(&["--kind", "aded"], 1, "error: --kind: unknown value \"aded\"; did you mean added?");
@@ -216,8 +216,8 @@ fn every_id_that_is_printed_anywhere_is_shown_by_it() {
     ids.extend(["2021-6-8/d4".to_owned(), "2024-08-01/3".to_owned()]);
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/platform-changes.md");
     let text = std::fs::read_to_string(document).unwrap();
-    let letter = |letter: char| letter.is_ascii_alphanumeric() || "-/".contains(letter);
-    let words = text.split(|other: char| !letter(other)).filter(|word| word.starts_with("202") && word.contains('/'));
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-/".contains(c);
+    let words = text.split(|other: char| !is_part(other)).filter(|word| word.starts_with("202") && word.contains('/'));
     ids.extend(words.map(str::to_owned));
     assert!(ids.len() > 20, "{ids:?}");
     for id in ids {
@@ -231,9 +231,9 @@ fn every_id_that_is_printed_anywhere_is_shown_by_it() {
     let (_, out, _) = run(&["changes", "show", "2023-05-25/3"], &[]);
     assert!(out.contains("\n    do this: use enforcement-level\n"), "{out}");
     let (_, out, _) = run(&["changes", "show", "2023-05-25/3", "--format", "json"], &[]);
-    let shown: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(shown[0]["changes"][0]["gateway"]["advice"], "use enforcement-level");
-    assert_eq!(shown[0]["changes"].as_array().unwrap().len(), 1);
+    let output: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(output[0]["changes"][0]["gateway"]["advice"], "use enforcement-level");
+    assert_eq!(output[0]["changes"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -242,9 +242,9 @@ fn every_row_with_an_action_has_advice() {
         for change in row["changes"].as_array().unwrap() {
             let does = change["gateway"]["does"].as_str().unwrap();
             let acts = matches!(does, "warn" | "validate" | "paginate" | "feature-check");
-            let wanted = acts || matches!(change["kind"].as_str().unwrap(), "deprecated" | "breaking");
-            let given = change["gateway"]["advice"].is_string();
-            assert!(given == wanted || (given && does == "rewrite"), "{change}");
+            let expected = acts || matches!(change["kind"].as_str().unwrap(), "deprecated" | "breaking");
+            let has_advice = change["gateway"]["advice"].is_string();
+            assert!(has_advice == expected || (has_advice && does == "rewrite"), "{change}");
         }
     }
 }

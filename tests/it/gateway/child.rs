@@ -101,7 +101,7 @@ async fn a_child_uses_the_gateway_and_notices_no_rotation() {
         request.send().await.map_or(0, |answer| answer.status().as_u16())
     };
     assert_eq!(call().await, 200);
-    let last = || world.platform.seen().last().unwrap().bearer().to_owned();
+    let last = || world.platform.requests().last().unwrap().bearer().to_owned();
     assert_eq!(last(), "canary-one");
 
     world.put("platform.token", "canary-two");
@@ -147,9 +147,9 @@ async fn a_child_with_the_platform_token_is_restarted_or_signalled_on_rotation()
     let third = world.found(&agent, &second).await;
     assert_eq!(third["TFE_TOKEN"], "canary-two");
     world.put("platform.token", "canary-three");
-    let told = world.folder.path().join("told");
+    let marker = world.folder.path().join("told");
     let agent = tokio::task::spawn_blocking(move || {
-        eventually(LIMIT, || if told.exists() { Ok(()) } else { Err(agent.output()) });
+        eventually(LIMIT, || if marker.exists() { Ok(()) } else { Err(agent.output()) });
         agent
     });
     let agent = agent.await.unwrap();
@@ -166,11 +166,11 @@ async fn a_child_starts_once_its_terraform_file_can_be_written() {
     let mine = world.folder.path().join("mine.tfrc").display().to_string();
     let variables = [("PATH", "/usr/bin:/bin"), ("TF_CLI_CONFIG_FILE", &*mine)];
     let agent = Binary::start(&["run", "--config", &config], &variables, world.folder.path());
-    let told = tokio::task::spawn_blocking(move || {
+    let reader = tokio::task::spawn_blocking(move || {
         eventually(LIMIT, || if agent.output().contains("is not valid JSON") { Ok(()) } else { Err(agent.output()) });
         agent
     });
-    let agent = told.await.unwrap();
+    let agent = reader.await.unwrap();
     assert!(!world.folder.path().join("found").exists());
     world.put("mine.tfrc", "{}");
     let found = world.found(&agent, &BTreeMap::new()).await;

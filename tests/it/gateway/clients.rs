@@ -51,7 +51,7 @@ async fn locked(it: &Emulated, name: &str) -> bool {
 }
 
 /// How many calls of a client came with a token, and how many were refused for theirs. The gateway's own question is no client's.
-fn seen(it: &Emulated, token: &str) -> (usize, usize) {
+fn calls_with_token(it: &Emulated, token: &str) -> (usize, usize) {
     let mut calls = it.platform.faults().calls();
     calls.retain(|call| !call.agent.starts_with("keyward/"));
     let with = calls.iter().filter(|call| call.token == PresentedToken::Known(token.to_owned())).count();
@@ -77,12 +77,12 @@ const CLIENTS: [(Client, usize); 4] =
 async fn through(client: Client, it: &Emulated, deprecated: &str) -> (bool, u64, u64) {
     it.platform.faults().limit(None);
     let gateway = GatewayProcess::start(it, deprecated);
-    let (good, said) = client.run(&gateway.url, &gateway.local(), "refused").await;
-    assert!(good || said.contains("not found"), "{client:?}: {said}\n{}", gateway.output());
+    let (ok, output) = client.run(&gateway.url, &gateway.local(), "refused").await;
+    assert!(ok || output.contains("not found"), "{client:?}: {output}\n{}", gateway.output());
     let strangers = it.platform.faults().calls().iter().filter(|call| call.token == PresentedToken::Unknown).count();
     assert_eq!(strangers, 0, "the local token stays here");
     let (calls, replaced) = gateway.reported();
-    (good, calls, replaced)
+    (ok, calls, replaced)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,8 +100,8 @@ async fn clients_do_their_work_on_a_platform_without_the_old_routes_where_the_ga
         for (client, old) in CLIENTS {
             let it = platform();
             it.platform.faults().routes(OLD_REGISTRY_ROUTES, false);
-            let (good, calls, replaced) = through(client, &it, mode).await;
-            assert_eq!((good, calls, replaced), (true, old as u64, old as u64), "{client:?} {mode}");
+            let (ok, calls, replaced) = through(client, &it, mode).await;
+            assert_eq!((ok, calls, replaced), (true, old as u64, old as u64), "{client:?} {mode}");
             if mode == "always" {
                 assert_eq!(old_calls(&it), 0, "{client:?}: none is sent as it is");
             }
@@ -114,8 +114,8 @@ async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_if_the
     for (client, old) in CLIENTS {
         let it = platform();
         it.platform.faults().routes(OLD_REGISTRY_ROUTES, false);
-        let (good, _, replaced) = through(client, &it, "off").await;
-        assert_eq!((good, replaced), (old == 0, 0), "{client:?}");
+        let (ok, _, replaced) = through(client, &it, "off").await;
+        assert_eq!((ok, replaced), (old == 0, 0), "{client:?}");
     }
 }
 
@@ -133,8 +133,8 @@ async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
         longest = longest.max(whole.as_array().unwrap().len());
         for paging in [Paging::OptIn, Paging::Always, Paging::Never] {
             it.platform.faults().paging(paging);
-            let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
-            let answer = asked.header("keyward-merge-pages", "true").send().await.unwrap();
+            let request = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
+            let answer = request.header("keyward-merge-pages", "true").send().await.unwrap();
             assert_eq!(answer.status(), 200, "{path} {paging:?}");
             let mut merged: Value = answer.json().await.unwrap();
             // When a token was last used differs by now.
@@ -147,15 +147,15 @@ async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
         // reported.
         it.platform.faults().paging(Paging::Looping);
         let before = it.platform.faults().total();
-        let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
-        let answer = asked.header("keyward-merge-pages", "true").send().await.unwrap();
+        let request = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
+        let answer = request.header("keyward-merge-pages", "true").send().await.unwrap();
         assert_eq!(it.platform.faults().total() - before, 1, "{path}");
         let (status, length) = (answer.status().as_u16(), whole.as_array().unwrap().len());
         let list: Value = answer.json().await.unwrap();
         if length > 100 {
-            let told = list["errors"][0]["detail"].as_str().unwrap();
+            let detail = list["errors"][0]["detail"].as_str().unwrap();
             assert!(
-                status == 502 && told.contains("form a loop before the list is complete"),
+                status == 502 && detail.contains("form a loop before the list is complete"),
                 "{path}: {status} {list}"
             );
         } else {
@@ -224,9 +224,9 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
     let output = end(&run, child).await;
     assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
     assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await);
-    let (with, refused) = seen(&it, &next);
+    let (with, refused) = calls_with_token(&it, &next);
     assert!(
-        with >= 3 && seen(&it, &it.first.id).0 > 5 && refused <= 1,
+        with >= 3 && calls_with_token(&it, &it.first.id).0 > 5 && refused <= 1,
         "{with} {refused}: {:?}",
         it.platform.faults().calls()
     );
@@ -257,7 +257,7 @@ async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
     gateway.put(keyward::secret_string::SecretString::expose_secret(&next.token));
     let output = child.wait_with_output().await.unwrap();
     assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
-    assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && seen(&it, &next.id).0 >= 3);
+    assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && calls_with_token(&it, &next.id).0 >= 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -273,7 +273,7 @@ async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
     let next = gateway.rotate(&it);
     let output = end(&run, child).await;
     assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
-    assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && seen(&it, &next).0 >= 3);
+    assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && calls_with_token(&it, &next).0 >= 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -319,7 +319,7 @@ async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_start
         }
         let output = continue_after_prompt(child).await;
         assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
-        assert!(!locked(&it, "rotation").await && seen(&it, &next).0 == 2);
+        assert!(!locked(&it, "rotation").await && calls_with_token(&it, &next).0 == 2);
         it.platform.faults().forget_calls();
     }
 }

@@ -79,7 +79,7 @@ fn client() -> reqwest::Client {
 }
 
 /// Runs the binary while this test's runtime serves the platform.
-pub(super) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 
@@ -106,7 +106,7 @@ async fn two_gateways_to_one_platform_with_tokens_of_their_own_do_not_share_a_lo
     let other = world.path("other.token");
     std::fs::write(&other, "canary-other-token").unwrap();
     let (upstream, dir) = (world.upstream.clone(), world.path("state"));
-    let (code, _, error) = beside(move || {
+    let (code, _, error) = offload(move || {
         let args = ["gateway", "serve", "--upstream", &upstream, "--token-file", &other, "--listen", "127.0.0.1:0"];
         run(&[&args[..], &["--dir", &dir]].concat(), &[])
     })
@@ -196,7 +196,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let at = ["--address", &address, "--local-token-file", &file, "--host", "app.terraform.io"].map(str::to_owned);
     let ask = |command: &'static str, more: Vec<String>| {
         let args = [vec!["gateway".to_owned(), command.to_owned()], at.to_vec(), more].concat();
-        beside(move || run(&args.iter().map(String::as_str).collect::<Vec<_>>(), &[]))
+        offload(move || run(&args.iter().map(String::as_str).collect::<Vec<_>>(), &[]))
     };
     let (code, out, error) = ask("env", vec![]).await;
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
@@ -244,7 +244,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let gateway = world.serve(&port);
     assert_eq!(world.address(&gateway).await, address);
     assert_eq!(get(&address).await, 200);
-    let (status, output) = beside(move || gateway.stop()).await;
+    let (status, output) = offload(move || gateway.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
     let (code, _, error) = ask("tokens", vec![]).await;
     assert!(code == 7 && error.contains("no gateway answers"), "{code} {error}");
@@ -284,7 +284,7 @@ async fn the_platform_token_is_in_no_file_argument_variable_or_log() {
     let state = std::fs::read_dir(world.path("state")).unwrap().map(|entry| entry.unwrap().path());
     outputs.extend(state.map(|path| (path.display().to_string(), std::fs::read(path).unwrap())));
     assert!(outputs.len() > 2, "the state folder was looked at");
-    let (status, output) = beside(move || gateway.stop()).await;
+    let (status, output) = offload(move || gateway.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
     assert!(output.contains("gateway.forwarded") && output.contains("gateway.token.loaded"), "everything was logged");
     assert!(!output.contains(&local), "the local token is in the log");
@@ -349,7 +349,7 @@ async fn the_executable_works_as_terraforms_credentials_helper() {
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), json!({ "token": local }));
     assert_eq!(ask("get", "tfe.example.com", &file), (0, "{}\n".to_owned(), String::new()));
     assert_eq!(ask("forget", "app.terraform.io", &file), (0, String::new(), String::new()));
-    for (verb, host, file, wanted) in [
+    for (verb, host, file, expected) in [
         ("store", "app.terraform.io", file.as_str(), "is managed by keyward"),
         ("store", "tfe.example.com", &file, "no token is stored here"),
         ("get", "app.terraform.io", "/nowhere/gateway.token", "has no local token yet"),
@@ -357,26 +357,26 @@ async fn the_executable_works_as_terraforms_credentials_helper() {
     ] {
         let (code, out, error) = ask(verb, host, file);
         assert_eq!((code, out.as_str(), error.lines().count()), (1, "", 1), "{error}");
-        assert!(error.contains(wanted), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     // The commands print the same text.
     let (_, _, helper) = ask("get", "app.terraform.io", "/nowhere/gateway.token");
     for command in ["env", "tokens", "report"] {
         let at = ["--address", &address, "--local-token-file", "/nowhere/gateway.token"].map(str::to_owned);
         let outcome =
-            beside(move || run(&[&["gateway", command], &at.each_ref().map(String::as_str)[..]].concat(), &[])).await;
+            offload(move || run(&[&["gateway", command], &at.each_ref().map(String::as_str)[..]].concat(), &[])).await;
         assert_eq!(outcome, (1, String::new(), helper.clone()), "{command}");
     }
     let more = ["--local-token-file", &file, "--host", "tfe.example.com:8443"].map(str::to_owned);
     let at =
         [vec!["gateway".to_owned(), "env".to_owned(), "--address".to_owned(), address.clone()], more.to_vec()].concat();
-    let (code, out, error) = beside(move || run(&at.iter().map(String::as_str).collect::<Vec<_>>(), &[])).await;
+    let (code, out, error) = offload(move || run(&at.iter().map(String::as_str).collect::<Vec<_>>(), &[])).await;
     assert!(
         code == 0 && !out.contains("TF_TOKEN") && error.contains("no environment variable's name can contain it"),
         "{error}"
     );
     // Under its own name, the executable is keyward.
-    let (code, _, _) = beside(|| run_with_input(&["get", "app.terraform.io"], &[], "")).await;
+    let (code, _, _) = offload(|| run_with_input(&["get", "app.terraform.io"], &[], "")).await;
     assert_eq!(code, 1);
     drop(gateway);
 }
@@ -405,7 +405,7 @@ pub(super) fn config_with_token_kind(world: &World, listen: &str, more: &str, to
     path.display().to_string()
 }
 
-/// The head of an answer, in lower case; its body, which is short, is read too.
+/// The head of a response, in lower case; its body, which is short, is read too.
 pub(super) async fn head(stream: &mut tokio::net::TcpStream) -> String {
     let mut bytes = Vec::new();
     loop {
@@ -483,14 +483,14 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
             }
         }
     }
-    let (code, out, error) = beside(move || run(&["gateway", "tokens", "--config", &path], &[])).await;
+    let (code, out, error) = offload(move || run(&["gateway", "tokens", "--config", &path], &[])).await;
     assert_eq!(code, 0, "{error}");
     let calls = out.lines().find(|line| line.contains("unknown  ")).unwrap();
     let count: u64 = calls.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(count > 5, "the counts outlive a reload: {out}");
     assert_eq!(terraform_config_file(folder), written);
     assert_eq!((std::fs::read(&own).unwrap(), std::fs::metadata(&own).unwrap().modified().unwrap()), before);
-    let (status, output) = beside(move || agent.stop()).await;
+    let (status, output) = offload(move || agent.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
 }
 
@@ -501,7 +501,7 @@ async fn a_file_that_could_not_be_written_is_written_once_it_can_be() {
     let file = world.folder.path().join("terraform.d/zz-keyward.tfrc.json");
     std::fs::write(&file, "{\"credentials\":{}}").unwrap();
     let agent = Binary::start(&["run", "--config", &path], &[], world.folder.path());
-    beside(move || {
+    offload(move || {
         eventually(Duration::from_secs(30), || {
             let warned = agent.output().contains("was not written by keyward");
             warned.then_some(()).ok_or_else(|| agent.output())
@@ -524,7 +524,7 @@ async fn clients_get_the_platform_token_if_configured_until_it_ends() {
     let platform = std::fs::read_to_string(world.path("platform.token")).unwrap();
     assert_eq!((token(&written).as_str(), &written["host"]), (platform.trim(), &Value::Null));
 
-    let (code, out, error) = beside({
+    let (code, out, error) = offload({
         let path = path.clone();
         move || run(&["gateway", "env", "--config", &path, "--host", "app.terraform.io"], &[])
     })
@@ -542,7 +542,7 @@ async fn clients_get_the_platform_token_if_configured_until_it_ends() {
         let now = token(&terraform_config_file(folder));
         if now == "the-next-token-of-the-platform" { Ok(()) } else { Err(now) }
     });
-    let (status, output) = beside(move || agent.stop()).await;
+    let (status, output) = offload(move || agent.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
     assert!(!output.contains(platform.trim()) && !output.contains("the-next-token"), "{output}");
     assert!(!folder.join("terraform.d/zz-keyward.tfrc.json").exists());

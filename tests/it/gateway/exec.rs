@@ -204,15 +204,15 @@ async fn opentofu_finds_its_own_files_before_the_gateway_and_terraform_its_own()
         let variables = [("XDG_CONFIG_HOME", config_home.as_str())];
         let (code, text, error) = world.exec(&[], &variables, &[&program, "-c", "cat \"$TF_CLI_CONFIG_FILE\""]);
         assert_eq!((code, error.as_str()), (0, ""), "{name}");
-        // The tfe provider reads this file alone, and of the blocks for a host the last one.
+        // The tfe provider reads only this file, and of the blocks for a host the last one.
         let last = text.rfind(&format!("host \"{HOST}\"")).unwrap();
         assert!(text[last..].contains(&format!("\"tfe.v2\" = \"{}/api/v2/\"", world.gateway)), "{text}");
         text
     };
-    for (name, wanted) in [("tofu", "# of OpenTofu\n"), ("terraform", "# mine\n"), ("wrapper", "# mine\n")] {
+    for (name, expected) in [("tofu", "# of OpenTofu\n"), ("terraform", "# mine\n"), ("wrapper", "# mine\n")] {
         let text = text(name);
         assert!(
-            text.contains(wanted) && text.matches("# of OpenTofu").count() + text.matches("# mine").count() == 1,
+            text.contains(expected) && text.matches("# of OpenTofu").count() + text.matches("# mine").count() == 1,
             "{text}"
         );
     }

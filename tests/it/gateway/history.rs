@@ -18,15 +18,15 @@ fn in_mode(deprecated: DeprecatedCallMode) -> Front {
 }
 
 /// A platform that no longer has the calls of 2021-06-08, and knows the OAuth token `ot-1`.
-fn without_old_calls(seen: &Seen) -> Response<bytes::Bytes> {
+fn without_old_calls(request: &Seen) -> Response<bytes::Bytes> {
     let related = |name: &str, id: &str| json!({"data": {"relationships": {name: {"data": {"id": id}}}}}).to_string();
-    match seen.target.as_str() {
+    match request.target.as_str() {
         "/api/v2/oauth-tokens/ot-1" => reply(200, &JSON, related("oauth-client", "oc-1")),
         "/api/v2/oauth-clients/oc-1" => reply(200, &JSON, related("organization", "my-org")),
         target if target.starts_with("/api/v2/registry-modules") => {
             reply(404, &JSON, r#"{"errors":[{"status":"404"}]}"#)
         }
-        _ if seen.method == "DELETE" => reply(204, &[], ""),
+        _ if request.method == "DELETE" => reply(204, &[], ""),
         _ => reply(200, &JSON, r#"{"data":{}}"#),
     }
 }
@@ -70,19 +70,23 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
     for mode in [DeprecatedCallMode::Always, DeprecatedCallMode::Fallback] {
         let front = in_mode(mode);
         front.platform.answers(without_old_calls);
-        for (method, rest, body, wanted) in CALLS {
+        for (method, rest, body, expected) in CALLS {
             let answer = call(&front, method, rest, body).await;
             assert!(answer.status().is_success(), "{mode:?} {method} {rest}: {answer:?}");
             assert_eq!(answer.headers()["deprecation"], "@1623110400");
             assert!(answer.headers()["link"].to_str().unwrap().contains("successor-version"));
-            let last = front.platform.seen().pop().unwrap();
-            assert_eq!(format!("{} {}", last.method, last.target), wanted, "{mode:?}");
+            let last = front.platform.requests().pop().unwrap();
+            assert_eq!(format!("{} {}", last.method, last.target), expected, "{mode:?}");
             let dropped = last.method == "DELETE";
             assert_eq!((last.body.as_ref(), dropped), (if dropped { b"" } else { body.as_bytes() }, dropped));
             assert!(!dropped || !last.headers.contains_key("content-type"));
         }
-        let old =
-            front.platform.seen().iter().filter(|seen| seen.target.starts_with("/api/v2/registry-modules")).count();
+        let old = front
+            .platform
+            .requests()
+            .iter()
+            .filter(|request| request.target.starts_with("/api/v2/registry-modules"))
+            .count();
         assert_eq!(old, if mode == DeprecatedCallMode::Always { 0 } else { 6 });
         let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
         let calls = report["calls"].as_array().unwrap();
@@ -96,19 +100,23 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
 
 #[tokio::test]
 async fn other_modes_send_deprecated_calls_unchanged_and_one_warns() {
-    for (mode, told) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
+    for (mode, has_warning) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
         let front = in_mode(mode);
         front.platform.answers(without_old_calls);
         for (method, rest, body, _) in CALLS {
             let answer = call(&front, method, rest, body).await;
-            assert_eq!((answer.status().as_u16(), answer.headers().contains_key("deprecation")), (404, told), "{rest}");
-            let last = front.platform.seen().pop().unwrap();
+            assert_eq!(
+                (answer.status().as_u16(), answer.headers().contains_key("deprecation")),
+                (404, has_warning),
+                "{rest}"
+            );
+            let last = front.platform.requests().pop().unwrap();
             assert_eq!((last.method.as_str(), last.target, last.body.as_ref()), (method, path(rest), body.as_bytes()));
         }
-        assert_eq!(front.platform.seen().len(), 6, "nothing is looked up for a call that is sent as it is");
+        assert_eq!(front.platform.requests().len(), 6, "nothing is looked up for a call that is sent as it is");
         let text = front.metrics.text();
         let counted = "keyward_gateway_deprecated_calls_total{change=\"2021-06-08/d1\",client=\"pytfe/1.5.0\",what=\"deprecated\"} 1";
-        assert_eq!(text.contains(counted), told, "{text}");
+        assert_eq!(text.contains(counted), has_warning, "{text}");
     }
 }
 
@@ -116,7 +124,7 @@ async fn other_modes_send_deprecated_calls_unchanged_and_one_warns() {
 async fn a_call_with_unknown_organization_is_sent_with_a_warning() {
     let front = in_mode(DeprecatedCallMode::Always);
     let body = r#"{"data":{"attributes":{"vcs-repo":{"oauth-token-id":"ot-9"}}}}"#;
-    front.platform.answers(|seen| match seen.target.as_str() {
+    front.platform.answers(|request| match request.target.as_str() {
         "/api/v2/registry-modules" => reply(201, &JSON, "{}"),
         _ => reply(404, &JSON, "{}"),
     });
@@ -131,7 +139,7 @@ async fn a_call_with_unknown_organization_is_sent_with_a_warning() {
     };
     let front = self::front(configured);
     call(&front, "POST", "", "{}").await;
-    assert_eq!(front.platform.seen()[0].target, "/api/v2/organizations/ours/registry-modules/vcs");
+    assert_eq!(front.platform.requests()[0].target, "/api/v2/organizations/ours/registry-modules/vcs");
 }
 
 #[tokio::test]
@@ -143,7 +151,7 @@ async fn one_call_survives_a_rejected_token_and_a_removed_route() {
     front.put_token("tok2");
     let answer = call(&front, "POST", "o/n/p/versions", r#"{"data":{}}"#).await;
     assert_eq!(answer.status(), 200);
-    let last = front.platform.seen().pop().unwrap();
+    let last = front.platform.requests().pop().unwrap();
     assert_eq!((last.bearer(), last.body.as_ref()), ("tok2", &br#"{"data":{}}"#[..]));
 
     front.platform.accept("tok3");
@@ -152,7 +160,7 @@ async fn one_call_survives_a_rejected_token_and_a_removed_route() {
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("{}")]));
     let answer = front.request("POST", "/api/v2/organizations").body(chunked).send().await.unwrap();
     assert_eq!(answer.status(), 200);
-    let last = front.platform.seen().pop().unwrap();
+    let last = front.platform.requests().pop().unwrap();
     assert_eq!((last.bearer(), last.body.as_ref()), ("tok3", &b"{}"[..]), "of a length that was not told");
 }
 
@@ -173,7 +181,7 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
                 body["errors"][0].get("code").is_none(),
                 "a name of this length is too long for each release: {body}"
             );
-            assert!(front.platform.seen().is_empty(), "a refused call is not sent");
+            assert!(front.platform.requests().is_empty(), "a refused call is not sent");
         } else {
             assert!(project.headers()["keyward-warning"].to_str().unwrap().starts_with("2024-04-25/1: "));
         }
@@ -225,14 +233,14 @@ async fn the_changelog_is_read_on_the_gateways_listener_with_the_local_token() {
     }
     let bare = front.client.get(format!("{}/v1/platform/changes", front.url)).send().await.unwrap();
     assert_eq!(bare.status(), 401);
-    assert!(front.platform.seen().is_empty());
+    assert!(front.platform.requests().is_empty());
 }
 
 #[tokio::test]
 async fn looping_pages_are_reported_and_requested_once() {
     let front = Front::start();
-    front.platform.answers(|seen| {
-        let second = seen.target.contains("page%5Bnumber%5D=2");
+    front.platform.answers(|request| {
+        let second = request.target.contains("page%5Bnumber%5D=2");
         let (current, next) = if second { (2, 1) } else { (1, 2) };
         let pagination = json!({"current-page": current, "next-page": next, "total-count": 250});
         reply(200, &JSON, json!({"data": [{"id": current}], "meta": {"pagination": pagination}}).to_string())
@@ -241,24 +249,26 @@ async fn looping_pages_are_reported_and_requested_once() {
     let answer = list.send().await.unwrap();
     assert_eq!(answer.status(), 502);
     let body: Value = answer.json().await.unwrap();
-    let told = body["errors"][0]["detail"].as_str().unwrap();
+    let detail = body["errors"][0]["detail"].as_str().unwrap();
     assert!(
-        told.contains("form a loop before the list is complete") && told.contains("request its pages one by one"),
-        "{told}"
+        detail.contains("form a loop before the list is complete") && detail.contains("request its pages one by one"),
+        "{detail}"
     );
-    assert_eq!(front.platform.seen().len(), 2);
+    assert_eq!(front.platform.requests().len(), 2);
 }
 
 #[tokio::test]
 async fn pages_are_merged_on_request_and_a_failed_page_is_the_response() {
-    let pages = |seen: &Seen| {
+    let pages = |request: &Seen| {
         let page = |number: u32, next: Option<u32>| {
             json!({"data": [{"id": number}], "meta": {"pagination": {"current-page": number, "next-page": next}}})
                 .to_string()
         };
-        match seen.target.split_once('?').map_or("", |(_, query)| query) {
+        match request.target.split_once('?').map_or("", |(_, query)| query) {
             query if query.contains("page%5Bnumber%5D=1") => reply(200, &JSON, page(1, Some(2))),
-            query if query.contains("page%5Bnumber%5D=2") && seen.target.contains("broken") => reply(500, &JSON, "{}"),
+            query if query.contains("page%5Bnumber%5D=2") && request.target.contains("broken") => {
+                reply(500, &JSON, "{}")
+            }
             query if query.contains("page%5Bnumber%5D=2") => reply(200, &JSON, page(2, None)),
             _ => reply(200, &JSON, page(9, None)),
         }
@@ -270,7 +280,7 @@ async fn pages_are_merged_on_request_and_a_failed_page_is_the_response() {
     let body: Value = merged(list).await.unwrap().json().await.unwrap();
     assert_eq!(body["data"], json!([{"id": 1}, {"id": 2}]));
     assert_eq!(body["links"]["self"], format!("{}{list}", front.url));
-    assert!(front.platform.seen().iter().all(|seen| !seen.headers.contains_key("keyward-merge-pages")));
+    assert!(front.platform.requests().iter().all(|request| !request.headers.contains_key("keyward-merge-pages")));
     let plain: Value = front.get(list).await.json().await.unwrap();
     assert_eq!(plain["data"], json!([{"id": 9}]), "who does not ask has the platform's own");
     let failed = merged("/api/v2/organizations/broken/ssh-keys").await.unwrap();
@@ -284,18 +294,18 @@ async fn pages_are_merged_on_request_and_a_failed_page_is_the_response() {
 #[tokio::test]
 async fn a_merged_list_is_not_taken_for_one_of_its_pages() {
     let front = Front::start();
-    front.platform.answers(|seen| {
-        let second = seen.target.contains("page%5Bnumber%5D=2");
+    front.platform.answers(|request| {
+        let second = request.target.contains("page%5Bnumber%5D=2");
         let next = if second { Value::Null } else { json!(2) };
         let page = json!({"data": [{"id": 1}], "meta": {"pagination": {"current-page": 1, "next-page": next}}});
-        match (second, seen.headers.contains_key("if-none-match")) {
+        match (second, request.headers.contains_key("if-none-match")) {
             (true, true) => reply(304, &[], ""),
             _ => reply(200, &[JSON[0], ("etag", "\"of-a-page\""), ("last-modified", "x")], page.to_string()),
         }
     });
     let list = front.request("GET", "/api/v2/organizations").header("keyward-merge-pages", "true");
     let answer = list.header("if-none-match", "\"of-a-page\"").send().await.unwrap();
-    assert_eq!((answer.status().as_u16(), front.platform.seen().len()), (200, 2));
+    assert_eq!((answer.status().as_u16(), front.platform.requests().len()), (200, 2));
     assert!(!answer.headers().contains_key("etag") && !answer.headers().contains_key("last-modified"));
 }
 

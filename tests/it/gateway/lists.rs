@@ -31,8 +31,8 @@ fn ids(document: &Value) -> Vec<u64> {
 async fn the_links_of_merged_pages_lead_to_the_gateway() {
     let front = Front::start();
     let origin = front.upstream.clone();
-    front.platform.answers(move |seen| {
-        let (id, next) = if seen.target.contains("page%5Bnumber%5D=2") { (2, None) } else { (1, Some(2)) };
+    front.platform.answers(move |request| {
+        let (id, next) = if request.target.contains("page%5Bnumber%5D=2") { (2, None) } else { (1, Some(2)) };
         let pagination = json!({"current-page": id, "next-page": next});
         reply(200, &JSON, page(&origin, id, &json!({"meta": {"pagination": pagination}})))
     });
@@ -49,20 +49,20 @@ async fn a_list_without_page_numbers_is_followed_by_its_links_to_its_end() {
     for absolute in [true, false] {
         let front = Front::start();
         let origin = front.upstream.clone();
-        front.platform.answers(move |seen| {
+        front.platform.answers(move |request| {
             let start = if absolute { origin.as_str() } else { "" };
             let next = |id: u32| json!({"links": {"next": format!("{start}{LIST}?page%5Bafter%5D={id}")}});
-            let (id, beside) = match seen.target.split_once("page%5Bafter%5D=") {
+            let (id, links) = match request.target.split_once("page%5Bafter%5D=") {
                 None => (1, next(1)),
                 Some((_, "1")) => (2, next(2)),
                 Some(_) => (3, json!({"links": {"next": null}})),
             };
-            reply(200, &JSON, page(&origin, id, &beside))
+            reply(200, &JSON, page(&origin, id, &links))
         });
         let (status, document) = merged(&front).await;
         assert_eq!((status, ids(&document)), (200, vec![1, 2, 3]), "{document}");
         assert_eq!(document["links"]["next"], Value::Null);
-        let targets: Vec<String> = front.platform.seen().into_iter().map(|seen| seen.target).collect();
+        let targets: Vec<String> = front.platform.requests().into_iter().map(|request| request.target).collect();
         assert_eq!(targets[1..], [format!("{LIST}?page%5Bafter%5D=1"), format!("{LIST}?page%5Bafter%5D=2")]);
     }
 }
@@ -70,19 +70,19 @@ async fn a_list_without_page_numbers_is_followed_by_its_links_to_its_end() {
 #[tokio::test]
 async fn a_list_whose_next_page_cannot_be_followed_is_refused_and_never_cut_short() {
     let elsewhere = |_: &Seen| {
-        let beside = json!({"links": {"next": "https://tfe.example.com/api/v2/other?page%5Bafter%5D=1"}});
-        reply(200, &JSON, page("https://tfe.example.com", 1, &beside))
+        let links = json!({"links": {"next": "https://tfe.example.com/api/v2/other?page%5Bafter%5D=1"}});
+        reply(200, &JSON, page("https://tfe.example.com", 1, &links))
     };
     let circle = |_: &Seen| {
         reply(200, &JSON, page("https://tfe.example.com", 1, &json!({"links": {"next": "?page%5Bafter%5D=1"}})))
     };
-    let check = async |script: fn(&Seen) -> Response<bytes::Bytes>, wanted: &str, calls: usize| {
+    let check = async |script: fn(&Seen) -> Response<bytes::Bytes>, expected: &str, calls: usize| {
         let front = Front::start();
         front.platform.answers(script);
         let (status, document) = merged(&front).await;
         let detail = document["errors"][0]["detail"].as_str().unwrap_or_default().to_owned();
-        assert!(status == 502 && detail.contains(wanted), "{status} {document}");
-        assert_eq!(front.platform.seen().len(), calls);
+        assert!(status == 502 && detail.contains(expected), "{status} {document}");
+        assert_eq!(front.platform.requests().len(), calls);
     };
     check(elsewhere, "request its pages one by one", 1).await;
     check(circle, "form a loop before the list is complete", 2).await;

@@ -25,20 +25,20 @@ fn run(
     command.envs(config.map(|config| ("TF_CLI_CONFIG_FILE", config)));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut keyboard, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let shown = Mutex::new(Vec::new());
+    let output_bytes = Mutex::new(Vec::new());
     let output = std::thread::scope(|threads| {
         threads.spawn(|| {
             let mut piece = [0; 4096];
             while let Ok(length @ 1..) = screen.read(&mut piece) {
-                shown.lock().unwrap().extend_from_slice(&piece[..length]);
+                output_bytes.lock().unwrap().extend_from_slice(&piece[..length]);
             }
         });
         for (place, line) in typed.lines().enumerate() {
             // Terraform discards input that comes before its prompt.
             eventually(Duration::from_secs(30), || {
-                let told = String::from_utf8_lossy(&shown.lock().unwrap()).into_owned();
-                let asked = told.matches("Enter a value:").count() > place;
-                (asked || child.try_wait().unwrap().is_some()).then_some(()).ok_or(told)
+                let text = String::from_utf8_lossy(&output_bytes.lock().unwrap()).into_owned();
+                let is_prompted = text.matches("Enter a value:").count() > place;
+                (is_prompted || child.try_wait().unwrap().is_some()).then_some(()).ok_or(text)
             });
             // A process that has ended reads nothing.
             let _ = keyboard.write_all(format!("{line}\n").as_bytes());
@@ -46,10 +46,10 @@ fn run(
         drop(keyboard);
         child.wait_with_output().unwrap()
     });
-    let told = [shown.into_inner().unwrap(), output.stderr].concat();
-    let told = String::from_utf8_lossy(&told).into_owned();
+    let bytes = [output_bytes.into_inner().unwrap(), output.stderr].concat();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
     // Its lines are broken and framed for people.
-    (output.status.success(), told.replace(['\u{2502}', '\n'], " ").split_whitespace().collect::<Vec<_>>().join(" "))
+    (output.status.success(), text.replace(['\u{2502}', '\n'], " ").split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,23 +74,23 @@ async fn terraform_gets_the_local_token_from_the_helper_which_stores_no_login_an
     let ask = |arguments: &[&str], typed: &str| {
         run(terraform.program(), folder, &world.home(), Some(&config), arguments, typed)
     };
-    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
-    assert!(good, "{told}");
-    let (good, told) = ask(&["login", HOST], &format!("yes\n{local}\n"));
-    assert!(!good && told.contains(&format!("the token of {HOST} is managed by keyward")), "{told}");
-    let (good, told) = ask(&["logout", HOST], "");
-    assert!(good, "{told}");
+    let (ok, output) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(ok, "{output}");
+    let (ok, output) = ask(&["login", HOST], &format!("yes\n{local}\n"));
+    assert!(!ok && output.contains(&format!("the token of {HOST} is managed by keyward")), "{output}");
+    let (ok, output) = ask(&["logout", HOST], "");
+    assert!(ok, "{output}");
     // The token is still stored.
-    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
-    assert!(good && world.local() == local, "{told}");
+    let (ok, output) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(ok && world.local() == local, "{output}");
     let own = std::fs::read_dir(Path::new(&world.home()).join(".terraform.d")).unwrap().count();
     assert_eq!(own, 2, "the folder of the program and the user's own file");
     assert!(world.untouched_files());
 
     // The helper reports a stopped agent in one line; Terraform reports that there is no token.
     std::fs::remove_file(world.folder.path().join("state/gateway.token")).unwrap();
-    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
-    assert!(!good && told.contains("terraform login"), "{told}");
+    let (ok, output) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(!ok && output.contains("terraform login"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,9 +106,9 @@ async fn terraform_refuses_a_login_to_the_host_of_the_managed_file() {
     let ask = |arguments: &[&str], typed: &str| {
         run(terraform.program(), project.folder.path(), &world.home(), None, arguments, typed)
     };
-    let (good, told) = ask(&["login", HOST], "yes\nanother\n");
-    assert!(!good && told.contains("manually configured"), "{told}");
-    let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
-    assert!(good, "the last file by name leads to the gateway: {told}");
+    let (ok, output) = ask(&["login", HOST], "yes\nanother\n");
+    assert!(!ok && output.contains("manually configured"), "{output}");
+    let (ok, output) = ask(&["init", "-no-color", "-input=false"], "");
+    assert!(ok, "the last file by name leads to the gateway: {output}");
     assert!(world.untouched_files());
 }

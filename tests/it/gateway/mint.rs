@@ -204,9 +204,9 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
             }
         }
     }
-    let seen = place.calls(&Method::GET, "/api/v2/account/details");
-    assert!(seen.len() == calls && seen.iter().all(|call| call.status == 200), "{calls} calls, {} seen", seen.len());
-    let tokens: std::collections::BTreeSet<_> = seen
+    let reads = place.calls(&Method::GET, "/api/v2/account/details");
+    assert!(reads.len() == calls && reads.iter().all(|call| call.status == 200), "{calls} calls, {} seen", reads.len());
+    let tokens: std::collections::BTreeSet<_> = reads
         .iter()
         .map(|call| match &call.token {
             PresentedToken::Known(id) => id.clone(),
@@ -361,15 +361,15 @@ async fn a_rejected_parent_token_is_logged_once_and_retried_on_change() {
     let place = MintFixture::start().await;
     std::fs::write(place.parent(), "no-token").unwrap();
     let running = place.run("one", place.options(place.team(), 600));
-    let told = running.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("401"))).await;
-    let reason = told.reason.unwrap();
+    let health = running.health_is(|component| component.reason.as_ref().is_some_and(|r| r.contains("401"))).await;
+    let reason = health.reason.unwrap();
     let parent = place.parent().display().to_string();
     assert!(reason.contains(&format!("the parent token in {parent} is invalid")), "{reason}");
     assert!(!reason.contains("no-token"), "{reason}");
     running.source.refresh_signal.request();
     running.source.refresh_signal.wait().await;
     let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);
-    assert_eq!(place.calls(&Method::POST, &path).len(), 1, "a ring does not repeat what was refused");
+    assert_eq!(place.calls(&Method::POST, &path).len(), 1, "a refresh request does not repeat a refused call");
     replace(&place.parent(), place.it.token());
     running.ready().await;
     assert_eq!(place.calls(&Method::POST, &path).len(), 2);
@@ -377,11 +377,11 @@ async fn a_rejected_parent_token_is_logged_once_and_retried_on_change() {
     // The platform does not reveal if a team exists.
     let owner = TokenOwner::Team { team: "team-none".to_owned(), organization: "example".to_owned() };
     let lost = place.run("two", place.options(owner, 600));
-    let told = lost.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("404"))).await;
+    let health = lost.health_is(|component| component.reason.as_ref().is_some_and(|text| text.contains("404"))).await;
     assert!(
-        told.reason.unwrap().contains("team team-none does not exist, or the parent token in"),
+        health.reason.unwrap().contains("team team-none does not exist, or the parent token in"),
         "{:?}",
-        told.started
+        health.started
     );
     running.stop().await;
 }
@@ -459,17 +459,17 @@ async fn a_token_is_served_until_it_expires_while_minting_fails() {
     let first = running.bearer();
     let route = "POST /api/v2/teams/{entry}/authentication-tokens";
     place.it.platform.faults().routes([route], false);
-    let told = running.health_is(|component| !component.ready).await;
-    assert!(told.reason.unwrap().contains("404"), "the reason is why there is no other");
+    let health = running.health_is(|component| !component.ready).await;
+    assert!(health.reason.unwrap().contains("404"), "the reason is why there is no other");
     let token = first.trim_start_matches("Bearer ");
     place.it.send(Method::GET, "/api/v2/account/details", Some(token), None).await.with(401);
     running.stop().await;
 }
 
 fn replace(path: &Path, text: &str) {
-    let beside = path.with_extension("next");
-    std::fs::write(&beside, text).unwrap();
-    std::fs::rename(beside, path).unwrap();
+    let next_file = path.with_extension("next");
+    std::fs::write(&next_file, text).unwrap();
+    std::fs::rename(next_file, path).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

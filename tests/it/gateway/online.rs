@@ -7,28 +7,28 @@ use serde_json::Value;
 use crate::emulators::platform::clients::platform;
 use crate::harness::binary::{eventually, run};
 use crate::harness::gateway_process::GatewayProcess;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_shows_a_gateway_without_any_listener() {
     let it = platform();
     let gateway = GatewayProcess::start(&it, "warn");
     let config = gateway.config();
-    let wanted = format!("platform {}: hosted, API 2.6", it.platform.url().trim_end_matches('/'));
-    let told = eventually(Duration::from_secs(30), || {
-        let (code, told, error) = run(&["status", "--config", &config], &[]);
-        let known = code == 0 && told.lines().any(|line| line == wanted);
-        known.then(|| told.clone()).ok_or_else(|| format!("{code} {told}{error}"))
+    let expected = format!("platform {}: hosted, API 2.6", it.platform.url().trim_end_matches('/'));
+    let stdout = eventually(Duration::from_secs(30), || {
+        let (code, stdout, stderr) = run(&["status", "--config", &config], &[]);
+        let known = code == 0 && stdout.lines().any(|line| line == expected);
+        known.then(|| stdout.clone()).ok_or_else(|| format!("{code} {stdout}{stderr}"))
     });
-    assert!(told.lines().next().unwrap().contains(": OK, ready; up "), "{told}");
-    let (code, told, error) = run(&["status", "--config", &config, "--format", "json"], &[]);
-    assert_eq!((code, error.as_str()), (0, ""));
-    let status: Value = serde_json::from_str(&told).unwrap();
+    assert!(stdout.lines().next().unwrap().contains(": OK, ready; up "), "{stdout}");
+    let (code, stdout, stderr) = run(&["status", "--config", &config, "--format", "json"], &[]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let status: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((&status["ready"], &status["components"]["gateway/token"]["ready"]), (&true.into(), &true.into()));
-    assert!(!told.contains(it.token()) && !told.contains(&gateway.local()), "{told}");
+    assert!(!stdout.contains(it.token()) && !stdout.contains(&gateway.local()), "{stdout}");
     drop(gateway);
-    let (code, told, _) = run(&["status", "--config", &config], &[]);
-    assert!(code != 0 && told.is_empty(), "{code} {told}");
+    let (code, stdout, _) = run(&["status", "--config", &config], &[]);
+    assert!(code != 0 && stdout.is_empty(), "{code} {stdout}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,9 +36,9 @@ async fn wait_and_healthcheck_report_a_gateway_without_any_listener() {
     let it = platform();
     let gateway = GatewayProcess::start(&it, "warn");
     let config = gateway.config();
-    let check = |args: &[&str], wanted: i32, says: &str| {
-        let (code, told, error) = run(&[args, &["--config", &config]].concat(), &[]);
-        assert!(code == wanted && told.is_empty() && error.contains(says), "{args:?}: {code} {told}{error}");
+    let check = |args: &[&str], expected: i32, says: &str| {
+        let (code, stdout, stderr) = run(&[args, &["--config", &config]].concat(), &[]);
+        assert!(code == expected && stdout.is_empty() && stderr.contains(says), "{args:?}: {code} {stdout}{stderr}");
     };
     check(&["wait", "--timeout", "30s"], 0, "");
     check(&["healthcheck"], 0, "");
@@ -51,8 +51,8 @@ async fn wait_and_healthcheck_report_a_gateway_without_any_listener() {
         // that another one is put there.
         let request = reqwest::Client::new().get(&account).timeout(Duration::from_millis(500));
         let _ = request.bearer_auth(gateway.local()).send().await;
-        let (code, _, error) = run(&["healthcheck", "--config", &config], &[]);
-        state = format!("{code} {error}");
+        let (code, _, stderr) = run(&["healthcheck", "--config", &config], &[]);
+        state = format!("{code} {stderr}");
         if code == 4 {
             break;
         }
@@ -80,28 +80,28 @@ async fn check_online_reports_product_and_token_owner() {
     let online = |more: &[&str]| run(&[&["check", "--online", "--config", &path("keyward.toml")], more].concat(), &[]);
     configure(it.platform.url());
     std::fs::write(path("platform.token"), it.token()).unwrap();
-    let (code, told, error) = online(&[]);
-    assert_eq!((code, error.as_str()), (0, ""), "{told}");
+    let (code, stdout, stderr) = online(&[]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let upstream = it.platform.url().trim_end_matches('/').to_owned();
-    for wanted in [
+    for expected in [
         "gateway: dns ok: 127.0.0.1",
         "gateway: tcp ok: connected to 127.0.0.1:",
         "gateway: clock ok: within ",
         &format!("gateway: platform ok: {upstream} answers 204; HCP Terraform, API 2.6"),
         "gateway: platform token ok: the token of user ",
     ] {
-        assert!(told.contains(wanted), "{wanted}: {told}");
+        assert!(stdout.contains(expected), "{expected}: {stdout}");
     }
-    assert!(!told.contains(it.token()));
-    let (code, told, _) = online(&["--format", "json"]);
-    let report: Value = serde_json::from_str(&told).unwrap();
+    assert!(!stdout.contains(it.token()));
+    let (code, stdout, _) = online(&["--format", "json"]);
+    let report: Value = serde_json::from_str(&stdout).unwrap();
     let steps = report["online"].as_array().unwrap();
     assert!(code == 0 && steps.len() == 5 && steps.iter().all(|step| step["part"] == "gateway"), "{report}");
 
-    let failed = |wanted: &str, error_code: &str| {
-        let (code, told, _) = online(&[]);
-        let line = told.lines().find(|line| line.contains("FAILED")).unwrap_or_default().to_owned();
-        assert!(code == 2 && line.contains(wanted) && !told.contains("canary"), "{wanted}: {code} {told}");
+    let failed = |expected: &str, error_code: &str| {
+        let (code, stdout, _) = online(&[]);
+        let line = stdout.lines().find(|line| line.contains("FAILED")).unwrap_or_default().to_owned();
+        assert!(code == 2 && line.contains(expected) && !stdout.contains("canary"), "{expected}: {code} {stdout}");
         assert!(line.ends_with(&format!(" [{error_code}]")), "{error_code}: {line}");
     };
     std::fs::write(path("platform.token"), "canary-of-another-platform").unwrap();
@@ -116,7 +116,7 @@ async fn check_online_reports_product_and_token_owner() {
 
 #[test]
 fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let file = world.config(folder.path(), "");
@@ -129,12 +129,12 @@ fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() 
             folder.path().display()
         );
         std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + &gateway).unwrap();
-        world.away(true);
-        let (code, told, error) = run(&["check", "--online", "-c", &file], &[]);
+        world.set_vault_offline(true);
+        let (code, stdout, stderr) = run(&["check", "--online", "-c", &file], &[]);
         let server = world.secrets.url().trim_end_matches('/');
         let lines: Vec<&str> =
-            told.lines().filter(|line| line.contains(" ok: ") || line.contains(" FAILED: ")).collect();
-        let wanted = [
+            stdout.lines().filter(|line| line.contains(" ok: ") || line.contains(" FAILED: ")).collect();
+        let expected = [
             "session web: dns ok: 127.0.0.1".to_owned(),
             format!("session web: tcp FAILED: {server}"),
             "gateway: dns ok: 127.0.0.1".to_owned(),
@@ -143,19 +143,19 @@ fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() 
             "gateway: clock ok: ".to_owned(),
             "gateway: platform token ok: the token of user ".to_owned(),
         ];
-        assert_eq!((code, error.as_str(), lines.len()), (2, "", wanted.len()), "{told}");
-        for (line, wanted) in lines.iter().zip(&wanted) {
-            assert!(line.starts_with(wanted), "{wanted}: {told}");
+        assert_eq!((code, stderr.as_str(), lines.len()), (2, "", expected.len()), "{stdout}");
+        for (line, expected) in lines.iter().zip(&expected) {
+            assert!(line.starts_with(expected), "{expected}: {stdout}");
         }
-        let (code, told, error) = run(&["check", "--online", "-o", "json", "-c", &file], &[]);
-        let report: Value = serde_json::from_str(&told).unwrap();
+        let (code, stdout, stderr) = run(&["check", "--online", "-o", "json", "-c", &file], &[]);
+        let report: Value = serde_json::from_str(&stdout).unwrap();
         let steps = report["online"].as_array().unwrap().iter();
         let steps: Vec<_> = steps
             .map(|step| {
                 [&step["part"], &step["session"], &step["step"], &step["ok"]].map(ToString::to_string).join(" ")
             })
             .collect();
-        let wanted = [
+        let expected = [
             r#""session" "web" "dns" true"#,
             r#""session" "web" "tcp" false"#,
             r#""gateway" null "dns" true"#,
@@ -164,15 +164,15 @@ fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() 
             r#""gateway" null "clock" true"#,
             r#""gateway" null "platform token" true"#,
         ];
-        assert_eq!((code, error.as_str(), &report["ok"]), (2, "", &Value::Bool(false)), "{report}");
-        assert_eq!(steps, wanted, "{report}");
-        assert!(!told.contains("atlasv1"), "{told}");
+        assert_eq!((code, stderr.as_str(), &report["ok"]), (2, "", &Value::Bool(false)), "{report}");
+        assert_eq!(steps, expected, "{report}");
+        assert!(!stdout.contains("atlasv1"), "{stdout}");
     });
 }
 
 #[test]
 fn check_online_revokes_the_token_leased_for_the_check() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let file = world.config(folder.path(), "");
@@ -183,11 +183,11 @@ fn check_online_revokes_the_token_leased_for_the_check() {
             folder.path().display()
         );
         std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + &gateway).unwrap();
-        let (code, told, error) = run(&["check", "--online", "--config", &file], &[]);
-        assert_eq!((code, error.as_str()), (0, ""), "{told}");
-        assert!(told.contains("gateway: platform token ok: the token of "), "{told}");
-        assert!(told.contains("(terraform/creds/deploy)") && !told.contains("atlasv1"), "{told}");
+        let (code, stdout, stderr) = run(&["check", "--online", "--config", &file], &[]);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+        assert!(stdout.contains("gateway: platform token ok: the token of "), "{stdout}");
+        assert!(stdout.contains("(terraform/creds/deploy)") && !stdout.contains("atlasv1"), "{stdout}");
         let faults = world.secrets.faults();
-        assert_eq!((faults.leases(), faults.tokens(), faults.leases_issued()), (0, 0, 1), "{told}");
+        assert_eq!((faults.leases(), faults.tokens(), faults.leases_issued()), (0, 0, 1), "{stdout}");
     });
 }

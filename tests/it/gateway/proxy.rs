@@ -36,9 +36,9 @@ async fn a_call_with_the_local_token_reaches_the_platform_with_the_platforms_own
     let call = call.header("content-type", "application/vnd.api+json").header("user-agent", "go-tfe");
     let answer = call.header("accept-encoding", "gzip").body(r#"{"data":{}}"#).send().await.unwrap();
     assert_eq!(answer.status(), 200);
-    let seen = front.platform.seen();
-    assert_eq!(seen.len(), 1);
-    let call = &seen[0];
+    let requests = front.platform.requests();
+    assert_eq!(requests.len(), 1);
+    let call = &requests[0];
     assert_eq!((call.method.as_str(), call.bearer()), ("PATCH", "tok1"));
     assert_eq!(call.target, "/api/v2/workspaces/ws-1?include=a%2Cb&page%5Bnumber%5D=2");
     assert_eq!(call.body, r#"{"data":{}}"#);
@@ -66,19 +66,19 @@ async fn callers_without_the_local_token_are_rejected() {
             front.client.get(format!("{}/v1/platform/tokens", front.url)).bearer_auth(token).send().await.unwrap();
         assert_eq!(own.status(), 401, "{token}");
     }
-    assert!(front.platform.seen().is_empty());
+    assert!(front.platform.requests().is_empty());
 }
 
 #[tokio::test]
 async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything_is_sent() {
     let front = Front::start();
     let local = front.local();
-    let check = async |request: &str, status: u16, wanted: &str| {
+    let check = async |request: &str, status: u16, expected: &str| {
         let mut caller = Raw::tcp(front.address).await;
         let request = request.replace("TOKEN", &local).replace("HERE", &front.address.to_string());
         let answer = caller.ask(format!("{request}\r\n\r\n")).await;
-        let told = answer.json()["errors"][0]["detail"].as_str().unwrap_or_default().to_owned();
-        assert!(answer.status == status && told.contains(wanted), "{request}: {answer:?}");
+        let detail = answer.json()["errors"][0]["detail"].as_str().unwrap_or_default().to_owned();
+        assert!(answer.status == status && detail.contains(expected), "{request}: {answer:?}");
     };
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: HERE\r\nAuthorization: Bearer TOKEN");
     for path in ["/api/v20/ping", "//api/v2/ping", "/API/v2/ping", "/admin", "/api/v2", "/_archivist/v1/object/x"] {
@@ -96,7 +96,7 @@ async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything
     check(&get("http://evil.example/api/v2/ping"), 421, "another host").await;
     check(&format!("{}\r\nOrigin: http://HERE", get("/api/v2/ping")), 403, "web pages").await;
     check(&format!("{}\r\nX-Forwarded-For: 10.0.0.1", get("/api/v2/ping")), 400, "forwarded by a proxy").await;
-    assert!(front.platform.seen().is_empty());
+    assert!(front.platform.requests().is_empty());
 }
 
 #[tokio::test]
@@ -118,8 +118,8 @@ async fn service_discovery_needs_no_token_and_names_the_gateway() {
 async fn links_are_rewritten_in_documents_of_any_length() {
     let front = Front::start();
     let origin = front.upstream.clone();
-    front.platform.answers(move |seen| {
-        let pad = "y".repeat(if seen.target.contains("large") { 300_000 } else { 10 });
+    front.platform.answers(move |request| {
+        let pad = "y".repeat(if request.target.contains("large") { 300_000 } else { 10 });
         let body = format!(
             r#"{{"data":{{"pad":"{pad}","attributes":{{"upload-url":"{origin}/api/v2/x"}}}},"links":{{"next":"{origin}/api/v2/list?page%5Bnumber%5D=2","blob":"{origin}/_archivist/v1/object/y"}}}}"#
         );
@@ -133,11 +133,11 @@ async fn links_are_rewritten_in_documents_of_any_length() {
         assert_eq!(body["links"]["next"], format!("{}/api/v2/list?page%5Bnumber%5D=2", front.url), "{path}");
         assert_eq!(body["links"]["blob"], format!("{}/_archivist/v1/object/y", front.upstream));
         assert_eq!(body["data"]["attributes"]["upload-url"], format!("{}/api/v2/x", front.upstream));
-        let told = length.map(|length| length.to_str().unwrap().parse::<usize>().unwrap());
-        assert!(told.is_none_or(|told| told == text.len()), "{path}");
+        let content_length = length.map(|length| length.to_str().unwrap().parse::<usize>().unwrap());
+        assert!(content_length.is_none_or(|content_length| content_length == text.len()), "{path}");
     }
-    front.platform.answers(|seen| {
-        reply(200, &[("content-type", "text/plain")], format!("{{\"links\":{{\"a\":\"{}\"}}}}", seen.target))
+    front.platform.answers(|request| {
+        reply(200, &[("content-type", "text/plain")], format!("{{\"links\":{{\"a\":\"{}\"}}}}", request.target))
     });
     assert_eq!(front.get("/api/v2/a").await.text().await.unwrap(), "{\"links\":{\"a\":\"/api/v2/a\"}}", "no JSON");
     let head = front.request("HEAD", "/api/v2/a").send().await.unwrap();
@@ -164,8 +164,8 @@ async fn state_download_links_lead_to_the_gateway_and_other_texts_with_the_platf
     let (here, there) = (front.url.clone(), front.upstream.clone());
     let upper = there.to_uppercase();
     for spelling in [there.as_str(), &upper, "https://tfe.example.com", "https://TFE.Example.com:443"] {
-        let given = document(&there, &there, spelling);
-        front.platform.answers(move |_| reply(200, &[("content-type", "application/vnd.api+json")], given.clone()));
+        let body = document(&there, &there, spelling);
+        front.platform.answers(move |_| reply(200, &[("content-type", "application/vnd.api+json")], body.clone()));
         let got = front.get("/api/v2/state-versions/sv-1").await.text().await.unwrap();
         assert_eq!(got, document(&there, &here, &here), "{spelling}");
     }
@@ -178,7 +178,7 @@ async fn state_downloads_are_forwarded_unchanged() {
     // A state's outputs may be named like anything of the API's.
     let state = format!(r#"{{"outputs":{{"x":{{"value":{{"links":{{"self":"{origin}/api/v2/a"}}}}}}}}}}"#);
     let served = state.clone();
-    front.platform.answers(move |seen| match seen.target.as_str() {
+    front.platform.answers(move |request| match request.target.as_str() {
         "/api/state-versions/sv-1/hosted_state" => {
             reply(302, &[("location", "https://archivist.example.com/v1/object/secret")], "")
         }
@@ -196,8 +196,8 @@ async fn state_downloads_are_forwarded_unchanged() {
     ] {
         assert_eq!(front.get(path).await.text().await.unwrap(), state, "{path}");
     }
-    let seen = front.platform.seen();
-    assert!(seen.len() == 4 && seen.iter().all(|seen| seen.bearer() == "tok1"), "{seen:?}");
+    let requests = front.platform.requests();
+    assert!(requests.len() == 4 && requests.iter().all(|request| request.bearer() == "tok1"), "{requests:?}");
     for path in [
         "/api/state-versions",
         "/api/state-versions/sv-1",
@@ -209,13 +209,13 @@ async fn state_downloads_are_forwarded_unchanged() {
     let written = front.request("PUT", "/api/state-versions/sv-1/hosted_state").body("x").send().await.unwrap();
     assert_eq!((written.status().as_u16(), &written.headers()["allow"]), (405, &"GET, HEAD".parse().unwrap()));
     let bare = front.client.get(format!("{}/api/state-versions/sv-1/hosted_state", front.url)).send().await.unwrap();
-    assert_eq!((bare.status().as_u16(), front.platform.seen().len()), (401, 4));
+    assert_eq!((bare.status().as_u16(), front.platform.requests().len()), (401, 4));
 }
 
 #[tokio::test]
 async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
     let front = Front::start();
-    front.platform.answers(|seen| match seen.target.as_str() {
+    front.platform.answers(|request| match request.target.as_str() {
         "/api/v2/download" => reply(302, &[("location", "https://archivist.example.com/v1/object/secret?x=%2f")], ""),
         "/api/v2/relative" => reply(302, &[("location", "/v1/object/secret"), ("set-cookie", "a=b")], ""),
         _ => reply(204, &[("x-terraform-get", "./archive.tar.gz?archive=tgz")], ""),
@@ -226,16 +226,16 @@ async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
     assert_eq!(answer.headers()["location"], format!("{}/v1/object/secret", front.upstream));
     assert!(!answer.headers().contains_key("set-cookie"), "a client that keeps it is taken for a browser");
     let answer = front.get("/api/registry/v1/modules/o/n/p/1.0.0/download").await;
-    let wanted = format!("{}/api/registry/v1/modules/o/n/p/1.0.0/archive.tar.gz?archive=tgz", front.upstream);
-    assert_eq!(answer.headers()["x-terraform-get"], wanted.as_str());
-    assert_eq!(front.platform.seen().len(), 3, "nothing was followed");
+    let expected = format!("{}/api/registry/v1/modules/o/n/p/1.0.0/archive.tar.gz?archive=tgz", front.upstream);
+    assert_eq!(answer.headers()["x-terraform-get"], expected.as_str());
+    assert_eq!(front.platform.requests().len(), 3, "nothing was followed");
 }
 
 #[tokio::test]
 async fn a_429_sets_retry_after_and_delays_other_calls() {
     let front = Front::start();
-    front.platform.answers(|seen| {
-        let limited = seen.target.contains("limited");
+    front.platform.answers(|request| {
+        let limited = request.target.contains("limited");
         let headers = [("x-ratelimit-limit", "30"), ("x-ratelimit-reset", "0.6")];
         reply(if limited { 429 } else { 200 }, &headers, "")
     });
@@ -253,7 +253,7 @@ async fn the_gateways_own_429_has_both_retry_headers_of_the_platform() {
     front.platform.answers(|_| reply(200, &[("x-ratelimit-limit", "1000")], ""));
     let lists = join_all((0..31).map(|_| front.get("/api/v2/workspaces/ws-1/runs"))).await;
     let refused: Vec<_> = lists.iter().filter(|answer| answer.status() == 429).collect();
-    assert_eq!((refused.len(), front.platform.seen().len()), (1, 30), "thirty a minute");
+    assert_eq!((refused.len(), front.platform.requests().len()), (1, 30), "thirty a minute");
     let header = |name: &str| refused[0].headers()[name].to_str().unwrap();
     let (after, reset): (u64, f64) =
         (header("retry-after").parse().unwrap(), header("x-ratelimit-reset").parse().unwrap());
@@ -269,12 +269,12 @@ async fn calls_that_make_platform_tokens_are_refused_unless_they_are_exempt_and_
     let front = Front::start();
     let answer = front.request("POST", path).body("{}").send().await.unwrap();
     assert_eq!(answer.status(), 403);
-    let told = detail(answer).await;
-    assert!(told.contains("does not mint platform tokens for callers"), "{told}");
-    assert!(told.contains("add \"teams/authentication-tokens\" to gateway.exempt"), "{told}");
+    let detail_text = detail(answer).await;
+    assert!(detail_text.contains("does not mint platform tokens for callers"), "{detail_text}");
+    assert!(detail_text.contains("add \"teams/authentication-tokens\" to gateway.exempt"), "{detail_text}");
     let other = front.request("POST", "/api/v2//others/x/authentication%2Dtokens/").body("{}").send().await.unwrap();
     assert_eq!(other.status(), 403);
-    assert!(front.platform.seen().is_empty());
+    assert!(front.platform.requests().is_empty());
     for (method, path) in [
         ("GET", "/api/v2/organizations/o/team-tokens"),
         ("GET", "/api/v2/users/user-1/authentication-tokens"),
@@ -293,12 +293,12 @@ async fn a_call_with_429_is_retried_after_the_pause() {
     let front = Front::start();
     let count = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&count);
-    front.platform.answers(move |seen| {
+    front.platform.answers(move |request| {
         let mut count = counted.lock().unwrap();
         *count += 1;
-        let reset = if seen.target.contains("minute") { "40" } else { "0.3" };
-        let status = if *count % 2 == 1 || seen.target.contains("minute") { 429 } else { 200 };
-        reply(status, &[("x-ratelimit-limit", "30"), ("x-ratelimit-reset", reset)], seen.body.clone())
+        let reset = if request.target.contains("minute") { "40" } else { "0.3" };
+        let status = if *count % 2 == 1 || request.target.contains("minute") { 429 } else { 200 };
+        reply(status, &[("x-ratelimit-limit", "30"), ("x-ratelimit-reset", reset)], request.body.clone())
     });
     let start = tokio::time::Instant::now();
     let answer = front.request("POST", "/api/v2/runs").body("body").send().await.unwrap();
@@ -357,13 +357,13 @@ async fn callers_together_stay_below_the_limit() {
 
 #[tokio::test]
 async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
-    let gone = ports::reserve();
-    let front = Front::with(|options, _| options.upstream = format!("http://{gone}").parse().unwrap());
+    let addr = ports::reserve();
+    let front = Front::with(|options, _| options.upstream = format!("http://{addr}").parse().unwrap());
     let answer = front.get("/api/v2/ping").await;
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (502, &"2".parse().unwrap()));
-    assert!(detail(answer).await.contains(&format!("the platform at http://{gone} does not respond: cannot connect")));
+    assert!(detail(answer).await.contains(&format!("the platform at http://{addr} does not respond: cannot connect")));
     let component = front.health.statuses()["gateway/platform"].clone();
-    assert_eq!(component.target, Some(format!("http://{gone}")));
+    assert_eq!(component.target, Some(format!("http://{addr}")));
     assert!(component.warning.unwrap().reason.starts_with("the platform does not respond: cannot connect"));
     let text = front.metrics.text();
     assert!(text.contains("{server=\"platform\",path=\"other\",status=\"unreachable\"} 1"), "{text}");
@@ -427,7 +427,7 @@ async fn bodies_of_every_framing_are_forwarded_and_the_proxy_answers_an_expectat
         )
     };
     assert_eq!(caller.ask(chunks("GET", "5\r\nhello\r\n0\r\n\r\n")).await.status, 200);
-    assert_eq!(front.platform.seen().pop().unwrap().body.as_ref(), b"hello", "also where a body is unusual");
+    assert_eq!(front.platform.requests().pop().unwrap().body.as_ref(), b"hello", "also where a body is unusual");
     assert_eq!(caller.ask(chunks("POST", "zz\r\n")).await.status, 400, "the caller's mistake");
     let mut caller = Raw::tcp(front.address).await;
     let head = format!(
@@ -437,15 +437,15 @@ async fn bodies_of_every_framing_are_forwarded_and_the_proxy_answers_an_expectat
     caller.send(head).await;
     assert_eq!(caller.until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
     assert_eq!(caller.ask("hello").await.status, 200);
-    let seen = front.platform.seen().pop().unwrap();
-    assert_eq!((seen.body.as_ref(), seen.headers.contains_key("expect")), (&b"hello"[..], false));
+    let request = front.platform.requests().pop().unwrap();
+    assert_eq!((request.body.as_ref(), request.headers.contains_key("expect")), (&b"hello"[..], false));
 }
 
 #[tokio::test]
 async fn no_token_body_query_or_blob_is_in_the_log() {
     log::keep();
     let front = Front::with(|options, _| options.token_wait = Duration::from_millis(100));
-    front.platform.answers(|seen| match seen.target.split('?').next() {
+    front.platform.answers(|request| match request.target.split('?').next() {
         Some("/api/v2/blob") => reply(302, &[("location", "https://archivist.example.com/v1/object/canary-blob")], ""),
         _ => reply(200, &[("content-type", "application/json")], r#"{"attributes":{"token":"canary-answer"}}"#),
     });
@@ -498,14 +498,14 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
         let body: Value = trusted.get("/api/v2/a").await.json().await.unwrap();
         assert_eq!(body["links"]["next"], format!("{}/api/v2/a?page=2", trusted.url));
     }
-    assert_eq!(platform.seen()[0].headers["host"], format!("localhost:{port}").as_str());
+    assert_eq!(platform.requests()[0].headers["host"], format!("localhost:{port}").as_str());
     for (host, ca) in [("localhost", None), ("127.0.0.1", Some("ca.pem"))] {
         let answer = front(host, ca).get("/api/v2/a").await;
         assert_eq!(answer.status(), 502, "{host} {ca:?}");
-        let told = detail(answer).await;
-        assert!(told.contains("certificate") && !told.contains("tok1"), "{told}");
+        let detail_text = detail(answer).await;
+        assert!(detail_text.contains("certificate") && !detail_text.contains("tok1"), "{detail_text}");
     }
-    assert_eq!(platform.seen().len(), 2, "no token went to a server that is not the one that was named");
+    assert_eq!(platform.requests().len(), 2, "no token went to a server that is not the one that was named");
     let other = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap();
     std::fs::write(path("followed.pem"), other.pem()).unwrap();
     let followed = front("localhost", Some("followed.pem"));
@@ -516,7 +516,7 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
 
 #[tokio::test]
 async fn a_platform_behind_a_proxy_is_called_through_it() {
-    // me:hush
+    // base64 of "me:hush"
     let tunnel = Tunnel::start("Basic bWU6aHVzaA==").await;
     let through = |user: &str| {
         let proxy = format!("http://{user}{}", tunnel.address).parse().unwrap();
@@ -526,14 +526,14 @@ async fn a_platform_behind_a_proxy_is_called_through_it() {
     for _ in 0..3 {
         assert_eq!(front.get("/api/v2/organizations").await.status(), 200);
     }
-    assert_eq!(front.platform.seen().len(), 3);
+    assert_eq!(front.platform.requests().len(), 3);
     let heads = tunnel.heads();
     assert_eq!(heads.len(), 1, "one connection is kept: {heads:?}");
     assert!(heads[0].starts_with("CONNECT 127.0.0.1:") && !heads[0].contains("tok1"), "{heads:?}");
     let answer = through("").get("/api/v2/organizations").await;
     assert_eq!(answer.status(), 502);
-    let told = detail(answer).await;
-    assert!(told.contains("the proxy rejected CONNECT with HTTP 407"), "{told}");
+    let detail_text = detail(answer).await;
+    assert!(detail_text.contains("the proxy rejected CONNECT with HTTP 407"), "{detail_text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::command::{World, beside, config_with_token_kind, head, terraform_config_file};
+use super::command::{World, config_with_token_kind, head, offload, terraform_config_file};
 use crate::harness::binary::Binary;
 use crate::harness::ports;
 
@@ -39,7 +39,7 @@ async fn a_replaced_gateway_leaves_the_terraform_file_to_its_successor() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert_eq!(terraform_config_file(&folder), written);
-    let (status, output) = beside(move || agent.stop()).await;
+    let (status, output) = offload(move || agent.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
     assert!(!file.exists(), "the token does not stay behind");
 }

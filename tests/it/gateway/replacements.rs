@@ -17,7 +17,7 @@ fn in_mode(deprecated: DeprecatedCallMode) -> Front {
 /// A platform with the OAuth token `ot-1` of the organization `my-org`, whose older call answers `status`.
 fn platform(status: u16) -> impl Fn(&Seen) -> Response<bytes::Bytes> + Send + Sync + 'static {
     let related = |name: &str, id: &str| json!({"data": {"relationships": {name: {"data": {"id": id}}}}}).to_string();
-    move |seen: &Seen| match seen.target.as_str() {
+    move |request: &Seen| match request.target.as_str() {
         "/api/v2/oauth-tokens/ot-1" => reply(200, &JSON, related("oauth-client", "oc-1")),
         "/api/v2/oauth-clients/oc-1" => reply(200, &JSON, related("organization", "my-org")),
         OLD => reply(status, &JSON, r#"{"errors":[{"status":"404","title":"gone for good"}]}"#),
@@ -32,7 +32,7 @@ async fn create(front: &Front, repository: Value) -> reqwest::Response {
 }
 
 fn calls(front: &Front) -> Vec<String> {
-    front.platform.seen().into_iter().map(|seen| format!("{} {}", seen.method, seen.target)).collect()
+    front.platform.requests().into_iter().map(|request| format!("{} {}", request.method, request.target)).collect()
 }
 
 #[tokio::test]
@@ -40,13 +40,13 @@ async fn in_fallback_the_older_call_is_sent_first_and_look_ups_follow() {
     let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(404));
     assert_eq!(create(&front, json!({"oauth-token-id": "ot-1"})).await.status(), 201);
-    let wanted = [
+    let expected = [
         "POST /api/v2/registry-modules",
         "GET /api/v2/oauth-tokens/ot-1",
         "GET /api/v2/oauth-clients/oc-1",
         "POST /api/v2/organizations/my-org/registry-modules/vcs",
     ];
-    assert_eq!(calls(&front), wanted);
+    assert_eq!(calls(&front), expected);
 
     // A platform that still has the call gets no other request.
     let front = in_mode(DeprecatedCallMode::Fallback);
@@ -92,13 +92,17 @@ async fn dot_segments_from_a_body_never_become_part_of_a_path() {
 #[tokio::test]
 async fn the_mode_off_warns_of_no_deprecated_attributes_either() {
     let policy = r#"{"data":{"attributes":{"name":"p","enforce":[{"path":"p.sentinel","mode":"advisory"}]}}}"#;
-    for (mode, told) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
+    for (mode, has_warning) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
         let front = in_mode(mode);
         front.platform.answers(|_| reply(200, &JSON, "{}"));
         let call = front.request("POST", "/api/v2/organizations/o/policies").body(policy).send().await.unwrap();
-        assert_eq!((call.status().as_u16(), call.headers().contains_key("keyward-warning")), (200, told), "{mode:?}");
+        assert_eq!(
+            (call.status().as_u16(), call.headers().contains_key("keyward-warning")),
+            (200, has_warning),
+            "{mode:?}"
+        );
         let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
-        assert_eq!(report["calls"].as_array().unwrap().len(), usize::from(told), "{report}");
+        assert_eq!(report["calls"].as_array().unwrap().len(), usize::from(has_warning), "{report}");
         // A call that every release refuses is warned about in every mode.
         let long = json!({"data": {"attributes": {"name": "n".repeat(41)}}}).to_string();
         let call = front.request("POST", "/api/v2/organizations/o/projects").body(long).send().await.unwrap();
@@ -124,15 +128,15 @@ async fn the_report_names_the_call_and_its_replacement() {
         assert_eq!(call.send().await.unwrap().status(), 200, "{path}");
     }
     let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
-    let told = |call: &Value| {
+    let summarize = |call: &Value| {
         let text = |name: &str| call[name].as_str().unwrap_or("-").to_owned();
         let (call, advice) = (format!("{} x{}", text("call"), call["calls"]), text("advice"));
         [text("change"), call, text("organization"), text("workspace"), advice.chars().take(22).collect()]
     };
-    let mut found: Vec<_> = report["calls"].as_array().unwrap().iter().map(told).collect();
+    let mut found: Vec<_> = report["calls"].as_array().unwrap().iter().map(summarize).collect();
     found.sort();
     let policies = "POST /organizations/:organization_name/policies x1";
-    let wanted = [
+    let expected = [
         [
             "2022-12-22/1",
             "DELETE /workspaces/:workspace_id/actions/safe-delete x1",
@@ -145,5 +149,5 @@ async fn the_report_names_the_call_and_its_replacement() {
         ["2023-05-25/3", policies, "other", "-", "use enforcement-level"],
         ["2024-09-02/1", "GET /policy-checks/:id/output x2", "-", "-", "use policy evaluations"],
     ];
-    assert_eq!(found, wanted);
+    assert_eq!(found, expected);
 }

@@ -11,10 +11,11 @@ use crate::harness::scripted::reply;
 async fn encoded_responses_are_refused() {
     log::keep();
     let front = Front::start();
-    front.platform.answers(|seen| {
-        let coding = if seen.target.contains("plain") { "identity" } else { "gzip" };
-        let kind = if seen.target.contains("blob") { "application/octet-stream" } else { "application/vnd.api+json" };
-        let status = if seen.target.contains("missing") { 404 } else { 200 };
+    front.platform.answers(|request| {
+        let coding = if request.target.contains("plain") { "identity" } else { "gzip" };
+        let kind =
+            if request.target.contains("blob") { "application/octet-stream" } else { "application/vnd.api+json" };
+        let status = if request.target.contains("missing") { 404 } else { 200 };
         reply(status, &[("content-type", kind), ("content-encoding", coding)], "{\"links\":{}}")
     });
     for path in ["/api/v2/workspaces/ws-1", "/api/v2/missing"] {
@@ -28,9 +29,9 @@ async fn encoded_responses_are_refused() {
     let body: Value = list.send().await.unwrap().json().await.unwrap();
     assert!(body["errors"][0]["detail"].as_str().unwrap().contains("Content-Encoding gzip"), "{body}");
     assert_eq!(front.get("/api/v2/plain").await.status(), 200);
-    assert!(front.platform.seen().iter().all(|seen| seen.header("accept-encoding") == "identity"));
-    let told = log::text().lines().filter(|line| line.contains("gateway.answer.encoded")).count();
-    assert_eq!(told, 1, "once");
+    assert!(front.platform.requests().iter().all(|request| request.header("accept-encoding") == "identity"));
+    let count = log::text().lines().filter(|line| line.contains("gateway.answer.encoded")).count();
+    assert_eq!(count, 1, "once");
     // A body that is not JSON has no links.
     let mut caller = Raw::tcp(front.address).await;
     let head = |method: &str, path: &str| {
@@ -46,25 +47,29 @@ async fn encoded_responses_are_refused() {
 #[tokio::test]
 async fn a_relative_redirect_inside_the_api_leads_to_the_gateway() {
     let front = Front::start();
-    front.platform.answers(|seen| match seen.target.split('?').next().unwrap() {
+    front.platform.answers(|request| match request.target.split('?').next().unwrap() {
         "/api/v2/runs/run-1/old" => reply(307, &[("location", "../run-2?include=plan")], ""),
         "/api/v2/moved" => reply(302, &[("location", "/api/registry/v1/modules")], ""),
         "/api/v2/blob" => reply(302, &[("location", "/_archivist/v1/object/x")], ""),
         "/api/v2/climbs" => reply(302, &[("location", "/api/v2/..%2f..%2fadmin")], ""),
-        _ => reply(200, &[("content-type", "text/plain")], seen.target.clone()),
+        _ => reply(200, &[("content-type", "text/plain")], request.target.clone()),
     });
     let follows = reqwest::Client::builder().no_proxy().build().unwrap();
-    for (path, wanted) in
+    for (path, expected) in
         [("/api/v2/runs/run-1/old", "/api/v2/runs/run-2?include=plan"), ("/api/v2/moved", "/api/registry/v1/modules")]
     {
         let answer = follows.get(format!("{}{path}", front.url)).bearer_auth(front.local()).send().await.unwrap();
-        assert_eq!((answer.status().as_u16(), answer.url().as_str()), (200, format!("{}{wanted}", front.url).as_str()));
-        assert_eq!(answer.text().await.unwrap(), wanted);
+        assert_eq!(
+            (answer.status().as_u16(), answer.url().as_str()),
+            (200, format!("{}{expected}", front.url).as_str())
+        );
+        assert_eq!(answer.text().await.unwrap(), expected);
     }
     // The client that follows names the gateway as its referrer; a web page names itself.
     let page = front.request("GET", "/api/v2/moved").header("referer", "https://evil.example/").send().await.unwrap();
     assert_eq!(page.status(), 403);
-    for (path, wanted) in [("/api/v2/blob", "/_archivist/v1/object/x"), ("/api/v2/climbs", "/api/v2/..%2f..%2fadmin")] {
-        assert_eq!(front.get(path).await.headers()["location"], format!("{}{wanted}", front.upstream), "{path}");
+    for (path, expected) in [("/api/v2/blob", "/_archivist/v1/object/x"), ("/api/v2/climbs", "/api/v2/..%2f..%2fadmin")]
+    {
+        assert_eq!(front.get(path).await.headers()["location"], format!("{}{expected}", front.upstream), "{path}");
     }
 }

@@ -7,7 +7,7 @@ use keyward::emulators::platform::PresentedToken;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const GATEWAY: &str = r#"
 [gateway]
@@ -22,7 +22,7 @@ grace = "1s"
 
 #[test]
 fn a_leased_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let gateway = GATEWAY.replace("PLATFORM", world.platform.url());
         let agent = Agent::ready(&world, &[], |config| config + &gateway);
@@ -40,29 +40,33 @@ fn a_leased_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
         let config = agent.config.display().to_string();
         let known = format!("platform {}: hosted, API 2.6", world.platform.url().trim_end_matches('/'));
         eventually(Duration::from_secs(30), || {
-            let (code, told, error) = run(&["status", "--config", &config], &[]);
-            let shown = code == 0 && told.lines().any(|line| line == known);
-            shown.then_some(()).ok_or_else(|| format!("{told}{error}"))
+            let (code, stdout, stderr) = run(&["status", "--config", &config], &[]);
+            let is_known = code == 0 && stdout.lines().any(|line| line == known);
+            is_known.then_some(()).ok_or_else(|| format!("{stdout}{stderr}"))
         });
         world.platform.faults().forget_calls();
-        let (mut calls, mut seen) = (0, Vec::new());
+        let (mut calls, mut used_tokens) = (0, Vec::new());
         eventually(Duration::from_mins(1), || {
-            let (status, told) = call();
-            assert_eq!(status, 200, "{told} {}", agent.binary.output());
+            let (status, body) = call();
+            assert_eq!(status, 200, "{body} {}", agent.binary.output());
             calls += 1;
-            seen = tokens(&world, "/api/v2/account/details");
-            if seen.len() >= 3 { Ok(()) } else { Err(format!("{calls} calls with {} tokens", seen.len())) }
+            used_tokens = tokens(&world, "/api/v2/account/details");
+            if used_tokens.len() >= 3 {
+                Ok(())
+            } else {
+                Err(format!("{calls} calls with {} tokens", used_tokens.len()))
+            }
         });
-        assert!(calls > 20, "{calls} calls with {} tokens: each is there for a while", seen.len());
+        assert!(calls > 20, "{calls} calls with {} tokens: each is there for a while", used_tokens.len());
         assert!(world.secrets.faults().leases() <= 2, "what was replaced was given back");
 
         // Ended at the platform before its time: one call finds out, and none fails.
-        let current = seen.last().unwrap();
-        for token in &seen {
+        let current = used_tokens.last().unwrap();
+        for token in &used_tokens {
             world.platform.faults().revoke(token);
         }
-        let (status, told) = call();
-        assert_eq!(status, 200, "{told} {}", agent.binary.output());
+        let (status, body) = call();
+        assert_eq!(status, 200, "{body} {}", agent.binary.output());
         assert!(tokens(&world, "/api/v2/account/details").last() != Some(current));
 
         // No file of the agent's, and no line of its log, has a token of the platform.

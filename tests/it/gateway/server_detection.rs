@@ -21,17 +21,17 @@ fn strict() -> Front {
 
 fn release(version: &'static str) -> impl Fn(&Seen) -> http::Response<bytes::Bytes> {
     move |_| {
-        let told = [("tfp-appname", "Terraform Enterprise"), ("x-tfe-version", version), ("tfp-api-version", "2.3")];
-        reply(204, &told, "")
+        let headers = [("tfp-appname", "Terraform Enterprise"), ("x-tfe-version", version), ("tfp-api-version", "2.3")];
+        reply(204, &headers, "")
     }
 }
 
 /// Status of the platform, once it is detected and `fits` accepts it.
-async fn shown(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
+async fn wait_for_status(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..3000 {
-        let shown = serde_json::to_value(front.status_registry.section("platform")).unwrap();
-        if fits(&shown) {
-            return shown;
+        let status = serde_json::to_value(front.status_registry.section("platform")).unwrap();
+        if fits(&status) {
+            return status;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -44,7 +44,7 @@ async fn the_platform_is_probed_once_before_the_first_call() {
     let mut front = strict();
     front.platform.answers(release("v202012-1"));
     front.start_platform_detection();
-    let known = shown(&front, |shown| shown["release"].is_string()).await;
+    let known = wait_for_status(&front, |status| status["release"].is_string()).await;
     assert_eq!(
         known,
         json!({"upstream": front.upstream, "product": "self-managed", "release": "v202012-1", "api_version": "2.3"})
@@ -57,11 +57,11 @@ async fn the_platform_is_probed_once_before_the_first_call() {
     // The first call of all is judged by it.
     let answer = front.get(LATER_THAN_THE_RELEASE).await;
     assert_eq!(answer.status(), 422);
-    let seen = front.platform.seen();
-    let asked: Vec<_> = seen.iter().map(|seen| (seen.method.as_str(), seen.target.as_str())).collect();
-    assert_eq!(asked, [("GET", "/api/v2/ping")]);
-    assert_eq!((seen[0].bearer(), seen[0].header("accept")), ("tok1", "application/vnd.api+json"));
-    assert!(seen[0].header("user-agent").starts_with("keyward/"));
+    let requests = front.platform.requests();
+    let targets: Vec<_> = requests.iter().map(|request| (request.method.as_str(), request.target.as_str())).collect();
+    assert_eq!(targets, [("GET", "/api/v2/ping")]);
+    assert_eq!((requests[0].bearer(), requests[0].header("accept")), ("tok1", "application/vnd.api+json"));
+    assert!(requests[0].header("user-agent").starts_with("keyward/"));
 }
 
 #[tokio::test]
@@ -73,12 +73,12 @@ async fn failed_probes_are_retried_while_callers_are_served() {
     });
     let (ready, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (is_ready, counted) = (Arc::clone(&ready), Arc::clone(&refused));
-    front.platform.answers(move |seen| {
-        if seen.target == "/api/v2/ping" && !is_ready.load(Ordering::SeqCst) {
+    front.platform.answers(move |request| {
+        if request.target == "/api/v2/ping" && !is_ready.load(Ordering::SeqCst) {
             counted.fetch_add(1, Ordering::SeqCst);
             return reply(503, &[], "");
         }
-        if seen.target == "/api/v2/ping" { release("v202012-1")(seen) } else { reply(200, &[], "") }
+        if request.target == "/api/v2/ping" { release("v202012-1")(request) } else { reply(200, &[], "") }
     });
     front.start_platform_detection();
     while refused.load(Ordering::SeqCst) < 3 {
@@ -107,7 +107,7 @@ async fn a_recovered_platform_is_probed_before_the_next_call() {
         parts.clock = Clock::Test(driven.clone());
     });
     front.start_platform_detection();
-    shown(&front, |shown| shown["release"] == "v202012-1").await;
+    wait_for_status(&front, |status| status["release"] == "v202012-1").await;
 
     servers.shutdown().await;
     assert_eq!(front.get("/api/v2/organizations").await.status(), 502);
@@ -123,11 +123,11 @@ async fn a_recovered_platform_is_probed_before_the_next_call() {
     };
     tokio::select! {
         () = passing => {}
-        _ = shown(&front, |shown| shown["release"] == "v202207-1") => {}
+        _ = wait_for_status(&front, |status| status["release"] == "v202207-1") => {}
     }
-    let asked: Vec<_> = new.seen().into_iter().map(|seen| seen.target).collect();
-    assert_eq!(asked, ["/api/v2/ping"]);
-    assert_eq!(old.seen().len(), 1);
+    let targets: Vec<_> = new.requests().into_iter().map(|request| request.target).collect();
+    assert_eq!(targets, ["/api/v2/ping"]);
+    assert_eq!(old.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -137,10 +137,10 @@ async fn a_rejected_probe_requests_no_refresh_and_tries_the_next_token() {
     front.platform.accept("tok2");
     front.platform.answers(release("v202012-1"));
     front.start_platform_detection();
-    while front.platform.seen().is_empty() {
+    while front.platform.requests().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     front.put_token("tok2");
-    shown(&front, |shown| shown["release"] == "v202012-1").await;
+    wait_for_status(&front, |status| status["release"] == "v202012-1").await;
     assert_eq!(front.platform.last().bearer(), "tok2");
 }

@@ -23,20 +23,20 @@ fn token(text: &str) -> Arc<PlatformToken> {
 
 #[tokio::test]
 async fn a_rejected_token_is_refreshed_once_for_all_callers_and_each_call_is_retried() {
-    let rings = Arc::new(AtomicU64::new(0));
-    let mut maker = JoinSet::new();
+    let refresh_requests = Arc::new(AtomicU64::new(0));
+    let mut publisher_task = JoinSet::new();
     let (publisher, read) = credential_channel("none yet");
     let refresh_signal = RefreshSignal::new(Clock::System);
     publisher.publish(Availability::Available(token("tok1")), None);
-    let (counted, rung) = (Arc::clone(&rings), refresh_signal.clone());
-    maker.spawn(async move {
+    let (counted, signal) = (Arc::clone(&refresh_requests), refresh_signal.clone());
+    publisher_task.spawn(async move {
         loop {
-            rung.requested().await;
+            signal.requested().await;
             counted.fetch_add(1, Ordering::Relaxed);
             // As long as a login takes: all callers come meanwhile.
             tokio::time::sleep(Duration::from_millis(300)).await;
             publisher.publish(Availability::Available(token("tok2")), Some(Clock::System.now()));
-            rung.complete();
+            signal.complete();
         }
     });
     let front = Front::with(|_, parts| {
@@ -49,21 +49,21 @@ async fn a_rejected_token_is_refreshed_once_for_all_callers_and_each_call_is_ret
     for answer in join_all(calls).await {
         assert_eq!(answer.unwrap().status(), 200);
     }
-    assert_eq!(rings.load(Ordering::Relaxed), 1);
+    assert_eq!(refresh_requests.load(Ordering::Relaxed), 1);
     let text = front.metrics.text();
     assert!(text.contains("keyward_local_requests_total{listener=\"gateway\",code=\"200\"} 100"), "{text}");
     assert!(
         text.contains("keyward_upstream_requests_total{server=\"platform\",path=\"runs\",status=\"2xx\"} 100"),
         "{text}"
     );
-    let seen = front.platform.seen();
-    let again = seen.iter().filter(|seen| seen.bearer() == "tok1").count();
+    let requests = front.platform.requests();
+    let again = requests.iter().filter(|request| request.bearer() == "tok1").count();
     assert!(text.contains(&format!("keyward_gateway_replays_total {again}")), "{again}: {text}");
     for number in 0..100 {
-        let of: Vec<_> = seen.iter().filter(|seen| seen.target == format!("/api/v2/runs/{number}")).collect();
-        let tokens: Vec<&str> = of.iter().map(|seen| seen.bearer()).collect();
+        let of: Vec<_> = requests.iter().filter(|request| request.target == format!("/api/v2/runs/{number}")).collect();
+        let tokens: Vec<&str> = of.iter().map(|request| request.bearer()).collect();
         assert!(matches!(tokens[..], ["tok1", "tok2"] | ["tok2"]), "{number}: {tokens:?}");
-        assert!(of.iter().all(|seen| seen.body == format!("body {number}")), "{number}");
+        assert!(of.iter().all(|request| request.body == format!("body {number}")), "{number}");
     }
 }
 
@@ -82,7 +82,7 @@ async fn a_persistent_rejection_gives_503_and_never_401() {
         assert!(status == "503" && detail.contains("rejects the platform token (file "), "{body}");
         assert!(detail.contains("no new one came within 300ms") && !detail.contains("tok1"), "{detail}");
     }
-    assert_eq!(front.platform.seen().len(), 5, "nothing is sent again with the same token");
+    assert_eq!(front.platform.requests().len(), 5, "nothing is sent again with the same token");
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn calls_whose_token_is_refused_wait_for_the_next_one_and_none_of_them_see
         (0..20).map(|number| front.request("POST", &format!("/api/v2/runs/{number}")).body(number.to_string()).send()),
     );
     let replacement = async {
-        while front.platform.seen().len() < 20 {
+        while front.platform.requests().len() < 20 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         front.put_token("tok2");
@@ -103,11 +103,11 @@ async fn calls_whose_token_is_refused_wait_for_the_next_one_and_none_of_them_see
     for answer in answers {
         assert_eq!(answer.unwrap().status(), 200);
     }
-    let seen = front.platform.seen();
+    let requests = front.platform.requests();
     for number in 0..20 {
-        let of: Vec<_> = seen.iter().filter(|seen| seen.target == format!("/api/v2/runs/{number}")).collect();
-        assert_eq!(of.iter().map(|seen| seen.bearer()).collect::<Vec<_>>(), ["tok1", "tok2"], "{number}");
-        assert!(of.iter().all(|seen| seen.body == number.to_string()), "{number}");
+        let of: Vec<_> = requests.iter().filter(|request| request.target == format!("/api/v2/runs/{number}")).collect();
+        assert_eq!(of.iter().map(|request| request.bearer()).collect::<Vec<_>>(), ["tok1", "tok2"], "{number}");
+        assert!(of.iter().all(|request| request.body == number.to_string()), "{number}");
     }
 }
 
@@ -120,8 +120,8 @@ async fn half_of_the_connections_may_wait_for_a_token_and_the_other_calls_are_re
     for _ in 0..4 {
         let answer = calls.next().await.unwrap();
         assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"5".parse().unwrap()));
-        let told = answer.text().await.unwrap();
-        assert!(told.contains("too many calls wait for a new one"), "{told}");
+        let body = answer.text().await.unwrap();
+        assert!(body.contains("too many calls wait for a new one"), "{body}");
     }
     front.put_token("tok2");
     while let Some(answer) = calls.next().await {
@@ -154,13 +154,18 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     let reason = component(&front).reason.unwrap();
     assert!(reason.starts_with(&format!("the platform rejects the token ({source}) since 2")), "{reason}");
     assert!(!front.health.is_ready() && front.metrics.text().contains("keyward_gateway_token_refused 1"));
-    let told: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
-    assert!(told["platform_token"]["refused_since"].is_string(), "{told}");
+    let document: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
+    assert!(document["platform_token"]["refused_since"].is_string(), "{document}");
 
     // No other call uses the next token, so the gateway probes it; a second refusal belongs to the first.
     front.put_token("tok0");
     for _ in 0..3000 {
-        if front.platform.seen().iter().any(|seen| seen.bearer() == "tok0" && seen.target.ends_with("/details")) {
+        if front
+            .platform
+            .requests()
+            .iter()
+            .any(|request| request.bearer() == "tok0" && request.target.ends_with("/details"))
+        {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -170,7 +175,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     until(&front, true).await;
     assert!(front.health.is_ready() && front.metrics.text().contains("keyward_gateway_token_refused 0"));
     let probes: Vec<_> =
-        front.platform.seen().into_iter().filter(|seen| seen.target == "/api/v2/account/details").collect();
+        front.platform.requests().into_iter().filter(|request| request.target == "/api/v2/account/details").collect();
     assert_eq!(probes.iter().map(super::super::harness::scripted::Seen::bearer).collect::<Vec<_>>(), ["tok0", "tok2"]);
     let lines = log::lines();
     let events = |name: &str| -> Vec<Value> {
@@ -237,22 +242,22 @@ async fn a_token_is_replaced_under_load_again_and_again_and_no_call_fails() {
     callers.shutdown().await;
     assert_eq!(failed.load(Ordering::Relaxed), 0);
     let tokens: std::collections::BTreeSet<String> =
-        front.platform.seen().iter().map(|seen| seen.bearer().to_owned()).collect();
+        front.platform.requests().iter().map(|request| request.bearer().to_owned()).collect();
     assert!(tokens.len() > 10, "{tokens:?}");
 }
 
 #[tokio::test]
 async fn a_token_file_that_is_replaced_or_empty_for_a_while_is_followed() {
     let front = Front::start();
-    let current = async |wanted: &str| {
+    let current = async |expected: &str| {
         for _ in 0..500 {
             front.get("/api/v2/ping").await;
-            if front.platform.seen().last().unwrap().bearer() == wanted {
+            if front.platform.requests().last().unwrap().bearer() == expected {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("not {wanted}: {:?}", front.platform.seen().last());
+        panic!("not {expected}: {:?}", front.platform.requests().last());
     };
     for name in ["tok2", "tok3", "tok4"] {
         front.platform.accept(name);
@@ -299,12 +304,15 @@ async fn the_token_report_has_sources_ages_and_callers_but_no_token() {
     let answer = front.get("/v1/platform/tokens").await;
     let text = answer.text().await.unwrap();
     assert!(!text.contains("tok1") && !text.contains(&front.local()), "{text}");
-    let told: Value = serde_json::from_str(&text).unwrap();
-    let platform = &told["platform_token"];
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let platform = &document["platform_token"];
     assert_eq!(platform["source"], format!("file {}", front.token_file.display()));
-    assert!(platform["serving"] == true && platform["age_seconds"].is_u64(), "{told}");
-    assert!(told["local_token"]["made"].is_string() && told["local_token"]["previous_until"].is_null(), "{told}");
-    let callers: Vec<(&str, u64)> = told["callers"]
+    assert!(platform["serving"] == true && platform["age_seconds"].is_u64(), "{document}");
+    assert!(
+        document["local_token"]["made"].is_string() && document["local_token"]["previous_until"].is_null(),
+        "{document}"
+    );
+    let callers: Vec<(&str, u64)> = document["callers"]
         .as_array()
         .unwrap()
         .iter()

@@ -69,7 +69,7 @@ impl Acl {
 
     /// Starts another server on the same store, which the store must allow.
     #[cfg(feature = "etcd")]
-    pub(crate) async fn beside(&self) -> Self {
+    pub(crate) async fn start_second(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self { root: self.root.clone(), ..Self::serve(self.options.clone(), self.clock.clone(), folder).await }
     }

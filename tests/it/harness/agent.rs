@@ -22,10 +22,10 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts it with the world's configuration, changed by `edit`.
     pub(crate) fn start(world: &World, variables: &[(&str, &str)], edit: impl FnOnce(String) -> String) -> Self {
-        Self::start_by(world, edit, |args, folder| Binary::start(args, variables, folder))
+        Self::start_with(world, edit, |args, folder| Binary::start(args, variables, folder))
     }
 
-    fn start_by(
+    fn start_with(
         world: &World,
         edit: impl FnOnce(String) -> String,
         start: impl FnOnce(&[&str], &Path) -> Binary,
@@ -47,7 +47,7 @@ impl Agent {
 
     /// Starts it after a shell has run `setup`, or in its place where that does not return.
     pub(crate) fn start_after(world: &World, setup: &str, edit: impl FnOnce(String) -> String) -> Self {
-        Self::start_by(world, edit, |args, folder| {
+        Self::start_with(world, edit, |args, folder| {
             Binary::start_after(setup, args, &[("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")], folder)
         })
     }

@@ -68,12 +68,12 @@ impl Binary {
     /// Sends SIGTERM and waits for its end.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.signal(Signal::TERM);
-        let status = self.ended(Duration::from_secs(20));
+        let status = self.wait(Duration::from_secs(20));
         (status, self.output())
     }
 
     /// Waits for its end.
-    pub(crate) fn ended(&mut self, limit: Duration) -> ExitStatus {
+    pub(crate) fn wait(&mut self, limit: Duration) -> ExitStatus {
         let mut status = None;
         eventually(limit, || {
             status = self.child.try_wait().unwrap();
@@ -137,7 +137,7 @@ pub(crate) fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result
 
 /// Waits until a session's state file has its token, which is served before it is saved: no caller waits for a disk.
 #[track_caller]
-pub(crate) fn saves_its_token(state: &Path) {
+pub(crate) fn wait_until_token_saved(state: &Path) {
     eventually(Duration::from_secs(30), || match std::fs::read_to_string(state) {
         Ok(text) if text.contains("\"token\"") => Ok(()),
         other => Err(format!("{}: {other:?}", state.display())),
@@ -168,8 +168,8 @@ pub(crate) fn of_threads(pid: u32, name: &str) -> Vec<String> {
 
 /// Asserts that each thread of a process has neither a capability nor a way to gain one.
 pub(crate) fn assert_no_rights(pid: u32) {
-    for (name, wanted) in [("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000"), ("CapPrm:", "0000000000000000")] {
+    for (name, expected) in [("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000"), ("CapPrm:", "0000000000000000")] {
         let threads = of_threads(pid, name);
-        assert!(!threads.is_empty() && threads.iter().all(|value| value == wanted), "{name} {threads:?}");
+        assert!(!threads.is_empty() && threads.iter().all(|value| value == expected), "{name} {threads:?}");
     }
 }

@@ -69,13 +69,13 @@ impl ChaosProxy {
     /// Changes the behaviour, also of open connections; returns once the listener follows.
     pub(crate) fn set(&self, runtime: &Handle, fault: Fault) {
         self.shared.fault.send_replace(fault);
-        let wanted = fault != Fault::Refuse;
+        let expected = fault != Fault::Refuse;
         let mut listens = self.shared.listens.subscribe();
-        runtime.block_on(async { listens.wait_for(|listens| *listens == wanted).await.map(drop) }).unwrap();
+        runtime.block_on(async { listens.wait_for(|listens| *listens == expected).await.map(drop) }).unwrap();
     }
 
     /// Forwards new connections to another server.
-    pub(crate) fn lead_to(&self, upstream: SocketAddr) {
+    pub(crate) fn set_target(&self, upstream: SocketAddr) {
         *self.shared.upstream.lock().unwrap() = upstream;
     }
 

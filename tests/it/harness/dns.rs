@@ -1,4 +1,4 @@
-//! A DNS server of a test, in its own network and for its own processes alone.
+//! A DNS server of a test, in its own network and only for its own processes.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;

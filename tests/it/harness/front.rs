@@ -80,14 +80,14 @@ impl Platform {
         if parts.uri.path() == "/api/v2/upload" && good {
             return whole(200, "text/plain", count(body).await.to_string());
         }
-        let seen = self.take(parts, body).await;
+        let recorded = self.take(parts, body).await;
         if !good {
             return whole(401, "application/vnd.api+json", r#"{"errors":[{"status":"401","title":"unauthorized"}]}"#);
         }
-        if let Some(answer) = self.scripted(&seen) {
+        if let Some(answer) = self.scripted(&recorded) {
             return answer;
         }
-        match seen.target.split_once("/download/") {
+        match recorded.target.split_once("/download/") {
             Some(("/api/v2", mib)) => down(mib.parse().unwrap(), |_| {}),
             _ => whole(200, "application/vnd.api+json", r#"{"data":[]}"#),
         }
@@ -132,9 +132,9 @@ impl Front {
         let (_, local) = LocalTokenManager::open(options, Clock::System).unwrap();
         let health = Health::default();
         let of_maker = health.register("gateway/token", true, "no token yet");
-        let (maker, source) = PlatformTokenFile::new(token_file.clone(), Clock::System, of_maker);
+        let (token_file_source, source) = PlatformTokenFile::new(token_file.clone(), Clock::System, of_maker);
         let stop = CancellationToken::new();
-        servers.spawn(maker.run(stop.clone()));
+        servers.spawn(token_file_source.run(stop.clone()));
         let metrics = Metrics::default();
         let mut options = GatewayOptions {
             upstream: upstream.parse().unwrap(),
@@ -214,8 +214,8 @@ impl Front {
 
     /// Replaces the file of the platform token.
     pub(crate) fn put_token(&self, token: &str) {
-        let beside = self.folder.path().join("next");
-        std::fs::write(&beside, token).unwrap();
-        std::fs::rename(&beside, &self.token_file).unwrap();
+        let next_file = self.folder.path().join("next");
+        std::fs::write(&next_file, token).unwrap();
+        std::fs::rename(&next_file, &self.token_file).unwrap();
     }
 }

@@ -72,10 +72,10 @@ impl GatewayProcess {
     /// gateway replaced.
     pub(crate) fn reported(&self) -> (u64, u64) {
         let config = self.folder.path().join("keyward.toml").display().to_string();
-        let (code, told, error) = run(&["gateway", "report", "--config", &config, "--format", "json"], &[]);
-        assert_eq!((code, error.as_str()), (0, ""), "{told}");
-        let told: Value = serde_json::from_str(&told).unwrap();
-        let calls = told["calls"].as_array().unwrap().iter();
+        let (code, stdout, stderr) = run(&["gateway", "report", "--config", &config, "--format", "json"], &[]);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+        let report: Value = serde_json::from_str(&stdout).unwrap();
+        let calls = report["calls"].as_array().unwrap().iter();
         let old = calls.filter(|call| call["resource"] == "registry-modules" && call["replacement"].is_string());
         old.fold((0, 0), |(calls, replaced), call| {
             (calls + call["calls"].as_u64().unwrap(), replaced + call["replaced"].as_u64().unwrap())

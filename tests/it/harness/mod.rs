@@ -5,7 +5,7 @@ pub(crate) mod agent;
 #[cfg(feature = "dev")]
 pub(crate) mod cloud;
 #[cfg(feature = "acl")]
-pub(crate) mod chance;
+pub(crate) mod rng;
 #[cfg(feature = "acl")]
 pub(crate) mod acl;
 #[cfg(feature = "acl")]

@@ -13,7 +13,7 @@ pub(crate) struct Emulated {
     _tasks: TaskGroup,
 }
 
-/// An answer as it came.
+/// A response as it came.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: StatusCode,

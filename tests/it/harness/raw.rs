@@ -13,7 +13,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// One answer as it came.
+/// One response as it came.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -52,7 +52,7 @@ impl Raw {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// The next answer to a request that was not `HEAD`; `None` if the connection ends before one.
+    /// The next response to a request that was not `HEAD`; `None` if the connection ends before one.
     pub(crate) async fn answer(&mut self) -> Option<Answer> {
         let mut bytes = Vec::new();
         let head_end = loop {

@@ -53,17 +53,17 @@ pub(crate) type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
 /// Received requests, and scripted responses that replace the usual ones. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Scripted {
-    seen: Arc<Mutex<Vec<Seen>>>,
+    requests: Arc<Mutex<Vec<Seen>>>,
     script: Arc<Mutex<Option<Script>>>,
 }
 
 impl Scripted {
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<Seen> {
+        self.requests.lock().unwrap().clone()
     }
 
     pub(crate) fn last(&self) -> Seen {
-        self.seen.lock().unwrap().last().unwrap().clone()
+        self.requests.lock().unwrap().last().unwrap().clone()
     }
 
     /// Sets the responses that replace the usual ones.
@@ -81,15 +81,15 @@ impl Scripted {
     pub(crate) async fn take(&self, parts: request::Parts, body: Incoming) -> Seen {
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let target = parts.uri.path_and_query().unwrap().to_string();
-        let seen = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
-        self.seen.lock().unwrap().push(seen.clone());
-        seen
+        let request = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
+        self.requests.lock().unwrap().push(request.clone());
+        request
     }
 
     /// Response of the script, if there is one.
-    pub(crate) fn scripted(&self, seen: &Seen) -> Option<Answer> {
+    pub(crate) fn scripted(&self, request: &Seen) -> Option<Answer> {
         let script = self.script.lock().unwrap().clone()?;
-        Some(script(seen).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync()))
+        Some(script(request).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync()))
     }
 }
 
@@ -113,7 +113,7 @@ where
     address
 }
 
-/// An answer of a script.
+/// A response of a script.
 pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
     let mut answer = Response::builder().status(status);
     for (name, value) in headers {

@@ -71,21 +71,21 @@ impl Served {
         let metrics = Metrics::default();
         let opened = async || AclServer::open(options, clock.clone(), metrics.clone()).await;
         let service = free(opened, |error| matches!(error, AclOpenError::Store(store::OpenError::InUse { .. }))).await;
-        Self::of(&service, metrics, clock).with_background(service)
+        Self::from_service(&service, metrics, clock).with_background(service)
     }
 
     /// Serves over an open store.
-    pub(crate) async fn over(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
+    pub(crate) async fn serve_store(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
         let metrics = Metrics::default();
         let service = AclServer::with_store(store, options, clock.clone(), metrics.clone()).await.unwrap();
-        Self::of(&service, metrics, clock).with_background(service)
+        Self::from_service(&service, metrics, clock).with_background(service)
     }
 
     /// Serves an open store, without the deletion of expired or marked records.
     pub(crate) async fn without_background(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
         let metrics = Metrics::default();
         let service = AclServer::with_store(store, options, clock.clone(), metrics.clone()).await.unwrap();
-        Self::of(&service, metrics, clock)
+        Self::from_service(&service, metrics, clock)
     }
 
     fn with_background(mut self, service: AclServer) -> Self {
@@ -94,7 +94,7 @@ impl Served {
         self
     }
 
-    fn of(service: &AclServer, metrics: Metrics, clock: Clock) -> Self {
+    fn from_service(service: &AclServer, metrics: Metrics, clock: Clock) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}", listener.tcp_address().unwrap());
         let stop = CancellationToken::new();

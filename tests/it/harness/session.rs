@@ -31,14 +31,19 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// A role whose tokens live for an hour and can be renewed for ever.
+pub(crate) fn one_hour_role() -> Role {
+    Role { max_ttl: None, ..Role::default() }
+}
+
 /// An identity source that counts its proofs and fails on demand.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FakeIdentity(Arc<IdentityFaults>);
 
 #[derive(Debug, Default)]
 pub(crate) struct IdentityFaults {
-    pub(crate) asked: AtomicU64,
-    pub(crate) gone: AtomicBool,
+    pub(crate) request_count: AtomicU64,
+    pub(crate) missing: AtomicBool,
     pub(crate) hangs: AtomicBool,
     /// Start of the proof's validity in seconds since 1970; zero for no claim.
     pub(crate) not_before: AtomicU64,
@@ -50,8 +55,8 @@ impl FakeIdentity {
     /// Returns the calls of a real source, which makes two per proof: the token and the instance document.
     const CALLS: u64 = 2;
 
-    pub(crate) fn asked(&self) -> u64 {
-        self.0.asked.load(Ordering::Relaxed)
+    pub(crate) fn request_count(&self) -> u64 {
+        self.0.request_count.load(Ordering::Relaxed)
     }
 
     fn claims(&self) -> Option<UnverifiedClaims> {
@@ -66,8 +71,8 @@ impl FakeIdentity {
         UnverifiedClaims::decode(&format!("{token}.c2ln")).ok().filter(|_| tells)
     }
 
-    pub(crate) fn gone(&self, gone: bool) {
-        self.0.gone.store(gone, Ordering::Relaxed);
+    pub(crate) fn set_missing(&self, missing: bool) {
+        self.0.missing.store(missing, Ordering::Relaxed);
     }
 
     pub(crate) fn not_before(&self, moment: SystemTime) {
@@ -88,11 +93,11 @@ impl FakeIdentity {
 #[async_trait]
 impl IdentitySource for FakeIdentity {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
-        self.0.asked.fetch_add(1, Ordering::Relaxed);
+        self.0.request_count.fetch_add(1, Ordering::Relaxed);
         if self.0.hangs.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
-        if self.0.gone.load(Ordering::Relaxed) {
+        if self.0.missing.load(Ordering::Relaxed) {
             return Err(IdentityError {
                 kind: IdentityErrorKind::NotReady,
                 source_name: "fake",
@@ -214,7 +219,7 @@ impl World {
         let attempts = ["keyward_logins_total{", "keyward_renewals_total{", "keyward_checks_total{"];
         let lines = text.lines().filter(|line| attempts.iter().any(|attempt| line.starts_with(attempt)));
         let tried: u64 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
-        tried + self.identity.asked() * FakeIdentity::CALLS
+        tried + self.identity.request_count() * FakeIdentity::CALLS
     }
 
     pub(crate) fn login(&self) -> Login {
@@ -279,7 +284,7 @@ impl Session {
         }
     }
 
-    /// Returns the reason for which there is no token.
+    /// Returns the reason why there is no token.
     pub(crate) fn reason(&self) -> String {
         match self.watch.peek().availability {
             Availability::Available(_) => panic!("there is a token"),
@@ -309,7 +314,9 @@ impl Session {
         if matches!(self.refresh_signal.request(), RefreshRequest::RateLimited { .. }) {
             return None;
         }
-        tokio::time::timeout(Duration::from_mins(1), self.refresh_signal.wait()).await.expect("a ring is answered");
+        tokio::time::timeout(Duration::from_mins(1), self.refresh_signal.wait())
+            .await
+            .expect("the refresh request completes");
         Some(self.clock.now().since(start))
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct StoreFaults {
     /// Batches that were refused because a check failed.
     pub(crate) conflicts: AtomicUsize,
     /// Key or prefix of the read that is delayed once and then returns the old value.
-    held: &'static str,
+    delayed_key: &'static str,
     reached: AtomicBool,
     open: Notify,
     /// Pretends that other servers use the store.
@@ -31,15 +31,15 @@ impl StoreFaults {
             store: Arc::clone(store),
             batches: AtomicUsize::new(usize::MAX),
             conflicts: AtomicUsize::new(0),
-            held: "",
+            delayed_key: "",
             reached: AtomicBool::new(false),
             open: Notify::new(),
             shared: false,
         }
     }
 
-    pub(crate) fn holding(store: &Arc<dyn Store>, held: &'static str) -> Self {
-        Self { held, ..Self::new(store) }
+    pub(crate) fn with_delayed_read(store: &Arc<dyn Store>, delayed_key: &'static str) -> Self {
+        Self { delayed_key, ..Self::new(store) }
     }
 
     pub(crate) fn shared(store: &Arc<dyn Store>) -> Self {
@@ -69,7 +69,7 @@ impl StoreFaults {
     }
 
     async fn hold_up(&self, what: &str) {
-        if what == self.held && !self.reached.swap(true, Ordering::SeqCst) {
+        if what == self.delayed_key && !self.reached.swap(true, Ordering::SeqCst) {
             self.open.notified().await;
         }
     }

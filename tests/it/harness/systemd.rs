@@ -16,6 +16,6 @@ pub(crate) fn assert_drop_in_is_valid(drop_in: &str) {
     std::fs::write(folder.path().join("keyward.service.d/50-outputs.conf"), drop_in).unwrap();
     let output = Command::new("systemd-analyze").arg("verify").arg(&file).output();
     let output = output.unwrap_or_else(|error| panic!("systemd-analyze: {error}; install Debian's systemd"));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.is_empty(), "{told}\n{drop_in}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}\n{drop_in}");
 }

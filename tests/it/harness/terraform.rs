@@ -89,15 +89,15 @@ impl Run {
     /// Runs it to its end; returns its success and its output.
     pub(crate) async fn run(&self, arguments: &[&str]) -> (bool, String) {
         let output = self.command(arguments).output().await.unwrap();
-        let told = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+        let output_bytes = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&output_bytes).into_owned())
     }
 
     /// Runs it to its end, which must be a success; returns its output.
     pub(crate) async fn run_successfully(&self, arguments: &[&str]) -> String {
-        let (good, told) = self.run(arguments).await;
-        assert!(good, "{arguments:?}: {told}");
-        told
+        let (ok, output) = self.run(arguments).await;
+        assert!(ok, "{arguments:?}: {output}");
+        output
     }
 }
 

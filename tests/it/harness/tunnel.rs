@@ -20,12 +20,12 @@ impl Tunnel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let heads = Arc::<Mutex<Vec<String>>>::default();
-        let (heard, wanted) = (Arc::clone(&heads), format!("proxy-authorization: {authorization}"));
+        let (recorded, expected) = (Arc::clone(&heads), format!("proxy-authorization: {authorization}"));
         let mut serving = JoinSet::new();
         serving.spawn(async move {
-            let mut ways = JoinSet::new();
-            while let Ok((near, _)) = listener.accept().await {
-                ways.spawn(lead(near, Arc::clone(&heard), wanted.clone()));
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(relay(client, Arc::clone(&recorded), expected.clone()));
             }
         });
         Self { address, heads, _serving: serving }
@@ -37,18 +37,18 @@ impl Tunnel {
     }
 }
 
-async fn lead(mut near: TcpStream, heard: Arc<Mutex<Vec<String>>>, wanted: String) {
+async fn relay(mut client: TcpStream, recorded: Arc<Mutex<Vec<String>>>, expected: String) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(near.read_u8().await.unwrap());
+        head.push(client.read_u8().await.unwrap());
     }
     let head = String::from_utf8(head).unwrap();
-    heard.lock().unwrap().push(head.clone());
-    if !head.contains(&wanted) {
-        near.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await.unwrap();
+    recorded.lock().unwrap().push(head.clone());
+    if !head.contains(&expected) {
+        client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await.unwrap();
         return;
     }
-    let mut far = TcpStream::connect(head.split(' ').nth(1).unwrap()).await.unwrap();
-    near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+    let mut server = TcpStream::connect(head.split(' ').nth(1).unwrap()).await.unwrap();
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
 }

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The server: what a script answers, or of itself
 ///
-/// | path | answer |
+/// | path | response |
 /// |---|---|
 /// | `/v1/down/N` | N MiB |
 /// | `/v1/up` | how many bytes came |
@@ -62,7 +62,7 @@ impl Deref for Vault {
 }
 
 impl Vault {
-    /// Each answer waits for a permit from here.
+    /// Each response waits for a permit from here.
     pub(crate) fn holds(&self, gate: Arc<Semaphore>) {
         *self.gate.lock().unwrap() = Some(gate);
     }
@@ -93,21 +93,21 @@ impl Vault {
         if parts.uri.path() == "/v1/up" {
             return whole(200, JSON, count(body).await.to_string());
         }
-        let seen = self.take(parts, body).await;
+        let recorded = self.take(parts, body).await;
         let gate = self.gate.lock().unwrap().clone();
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
         }
-        if let Some(answer) = self.scripted(&seen) {
+        if let Some(answer) = self.scripted(&recorded) {
             return answer;
         }
-        match seen.target.as_str() {
+        match recorded.target.as_str() {
             "/v1/never" => std::future::pending().await,
             "/v1/half" => {
-                let held = UnderWay::new(&self.open);
+                let in_flight = UnderWay::new(&self.open);
                 let piece = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
                 let rest = futures_util::stream::once(async move {
-                    let _held = held;
+                    let _in_flight = in_flight;
                     std::future::pending::<Result<Frame<Bytes>, hyper::Error>>().await
                 });
                 Response::new(StreamBody::new(futures_util::StreamExt::chain(piece, rest)).boxed_unsync())
@@ -123,9 +123,9 @@ impl Vault {
             }
             target => match target.strip_prefix("/v1/down/") {
                 Some(mib) => {
-                    let (held, sent) = (UnderWay::new(&self.open), Arc::clone(&self.sent));
+                    let (in_flight, sent) = (UnderWay::new(&self.open), Arc::clone(&self.sent));
                     down(mib.parse().unwrap(), move |bytes| {
-                        let _held = &held;
+                        let _in_flight = &in_flight;
                         sent.fetch_add(bytes, Ordering::SeqCst);
                     })
                 }
@@ -264,7 +264,7 @@ impl Proxied {
         Self::for_child_token(world, session, options, None)
     }
 
-    /// The same where the token is a child of the session's, for its listener alone.
+    /// The same where the token is a child of the session's, only for its listener.
     pub(crate) fn for_child_token(
         world: &World,
         session: &Session,
@@ -295,7 +295,12 @@ impl Proxied {
         let until = stop.clone();
         servers.spawn(async move {
             proxy.restore_cache().await;
-            tokio::join!(serving, beside, proxy.run_cache(until));
+            let served = CancellationToken::new();
+            let serving = async {
+                tokio::join!(serving, beside);
+                served.cancel();
+            };
+            tokio::join!(serving, proxy.run_cache(until, served.cancelled()));
         });
         let client = scripted::client();
         let (vault, url) = (Vault::default(), format!("http://{address}"));

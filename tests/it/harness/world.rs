@@ -21,8 +21,8 @@ pub(crate) const RESOURCE: &str = "https://management.azure.com/";
 
 /// Runs `test` in a network namespace with the metadata service's address on its loopback, and in a mount namespace: this test
 /// process starts itself again in there, for the one test that calls this with its own closure.
-pub(crate) fn in_a_network_of_its_own<T: FnOnce()>(test: T) {
-    in_the_network_of(test_of::<T>(), test);
+pub(crate) fn run_in_network_namespace<T: FnOnce()>(test: T) {
+    run_in_network_namespace_of(test_of::<T>(), test);
 }
 
 /// Name of the test whose closure `T` is: closures are named by their function, `it::app::reload::the_test::{{closure}}`.
@@ -31,8 +31,8 @@ pub(crate) fn test_of<T>() -> &'static str {
     closure.split("::{{closure}}").next().and_then(|path| path.split_once("::")).expect("a test's name").1
 }
 
-/// As [`in_a_network_of_its_own`], for the test with this name.
-pub(crate) fn in_the_network_of(name: &str, test: impl FnOnce()) {
+/// As [`run_in_network_namespace`], for the test with this name.
+pub(crate) fn run_in_network_namespace_of(name: &str, test: impl FnOnce()) {
     const INSIDE: &str = "KEYWARD_TEST_INSIDE";
     if std::env::vars_os().any(|(key, _)| key == INSIDE) {
         for command in ["link set lo up", "addr add 169.254.169.254/32 dev lo"] {
@@ -51,10 +51,10 @@ pub(crate) fn in_the_network_of(name: &str, test: impl FnOnce()) {
         .env(INSIDE, "1")
         .output()
         .expect("unshare, of util-linux");
-    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output_text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     // Indented, as tests/run counts results at the beginning of a line.
-    assert!(output.status.success() && told.contains("1 passed"), "    {}", told.replace('\n', "\n    "));
-    not_run::repeat(&told);
+    assert!(output.status.success() && output_text.contains("1 passed"), "    {}", output_text.replace('\n', "\n    "));
+    not_run::repeat(&output_text);
 }
 
 /// The emulated Azure at the real metadata address, a Vault that trusts it, and a Terraform Enterprise whose tokens
@@ -69,7 +69,7 @@ pub(crate) struct World {
 }
 
 /// Lends tokens of a team of the platform for seconds, as the role `deploy`.
-async fn lending(platform: &Platform) -> terraform::TerraformEngineOptions {
+async fn with_terraform_engine(platform: &Platform) -> terraform::TerraformEngineOptions {
     let parent = platform.faults().mint("of Vault").token;
     let url = format!("{}/api/v2/organizations/example/teams", platform.url());
     let team = json!({"data": {"type": "teams", "attributes": {"name": "deploy"}}});
@@ -124,7 +124,7 @@ impl World {
                 ca_file: cloud.ca_file(),
                 audience: RESOURCE.to_owned(),
             };
-            options.terraform = lending(&platform).await;
+            options.terraform = with_terraform_engine(&platform).await;
             change_secrets(&cloud, &mut options);
             (cloud, Secrets::start(options, &mut tasks).unwrap(), platform)
         });
@@ -148,9 +148,9 @@ impl World {
     }
 
     /// Makes the emulated Vault unreachable, or reachable again.
-    pub(crate) fn away(&self, away: bool) {
+    pub(crate) fn set_vault_offline(&self, offline: bool) {
         let faults = self.secrets.faults();
-        self.block_on(async { if away { faults.go_away().await } else { faults.come_back().await } });
+        self.block_on(async { if offline { faults.go_away().await } else { faults.come_back().await } });
     }
 
     /// A configuration as an operator would write it; gives its path.

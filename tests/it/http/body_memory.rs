@@ -9,7 +9,7 @@ use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, eventually};
 use crate::harness::gateway_process::GatewayProcess;
 use crate::harness::platform::Emulated;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// Far above what the bounds allow eight callers who have sent some ten thousand bytes each, in KiB.
 const MOST: usize = 12 * 1024;
@@ -37,13 +37,13 @@ fn drip(pid: u32, connect: &(dyn Fn() -> Box<dyn Stream> + Sync), head: &str, by
     });
 }
 
-/// Sends so many bytes on each connection, one by one; returns the result of `seen` once all are sent.
+/// Sends so many bytes on each connection, one by one; returns the result of `count_requests` once all are sent.
 fn hold(
     connect: &(dyn Fn() -> Box<dyn Stream> + Sync),
     head: &str,
     byte: &str,
     bytes: usize,
-    seen: &(dyn Fn() -> usize + Sync),
+    count_requests: &(dyn Fn() -> usize + Sync),
 ) -> usize {
     let barrier = std::sync::Barrier::new(CALLERS + 1);
     std::thread::scope(|scope| {
@@ -61,9 +61,9 @@ fn hold(
             });
         }
         barrier.wait();
-        let seen = seen();
+        let count_requests = count_requests();
         barrier.wait();
-        seen
+        count_requests
     })
 }
 
@@ -87,8 +87,8 @@ fn a_login_that_comes_byte_by_byte_takes_no_more_of_the_acl_server_than_its_byte
     let service = Binary::start(&["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[], folder.path());
     let url = eventually(Duration::from_secs(30), || {
         let output = service.output();
-        let told = output.split_once("keyward acl bootstrap --address ");
-        told.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
+        let rest_of_output = output.split_once("keyward acl bootstrap --address ");
+        rest_of_output.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
     });
     let address = url.trim_start_matches("http://").to_owned();
     let head = format!("POST /v1/acl/login HTTP/1.1\r\nHost: {address}\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -119,7 +119,7 @@ fn platform() -> (tokio::runtime::Runtime, Emulated) {
 
 #[test]
 fn a_request_that_comes_byte_by_byte_takes_no_more_of_the_api_proxy_than_its_bytes() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let listener = "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n";
         let agent = Agent::ready(&world, &[], |text| text + listener);

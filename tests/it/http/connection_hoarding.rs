@@ -35,10 +35,10 @@ impl Stranger {
             .stdout(Stdio::piped())
             .spawn()
             .expect("perl");
-        let mut said = child.stdout.take().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
         let ready = tokio::task::spawn_blocking(move || {
             let mut line = [0; 6];
-            std::io::Read::read_exact(&mut said, &mut line).map(|()| line)
+            std::io::Read::read_exact(&mut stdout, &mut line).map(|()| line)
         });
         let ready = tokio::time::timeout(Duration::from_mins(1), ready).await.expect("ready in time");
         assert_eq!(&ready.unwrap().unwrap(), b"ready\n");
@@ -174,8 +174,8 @@ async fn a_server_that_may_not_ask_for_users_warns_once_and_groups_callers_by_ad
     let address: SocketAddr = tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(30), || {
             let output = service.output();
-            let told = output.split_once("keyward acl bootstrap --address http://");
-            told.and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok()).ok_or(output)
+            let rest_of_output = output.split_once("keyward acl bootstrap --address http://");
+            rest_of_output.and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok()).ok_or(output)
         })
     });
     // More than the listener has: users are looked up above half of them, and groups decide at the end.

@@ -43,7 +43,7 @@ async fn a_refusal_of_the_gateways_own_reaches_a_caller_that_sends_its_whole_bod
     let front = Front::start();
     let statuses = statuses(front.address, "POST /api/v2/runs HTTP/1.1\r\n".to_owned()).await;
     assert_eq!(statuses, vec!["401, closes"; TIMES]);
-    assert!(front.platform.seen().is_empty());
+    assert!(front.platform.requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,6 +132,6 @@ async fn a_body_that_cannot_be_sent_again_never_waits_for_a_fresh_token() {
     let answer = proxied.request("PUT", "secret/data/a").body(vec![b'x'; 2 << 20]).send().await.unwrap();
     assert_eq!(answer.status(), 403);
     assert!(started.elapsed() < Duration::from_secs(8), "after {:?}", started.elapsed());
-    let rung = tokio::time::timeout(Duration::from_secs(5), proxied.refresh_signal.requested()).await;
-    assert!(rung.is_ok(), "the session's keeper is told all the same");
+    let requested = tokio::time::timeout(Duration::from_secs(5), proxied.refresh_signal.requested()).await;
+    assert!(requested.is_ok(), "the token manager gets the refresh request all the same");
 }

@@ -39,7 +39,7 @@ impl Scene {
     fn new(admit: AccessMode) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
-        let (maker, watch) = credential_channel("not logged in yet");
+        let (publisher, watch) = credential_channel("not logged in yet");
         let now = Clock::System.now();
         let token = Token {
             secret: ClientToken::parse(SecretString::from(CANARY)).unwrap(),
@@ -51,7 +51,7 @@ impl Scene {
             expires: Some(now + Duration::from_hours(1)),
             generation: Generation::new(),
         };
-        maker.publish(Availability::Available(Arc::new(token)), Some(now));
+        publisher.publish(Availability::Available(Arc::new(token)), Some(now));
         let source = SessionHandle { watch, refresh_signal: RefreshSignal::new(Clock::System) };
         let options = LocalApiOptions {
             name: "local".to_owned(),
@@ -308,10 +308,10 @@ async fn each_rejection_is_counted_and_logged_once_without_a_secret() {
     assert_eq!(scene.ask(&[GET, HOST, ASKED, WITH_KEY]).await.status, 200);
     let lines = log::lines();
     let refusals: Vec<_> = lines.iter().filter(|line| line["fields"]["event"] == "local.refused").collect();
-    let seen: Vec<_> =
+    let requests: Vec<_> =
         refusals.iter().map(|line| (line["fields"]["reason"].clone(), line["fields"]["listener"].clone())).collect();
-    let wanted = ["host", "key", "request_header"].map(|reason| (reason.into(), "local".into()));
-    assert_eq!(seen, wanted);
+    let expected = ["host", "key", "request_header"].map(|reason| (reason.into(), "local".into()));
+    assert_eq!(requests, expected);
     let granted = lines.iter().filter(|line| line["fields"]["event"] == "local.granted").count();
     assert_eq!(granted, 1, "and the grant, at debug level");
     let (text, metrics) = (log::text(), scene.metrics.text());

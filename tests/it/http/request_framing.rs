@@ -63,7 +63,7 @@ async fn a_length_beside_a_transfer_encoding_is_refused_whatever_their_order_and
         }
         assert_eq!(caller.answer().await.unwrap().status, 400, "{name}, in pieces");
     }
-    assert!(listeners.front.platform.seen().is_empty() && listeners.proxied.vault.seen().is_empty());
+    assert!(listeners.front.platform.requests().is_empty() && listeners.proxied.vault.requests().is_empty());
 }
 
 /// Each head could be read as one request by the listener and as two by a server behind it.
@@ -115,8 +115,8 @@ async fn t12_no_second_request_reaches_the_server_inside_of_a_first() {
             caller.send(format!("{head}{framing}")).await;
             let answer = caller.answer().await;
             served += usize::from(answer.is_some_and(|answer| answer.status == 200));
-            let seen = proxied.vault.seen();
-            let targets: Vec<&str> = seen.iter().map(|seen| seen.target.as_str()).collect();
+            let requests = proxied.vault.requests();
+            let targets: Vec<&str> = requests.iter().map(|request| request.target.as_str()).collect();
             assert!(targets.iter().all(|target| *target == "/v1/first"), "{method} {framing:?}: {targets:?}");
         }
     }
@@ -150,7 +150,7 @@ async fn an_http_2_upgrade_is_ignored_and_not_forwarded() {
             assert!(answer.status == 200 || known, "{name}: {answer:?}");
         }
     }
-    for seen in listeners.front.platform.seen().into_iter().chain(listeners.proxied.vault.seen()) {
-        assert_eq!((seen.header("upgrade"), seen.header("http2-settings")), ("", ""), "{seen:?}");
+    for request in listeners.front.platform.requests().into_iter().chain(listeners.proxied.vault.requests()) {
+        assert_eq!((request.header("upgrade"), request.header("http2-settings")), ("", ""), "{request:?}");
     }
 }

@@ -32,7 +32,7 @@ struct Scene {
     servers: JoinSet<()>,
 }
 
-/// Time to the head of an answer.
+/// Time to the head of a response.
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Scene {
@@ -389,15 +389,15 @@ async fn a_truncated_response_is_truncated_for_the_caller_too() {
         let scene = saying(Box::leak(Box::new([answer])));
         let mut caller = scene.connect().await;
         caller.send(get("/")).await;
-        let told = caller.rest().await;
-        assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
-        let body = if told.contains("content-length") {
-            told.split("\r\n\r\n").nth(1).unwrap().to_owned()
+        let response = caller.rest().await;
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+        let body = if response.contains("content-length") {
+            response.split("\r\n\r\n").nth(1).unwrap().to_owned()
         } else {
-            unchunked(&told)
+            unchunked(&response)
         };
-        assert_eq!(body, "half", "{told}");
-        assert!(!told.ends_with("0\r\n\r\n"), "{told}");
+        assert_eq!(body, "half", "{response}");
+        assert!(!response.ends_with("0\r\n\r\n"), "{response}");
     }
 }
 
@@ -434,8 +434,8 @@ async fn a_request_body_that_is_too_slow_is_ended() {
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
         let answer = caller.answer().await.unwrap();
-        let told = "the request body did not arrive completely: the request body arrived too slowly";
-        assert_eq!((answer.status, answer.body.as_str()), (408, told));
+        let message = "the request body did not arrive completely: the request body arrived too slowly";
+        assert_eq!((answer.status, answer.body.as_str()), (408, message));
         assert!((30..=35).contains(&started.elapsed().as_secs()), "{pieces} pieces, {:?}", started.elapsed());
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -458,7 +458,7 @@ async fn a_stalled_response_body_ends_if_a_limit_is_set() {
     let scene = Scene::with(|options| options.body_idle = Some(Duration::from_secs(20)));
     let (mut caller, started) = (scene.connect().await, Instant::now());
     caller.send(get("/half")).await;
-    let told = caller.rest().await;
-    assert!(told.contains("half") && !told.contains("\r\n0\r\n"), "{told}");
+    let response = caller.rest().await;
+    assert!(response.contains("half") && !response.contains("\r\n0\r\n"), "{response}");
     assert_eq!(started.elapsed().as_secs(), 20);
 }

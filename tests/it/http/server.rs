@@ -137,8 +137,8 @@ async fn a_slow_response_is_not_closed_and_an_unread_one_is() {
     for _ in 0..3 {
         assert_eq!(connection.ask(SLOW).await.body, "slow");
     }
-    let mut deaf = scene.connect().await;
-    deaf.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut unresponsive = scene.connect().await;
+    unresponsive.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     tokio::time::sleep(Duration::from_secs(29)).await;
     assert_eq!(scene.open(), 2);
     tokio::time::sleep(Duration::from_secs(17)).await;
@@ -148,19 +148,19 @@ async fn a_slow_response_is_not_closed_and_an_unread_one_is() {
 #[tokio::test(start_paused = true)]
 async fn a_new_caller_replaces_the_longest_idle_connection() {
     let scene = Scene::serving(ListenerLimits { connections: 4, ..ListenerLimits::default() });
-    let mut held = Vec::new();
+    let mut open = Vec::new();
     for _ in 0..4 {
         let mut connection = scene.connect().await;
         assert_eq!(connection.ask(REQUEST).await.status, 200);
-        held.push(connection);
+        open.push(connection);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    assert_eq!(held[0].ask(REQUEST).await.status, 200);
+    assert_eq!(open[0].ask(REQUEST).await.status, 200);
     let mut late = scene.connect().await;
     assert_eq!(late.ask(REQUEST).await.status, 200);
-    assert!(held[1].ends_within(Duration::from_millis(10)).await, "the longest idle");
+    assert!(open[1].ends_within(Duration::from_millis(10)).await, "the longest idle");
     for index in [0, 2, 3] {
-        assert_eq!(held[index].ask(REQUEST).await.status, 200, "{index}");
+        assert_eq!(open[index].ask(REQUEST).await.status, 200, "{index}");
     }
 }
 
@@ -295,11 +295,11 @@ async fn a_socket_has_its_mode_and_group_from_its_creation_whatever_it_replaces(
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "a socket that its owner left behind");
     let group = rustix_group();
-    let wanted = UnixSocket { mode: 0o666, group: Some(group), ..socket(&path) };
-    let listener = Listener::bind(&Endpoint::Unix(wanted)).unwrap();
+    let unix = UnixSocket { mode: 0o666, group: Some(group), ..socket(&path) };
+    let listener = Listener::bind(&Endpoint::Unix(unix)).unwrap();
     let metadata = std::fs::metadata(&path).unwrap();
     assert_eq!((metadata.permissions().mode() & 0o7777, metadata.gid()), (0o666, group));
-    let names: Vec<_> = std::fs::read_dir(scene.folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    let names: Vec<_> = std::fs::read_dir(scene.folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["api.sock"], "nothing else stays in the folder");
     drop(listener);
     assert!(!path.exists());
@@ -336,9 +336,9 @@ async fn a_file_of_others_keeps_its_mode_whatever_takes_the_place_of_a_socket_th
                 }
             }
         });
-        let wanted = UnixSocket { mode: 0o666, ..socket(&folder.join("api.sock")) };
+        let unix = UnixSocket { mode: 0o666, ..socket(&folder.join("api.sock")) };
         for _ in 0..3000 {
-            let _ = Listener::bind(&Endpoint::Unix(wanted.clone()));
+            let _ = Listener::bind(&Endpoint::Unix(unix.clone()));
             let _ = std::fs::remove_file(folder.join("api.sock"));
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -368,9 +368,9 @@ async fn a_path_that_is_not_a_socket_or_has_a_live_owner_is_not_replaced() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut other.stdout.take().unwrap(), &mut said).await.unwrap();
-    assert_eq!(said, "up\n");
+    let mut output = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut other.stdout.take().unwrap(), &mut output).await.unwrap();
+    assert_eq!(output, "up\n");
     let inode = std::fs::metadata(scene.path()).unwrap().ino();
     let error = Listener::bind(&scene.endpoint()).unwrap_err();
     assert_eq!(error.to_string(), "another process listens on this socket");
@@ -424,9 +424,9 @@ async fn a_used_port_a_missing_folder_and_a_socket_that_was_not_passed_are_error
 async fn a_unix_peer_is_identified_by_user_and_process() {
     let mut scene = Scene::new();
     let listener = Listener::bind(&scene.endpoint()).unwrap();
-    let (told, mut peers) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut peers) = tokio::sync::mpsc::unbounded_channel();
     let service = move |peer: Peer, _: Request<Incoming>| {
-        told.send(peer).unwrap();
+        sender.send(peer).unwrap();
         async { Response::new(Full::new(Bytes::new())) }
     };
     scene.servers.spawn(listener.serve(service, ListenerLimits::default(), scene.stop.clone()));

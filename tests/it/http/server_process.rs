@@ -135,25 +135,25 @@ fn a_passed_socket_beyond_loopback_is_refused_with_what_to_set() {
         let port = socket.local_addr().unwrap().port();
         let mut agent = Agent::start(folder.path(), "systemd:api", shell, OwnedFd::from(socket).into());
         assert_ne!(agent.child.wait().unwrap().code(), Some(0));
-        let wanted = format!("which is not loopback; set ListenStream=127.0.0.1:{port} in its unit");
-        assert!(agent.log().contains(&wanted), "{}", agent.log());
+        let expected = format!("which is not loopback; set ListenStream=127.0.0.1:{port} in its unit");
+        assert!(agent.log().contains(&expected), "{}", agent.log());
     }
 }
 
 #[test]
 fn an_announced_socket_that_was_not_passed_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    for (shell, wanted) in [
+    for (shell, expected) in [
         ("exec \"$@\"", "the service manager passed no socket named api (passed: none)"),
         (
             "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=other exec \"$@\"",
             "the service manager passed no socket named api (passed: other)",
         ),
     ] {
-        let passed = OwnedFd::from(UnixListener::bind(folder.path().join(wanted.len().to_string())).unwrap());
+        let passed = OwnedFd::from(UnixListener::bind(folder.path().join(expected.len().to_string())).unwrap());
         let mut agent = Agent::start(folder.path(), "systemd:api", shell, passed.into());
         assert_ne!(agent.child.wait().unwrap().code(), Some(0));
-        assert!(agent.log().contains(wanted), "{}", agent.log());
+        assert!(agent.log().contains(expected), "{}", agent.log());
     }
 }
 
@@ -167,7 +167,7 @@ fn t10_an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recover
     agent.answers(&socket);
     // Each waits for a token: none of them can be closed to make room.
     let request = "GET /agent/v1/token?wait=1m HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n";
-    let held: Vec<UnixStream> = (0..120)
+    let open: Vec<UnixStream> = (0..120)
         .map(|_| {
             let mut caller = UnixStream::connect(&socket).unwrap();
             caller.write_all(request.as_bytes()).unwrap();
@@ -183,7 +183,7 @@ fn t10_an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recover
     std::thread::sleep(Duration::from_secs(3));
     assert!(agent.cpu() - cpu <= 15, "{} hundredths of a second in three", agent.cpu() - cpu);
     assert!(agent.log().len() - length < 4096, "{}", agent.log());
-    drop(held);
+    drop(open);
     agent.answers(&socket);
     eventually(Duration::from_secs(30), || {
         let log = agent.log();
@@ -232,9 +232,9 @@ fn an_unread_log_blocks_no_caller() {
     });
     assert_eq!(agent.stop(), Some(0));
     reader.join().unwrap();
-    let told = String::from_utf8(std::mem::take(&mut text.lock().unwrap())).unwrap();
-    assert!(told.contains("log.lines.dropped"), "{} bytes: {}", told.len(), &told[told.len() - 4000..]);
-    assert!(told.trim_end().ends_with("event=\"agent.stopped\""), "{}", &told[told.len() - 4000..]);
-    let refusals = told.lines().filter(|line| line.contains("local.refused")).count();
+    let log_text = String::from_utf8(std::mem::take(&mut text.lock().unwrap())).unwrap();
+    assert!(log_text.contains("log.lines.dropped"), "{} bytes: {}", log_text.len(), &log_text[log_text.len() - 4000..]);
+    assert!(log_text.trim_end().ends_with("event=\"agent.stopped\""), "{}", &log_text[log_text.len() - 4000..]);
+    let refusals = log_text.lines().filter(|line| line.contains("local.refused")).count();
     assert!((1..10).contains(&refusals), "{refusals} lines of refusals");
 }

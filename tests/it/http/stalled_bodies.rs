@@ -30,7 +30,7 @@ async fn an_answer_of_the_platforms_that_stops_in_its_body_does_not_hold_a_conne
     caller
         .send(format!("GET /api/v2/ping HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {local}\r\n\r\n", front.address))
         .await;
-    let told = caller.rest().await;
-    assert!(told.starts_with("HTTP/1.1 200 OK") && told.ends_with("half"), "{told}");
+    let response = caller.rest().await;
+    assert!(response.starts_with("HTTP/1.1 200 OK") && response.ends_with("half"), "{response}");
     tokio::time::timeout(Duration::from_secs(20), closed).await.expect("the platform's connection is closed").unwrap();
 }

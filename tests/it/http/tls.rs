@@ -65,11 +65,11 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
     ];
     for (block, problem) in bad {
         let bundle = put("bundle.pem", &format!("# ours\n{good}{block}"));
-        let wanted = format!("PEM block 2 of {} {problem}", bundle.display());
+        let expected = format!("PEM block 2 of {} {problem}", bundle.display());
         let inner = put("authorities/b.crt", &format!("{good}{block}"));
         put("authorities/a.pem", &good);
         let cases = [
-            (TlsOptions { ca_file: Some(bundle.clone()), ..TlsOptions::default() }, wanted.clone()),
+            (TlsOptions { ca_file: Some(bundle.clone()), ..TlsOptions::default() }, expected.clone()),
             (
                 TlsOptions { ca_dir: Some(folder.path().join("authorities")), ..TlsOptions::default() },
                 format!("PEM block 2 of {} {problem}", inner.display()),
@@ -87,18 +87,21 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
                     }),
                     ..TlsOptions::default()
                 },
-                wanted.clone(),
+                expected.clone(),
             ),
         ];
-        for (tls, wanted) in cases {
-            for told in refusals(&tls) {
-                assert!(told.contains(&wanted) && told.contains("replace or remove that block"), "{told} for {wanted}");
+        for (tls, expected) in cases {
+            for message in refusals(&tls) {
+                assert!(
+                    message.contains(&expected) && message.contains("replace or remove that block"),
+                    "{message} for {expected}"
+                );
             }
         }
         let served = put("served.pem", &format!("{}{block}", read("cert.pem")));
         let pair = ServerCertificate { certificate: served, key: folder.path().join("key.pem") };
-        let told = chain(pair.server().unwrap_err());
-        assert!(told.contains("PEM block 2 of") && told.contains(problem), "{told}");
+        let message = chain(pair.server().unwrap_err());
+        assert!(message.contains("PEM block 2 of") && message.contains(problem), "{message}");
     }
     let both =
         TlsOptions { ca_file: Some(put("both.pem", &format!("Größe\n{good}\n{good}"))), ..TlsOptions::default() };
@@ -129,8 +132,8 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
     for name in ["cert.pem", "key.pem"] {
         std::fs::copy(theirs.path().join(name), file(name)).unwrap();
     }
-    let told = call().await;
-    assert!(told.contains("certificate"), "the server has another authority now: {told}");
+    let message = call().await;
+    assert!(message.contains("certificate"), "the server has another authority now: {message}");
     std::fs::copy(theirs.path().join("ca.pem"), file("ca.pem")).unwrap();
     assert_eq!(call().await, "here", "the client has it, too");
     std::fs::write(file("ca.pem"), "damaged").unwrap();

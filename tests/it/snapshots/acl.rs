@@ -1,4 +1,4 @@
-//! The ACL server's answer to one call of each operation, and to some that it refuses: status, headers and body.
+//! The ACL server's response to one call of each operation, and to some that it refuses: status, headers and body.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,7 +47,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Makes a call with this token, or none; adds it and its answer.
+    /// Makes a call with this token, or none; adds it and its response.
     async fn call_as(&mut self, token: Option<&str>, method: &str, path: &str, body: Option<Value>) -> Answer {
         // Laid out for people, so that a diff of the snapshot can be read.
         let query = if path.contains('?') { "&pretty" } else { "?pretty" };

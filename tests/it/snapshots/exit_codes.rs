@@ -45,9 +45,9 @@ async fn an_error_for_each_exit_code() {
         .text(&acl.url, "http://ACL")
         .text(&format!("127.0.0.1:{port}"), "127.0.0.1:PORT");
     let mut transcript = Transcript::new(redactions);
-    let mut add = |wanted: i32, args: &[&str], variables: &[(&str, &str)]| {
+    let mut add = |expected: i32, args: &[&str], variables: &[(&str, &str)]| {
         let code = transcript.add_command(&format!("keyward {}", args.join(" ")), args, variables);
-        assert_eq!(code, wanted, "{args:?}");
+        assert_eq!(code, expected, "{args:?}");
     };
 
     let unix = format!("address = \"unix://{place}/api.sock\"");

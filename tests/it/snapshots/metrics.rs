@@ -10,7 +10,7 @@ use super::Transcript;
 use super::redact::Redactions;
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const PARTS: &str = r#"
 [sink.failing]
@@ -51,8 +51,8 @@ fn families(text: &str) -> BTreeMap<String, String> {
     let mut families: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     let mut current = String::new();
     for line in text.lines().filter(|line| *line != "# EOF") {
-        if let Some(said) = line.strip_prefix("# ") {
-            let name = said.split(' ').nth(1).unwrap();
+        if let Some(comment) = line.strip_prefix("# ") {
+            let name = comment.split(' ').nth(1).unwrap();
             name.clone_into(&mut current);
             let family = families.entry(current.clone()).or_default();
             family.0.extend([line, "\n"]);
@@ -68,12 +68,12 @@ fn families(text: &str) -> BTreeMap<String, String> {
             }
         }
     }
-    families.into_iter().map(|(name, (said, samples))| (name, said + &samples.concat())).collect()
+    families.into_iter().map(|(name, (comment, samples))| (name, comment + &samples.concat())).collect()
 }
 
 #[test]
 fn metrics_of_every_part() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "one" }));
         let platform_token = world.platform.faults().mint("gateway").token;
@@ -129,7 +129,7 @@ fn metrics_of_every_part() {
     });
 }
 
-/// Sends a request as it stands, and waits for the end of the answer.
+/// Sends a request as it stands, and waits for the end of the response.
 fn raw(socket: &std::path::Path, request: &str) {
     use std::io::{Read as _, Write as _};
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();

@@ -10,10 +10,10 @@ use super::Transcript;
 use super::redact::Redactions;
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
-/// Adds both forms of an agent's status, once these components alone are not ready and this text is in it.
-fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&str], wanted: &str) {
+/// Adds both forms of an agent's status, once only these components are not ready and this text is in it.
+fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&str], expected: &str) {
     transcript.redact(&agent.path("").display().to_string(), "FOLDER/");
     let config = agent.config.display().to_string();
     // A session logs in again, or looks its token up, now and then: only the state of that name shows a call in flight.
@@ -21,7 +21,7 @@ fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&st
     let settled = |format: &str, is_settled: &dyn Fn(&str) -> bool| {
         eventually(Duration::from_secs(30), || {
             let (code, output, error) = run(&["status", "--format", format, "--config", &config], &[]);
-            if code == 0 && output.contains(wanted) && is_settled(&output) {
+            if code == 0 && output.contains(expected) && is_settled(&output) {
                 return Ok((output, error));
             }
             Err(format!("{title}: {code} {output}{error}{}", agent.binary.output()))
@@ -34,8 +34,9 @@ fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&st
         let waits =
             |component: &Value| component["reason"].as_str()?.strip_prefix("waiting for a token: ").map(str::to_owned);
         let reason = status["components"]["session/web"]["reason"].as_str();
-        let are_current =
-            components.clone().all(|(_, component)| waits(component).is_none_or(|its| Some(its.as_str()) == reason));
+        let are_current = components
+            .clone()
+            .all(|(_, component)| waits(component).is_none_or(|own_reason| Some(own_reason.as_str()) == reason));
         are_current
             && output.contains("\"activity\"") == is_calling
             && components
@@ -99,7 +100,7 @@ const REFUSED: &str = "Azure token verified, but the principal is not bound to t
 
 #[test]
 fn status_in_each_state() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(
             |_| (),
             |cloud, options| {
@@ -113,8 +114,8 @@ fn status_in_each_state() {
             },
         );
         let mut transcript = Transcript::new(redactions(&world));
-        let mut show = |title: &str, agent: &Agent, not_ready: &[&str], wanted: &str| {
-            add(&mut transcript, title, agent, not_ready, wanted);
+        let mut show = |title: &str, agent: &Agent, not_ready: &[&str], expected: &str| {
+            add(&mut transcript, title, agent, not_ready, expected);
         };
         let start = |edit: &dyn Fn(String) -> String| Agent::start(&world, &[], |text| edit(steady(&text)));
         let ready = |edit: &dyn Fn(String) -> String| Agent::ready(&world, &[], |text| edit(steady(&text)));
@@ -145,11 +146,11 @@ fn status_in_each_state() {
         world.secrets.faults().respond_always(Operation::Lookup, None);
         world.secrets.faults().respond_always(Operation::Login, None);
         let agent = ready(&|text| text + PROXY);
-        world.away(true);
+        world.set_vault_offline(true);
         ask(&agent.path("proxy.sock"), "GET", "/v1/secret/data/app").unwrap();
         show("the server of an API proxy is down", &agent, &[], "does not respond");
         drop(agent);
-        world.away(false);
+        world.set_vault_offline(false);
 
         let agent = start(&|text| text + NO_SUCH_SECRET);
         show("a template failed", &agent, &["template/conf"], "HTTP 404");
@@ -205,7 +206,7 @@ fn status_in_each_state() {
         show("logging in", &agent, &["session/web", "sink/token"], "");
         drop(agent);
         world.secrets.faults().set_unresponsive(false);
-        world.away(true);
+        world.set_vault_offline(true);
         let agent = start(&|text| text);
         show("the server is down", &agent, &["session/web", "sink/token"], "Connection refused");
         drop(agent);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ledger::Ledger;
 
-/// Limit of a caller; longer than any answer of the program takes.
+/// Limit of a caller; longer than any response of the program takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A client of a unix socket, or of TCP.
@@ -21,7 +21,7 @@ pub(super) fn client(socket: Option<&Path>) -> reqwest::Client {
     builder.build().unwrap()
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
@@ -29,17 +29,17 @@ pub(super) struct Reply {
     pub(super) body: Value,
 }
 
-/// Sends a request; counts it where there is no whole answer, or an error with its reason, and returns only what remains to be checked.
+/// Sends a request; counts it where there is no complete response, or an error with its reason, and returns only what remains to be checked.
 pub(super) async fn send(
     ledger: &Ledger,
     class: &'static str,
     request: reqwest::RequestBuilder,
-    asked: Instant,
+    requested_at: Instant,
 ) -> Option<Reply> {
     let reply = match whole(request).await {
         Ok(reply) => reply,
         Err(error) => {
-            ledger.error(class, kind(&error), asked, &format!("{:#}", chain(&error)));
+            ledger.error(class, kind(&error), requested_at, &format!("{:#}", chain(&error)));
             return None;
         }
     };
@@ -49,7 +49,7 @@ pub(super) async fn send(
     let reason = reply.body["errors"][0].as_str().map(str::to_owned).or_else(|| title(&reply.body));
     match reason {
         Some(reason) if !reason.is_empty() => {
-            ledger.error(class, &reply.status.to_string(), asked, &reason);
+            ledger.error(class, &reply.status.to_string(), requested_at, &reason);
         }
         _ => ledger.wrong(format!("{class} got {} without a reason: {}", reply.status, reply.body)),
     }
@@ -74,13 +74,13 @@ async fn whole(request: reqwest::RequestBuilder) -> Result<Reply, reqwest::Error
         other => other?,
     };
     let status = answer.status().as_u16();
-    let cache = answer.headers().get("x-cache").and_then(|it| it.to_str().ok()).unwrap_or_default().to_owned();
+    let cache = answer.headers().get("x-cache").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let bytes = answer.bytes().await?;
     let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into());
     Ok(Reply { status, cache, body })
 }
 
-/// Kind of a failure without a whole answer.
+/// Kind of a failure without a complete response.
 fn kind(error: &reqwest::Error) -> &'static str {
     if error.is_timeout() {
         "no answer"

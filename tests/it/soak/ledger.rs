@@ -1,4 +1,4 @@
-//! Counts of answers, by kind, and everything that was wrong.
+//! Counts of responses, by kind, and everything that was wrong.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::fault::Tolerance;
 use super::plan::RESPONSE;
 
-/// Most wrong answers of which the text is kept.
+/// Most wrong responses of which the text is kept.
 const KEPT: usize = 50;
 
 /// Faults that are over and may still explain an error: a run of seconds has one every four.
@@ -24,14 +24,14 @@ struct Phase {
 
 impl Phase {
     /// Returns true if the fault lasted until `after` before a request was sent, or lasts still.
-    fn lasts(&self, asked: Instant, after: Duration) -> bool {
-        !self.fault.is_empty() && self.calm_since.is_none_or(|since| asked <= since + after)
+    fn lasts(&self, requested_at: Instant, after: Duration) -> bool {
+        !self.fault.is_empty() && self.calm_since.is_none_or(|since| requested_at <= since + after)
     }
 
-    fn explains(&self, kind: &str, asked: Instant) -> bool {
-        // A request that joins the same one of another caller gets its response: the time-out of one that was sent in the fault.
+    fn explains(&self, kind: &str, requested_at: Instant) -> bool {
+        // A request that joins an equal one gets its response: the timeout of a request sent during the fault.
         let joined = if kind == "504" { RESPONSE } else { Duration::ZERO };
-        self.lasts(asked, joined) && self.tolerance.allows(kind)
+        self.lasts(requested_at, joined) && self.tolerance.allows(kind)
     }
 }
 
@@ -42,7 +42,7 @@ struct Inner {
     wrong: Vec<String>,
     wrongs: u64,
     phase: Phase,
-    /// The ones before, the latest first: a time-out ends after its fault, and after the next ones have begun.
+    /// The ones before, the latest first: a timeout ends after its fault, and after the next ones have begun.
     past: VecDeque<Phase>,
     /// Since the last sample.
     requests: u64,
@@ -63,7 +63,7 @@ pub(super) struct Totals {
 }
 
 impl Ledger {
-    /// Counts a right answer of a kind of caller.
+    /// Counts a correct response of a kind of caller.
     pub(super) fn good(&self, class: &'static str) {
         let mut inner = self.inner();
         *inner.good.entry(class).or_default() += 1;
@@ -71,22 +71,23 @@ impl Ledger {
     }
 
     /// Counts an error that says why, such as `proxy 503`; it is wrong if no fault explains it.
-    pub(super) fn error(&self, class: &str, kind: &str, asked: Instant, detail: &str) {
+    pub(super) fn error(&self, class: &str, kind: &str, requested_at: Instant, detail: &str) {
         let mut inner = self.inner();
         let name = format!("{class} {kind}");
         *inner.errors.entry(name.clone()).or_default() += 1;
         *inner.recent_errors.entry(name.clone()).or_default() += 1;
         inner.requests += 1;
         let phase = inner.phase.clone();
-        if !phase.explains(kind, asked) && !inner.past.iter().any(|past| past.explains(kind, asked)) {
+        if !phase.explains(kind, requested_at) && !inner.past.iter().any(|past| past.explains(kind, requested_at)) {
             let fault = if phase.fault.is_empty() { "none" } else { &phase.fault };
-            let when = if phase.lasts(asked, Duration::ZERO) { "a fault that does not explain it" } else { "no fault" };
+            let when =
+                if phase.lasts(requested_at, Duration::ZERO) { "a fault that does not explain it" } else { "no fault" };
             let detail: String = detail.chars().take(300).collect();
             inner.wrong(format!("{name} during {when} (the last one: {fault}): {detail}"));
         }
     }
 
-    /// Counts a wrong answer.
+    /// Counts a wrong response.
     pub(super) fn wrong(&self, text: String) {
         let mut inner = self.inner();
         inner.requests += 1;
@@ -103,7 +104,7 @@ impl Ledger {
         inner.past.truncate(PAST);
     }
 
-    /// Ends it: from now on each error is a wrong answer.
+    /// Ends it: from now on each error is a wrong response.
     pub(super) fn end_tolerance(&self, now: Instant) {
         self.inner().phase.calm_since = Some(now);
     }
@@ -150,9 +151,9 @@ fn an_error_that_no_fault_explains_is_a_wrong_answer() {
     use super::client::now;
     use super::fault::Disturbance;
     let ledger = Ledger::default();
-    let wrongs = |kind: &str, asked: Instant| {
+    let wrongs = |kind: &str, requested_at: Instant| {
         let before = ledger.totals().wrongs;
-        ledger.error("proxy", kind, asked, "a reason");
+        ledger.error("proxy", kind, requested_at, "a reason");
         ledger.totals().wrongs - before
     };
     assert_eq!(wrongs("503", now()), 1, "before the first fault");

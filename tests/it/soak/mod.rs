@@ -1,4 +1,4 @@
-//! The soak: one process with everything in it, under load and a fault each minute, and a check of each answer. `tests/soak` runs it for
+//! The soak: one process with everything in it, under load and a fault each minute, and a check of each response. `tests/soak` runs it for
 //! as long as one likes and draws its curves; docs/soak.md explains it.
 
 mod plan;

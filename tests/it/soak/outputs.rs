@@ -44,11 +44,17 @@ async fn read_sink(folder: &Path, name: &str, truth: &Truth) -> Result<(), Strin
     truth.check_token(name, &text, now(), ANY_AGE).await
 }
 
-fn read_template(folder: &Path, number: usize, truth: &Truth, asked: Instant, age: Duration) -> Result<(), String> {
+fn read_template(
+    folder: &Path,
+    number: usize,
+    truth: &Truth,
+    requested_at: Instant,
+    age: Duration,
+) -> Result<(), String> {
     let path = folder.join(format!("t{number:02}"));
     let text = read(&path)?;
     let fields: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}: {text}", path.display()))?;
-    truth.check(&session(number % VAULT_SESSIONS), &fields, asked, age)
+    truth.check(&session(number % VAULT_SESSIONS), &fields, requested_at, age)
 }
 
 fn read(path: &PathBuf) -> Result<String, String> {

@@ -68,13 +68,15 @@ impl Caller {
         if !cached {
             request = request.header("cache-control", "no-cache");
         }
-        let asked = now();
-        Some((send(&self.ledger, CLASS, request, asked).await?, asked))
+        let requested_at = now();
+        Some((send(&self.ledger, CLASS, request, requested_at).await?, requested_at))
     }
 
     /// Reads the session's secret.
     async fn read(&self, cached: bool) {
-        let Some((reply, asked)) = self.get(&format!("secret/data/{}/value", self.name), cached).await else { return };
+        let Some((reply, requested_at)) = self.get(&format!("secret/data/{}/value", self.name), cached).await else {
+            return;
+        };
         // A response may be under way for as long as the server is given.
         let mut age = RESPONSE + Duration::from_secs(1) + self.ledger.slack();
         age += match reply.cache.as_str() {
@@ -82,7 +84,7 @@ impl Caller {
             _ if cached => MAX_AGE,
             _ => Duration::ZERO,
         };
-        let checked = self.truth.check(&self.name, &reply.body["data"]["data"], asked, age);
+        let checked = self.truth.check(&self.name, &reply.body["data"]["data"], requested_at, age);
         self.judge(checked.map_err(|error| format!("{error} ({}, cached: {cached})", reply.cache)));
     }
 
@@ -90,10 +92,10 @@ impl Caller {
     async fn look_up(&self) {
         let Some((reply, _)) = self.get("auth/token/lookup-self", true).await else { return };
         let policies = reply.body["data"]["policies"].as_array();
-        let own = policies.is_some_and(|it| it.iter().filter_map(Value::as_str).any(|it| it == self.name));
-        let shown = reply.body.to_string().contains("hvs.");
+        let own = policies.is_some_and(|list| list.iter().filter_map(Value::as_str).any(|policy| policy == self.name));
+        let exposes_token = reply.body.to_string().contains("hvs.");
         let text = || format!("{} looked up another token, or it was shown: {}", self.name, reply.body);
-        self.judge(if own && !shown { Ok(()) } else { Err(text()) });
+        self.judge(if own && !exposes_token { Ok(()) } else { Err(text()) });
     }
 
     /// Asks for credentials with a lease, which the cache keeps.

@@ -16,8 +16,8 @@ use super::sampler::{CEILINGS, Sample, Sampled, Sampler, above, growth};
 use super::stage::{JWT, Stage};
 use super::{outputs, proxy_callers, server_callers, token_callers};
 use crate::harness::binary::eventually;
-use crate::harness::chance::Chance;
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::rng::TestRng;
+use crate::harness::world::run_in_network_namespace;
 
 /// Longest time from the end of a fault until everything is ready again, and no call is left to be repeated.
 const RECOVERY: Duration = Duration::from_mins(1);
@@ -27,7 +27,7 @@ const AGE: Duration = Duration::from_secs(25);
 
 #[test]
 fn one_process_with_everything_gives_no_wrong_answer_under_a_fault_each_minute() {
-    in_a_network_of_its_own(|| soak(&Plan::from_environment()));
+    run_in_network_namespace(|| soak(&Plan::from_environment()));
 }
 
 fn soak(plan: &Plan) {
@@ -92,15 +92,15 @@ struct Past {
 
 /// Goes through all faults in random order, again and again; after each everything must be ready in time.
 fn disturb(stage: &mut Stage, plan: &Plan, ledger: &Ledger, begun: Instant) -> Vec<Past> {
-    let (mut chance, mut queue, mut past) = (Chance(plan.seed), Vec::new(), Vec::new());
-    let mut told = 0;
+    let (mut rng, mut queue, mut past) = (TestRng(plan.seed), Vec::new(), Vec::new());
+    let mut reported = 0;
     progress(plan, &format!("seed {}", plan.seed));
     let mut next = begun;
     while next.saturating_duration_since(begun) + plan.period <= plan.length {
         next += plan.period;
         let fault = loop {
             if queue.is_empty() {
-                queue = chance.shuffle(Disturbance::all());
+                queue = rng.shuffle(Disturbance::all());
             }
             let fault = queue.pop().unwrap();
             // A process that is killed late shows no growth.
@@ -134,8 +134,8 @@ fn disturb(stage: &mut Stage, plan: &Plan, ledger: &Ledger, begun: Instant) -> V
         ledger.end_tolerance(now());
         let totals = ledger.totals();
         progress(plan, &format!("{second} s: {}: ready after {recovery:.1?}; {} wrong", fault.name(), totals.wrongs));
-        totals.wrong.iter().skip(told).for_each(|text| progress(plan, text));
-        told = totals.wrong.len();
+        totals.wrong.iter().skip(reported).for_each(|text| progress(plan, text));
+        reported = totals.wrong.len();
         past.push(Past { name: fault.name(), second, recovery });
         std::thread::sleep(next.saturating_duration_since(now()));
     }
@@ -173,7 +173,7 @@ fn report(
     let proxied = totals.good.get("proxy").unwrap_or(&0) + totals.errors.iter().map(of_proxy).sum::<u64>();
     let faults: Vec<_> = faults
         .iter()
-        .map(|it| json!({"second": it.second, "fault": it.name, "recovery_s": it.recovery.as_secs_f32()}))
+        .map(|phase| json!({"second": phase.second, "fault": phase.name, "recovery_s": phase.recovery.as_secs_f32()}))
         .collect();
     json!({
         "seconds": seconds,
@@ -186,11 +186,11 @@ fn report(
         "wrong": totals.wrongs,
         "faults": faults,
         "most": {
-            "rss_kib": most(&|it| it.rss_kib),
-            "anonymous_kib": most(&|it| it.anonymous_kib),
-            "descriptors": most(&|it| it.descriptors as u64),
-            "threads": most(&|it| it.threads),
-            "log_bytes": most(&|it| it.log_bytes),
+            "rss_kib": most(&|sample| sample.rss_kib),
+            "anonymous_kib": most(&|sample| sample.anonymous_kib),
+            "descriptors": most(&|sample| sample.descriptors as u64),
+            "threads": most(&|sample| sample.threads),
+            "log_bytes": most(&|sample| sample.log_bytes),
             "growth_kib": growth(samples),
         },
         "ceilings": {

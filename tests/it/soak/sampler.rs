@@ -124,17 +124,17 @@ pub(super) const CEILINGS: Ceilings = Ceilings {
 /// Figures that are above their ceiling.
 pub(super) fn above(samples: &[Sample], long: bool) -> Vec<String> {
     let mut above = Vec::new();
-    let mut check = |name: &str, found: u64, most: u64| {
-        if found > most {
-            above.push(format!("{name}: {found}, and at most {most} are allowed"));
+    let mut check = |name: &str, found: u64, max: u64| {
+        if found > max {
+            above.push(format!("{name}: {found}, and at most {max} are allowed"));
         }
     };
-    let most = |figure: &dyn Fn(&Sample) -> u64| samples.iter().map(figure).max().unwrap_or_default();
-    check("KiB of memory", most(&|it| it.anonymous_kib), CEILINGS.anonymous_kib);
-    check("descriptors", most(&|it| it.descriptors as u64), CEILINGS.descriptors as u64);
-    check("threads", most(&|it| it.threads), CEILINGS.threads);
-    let minutes = samples.last().map_or(0, |it| it.at.as_secs()) / 60 + 1;
-    check("bytes of the log", most(&|it| it.log_bytes), CEILINGS.log_bytes_a_minute * minutes);
+    let max = |figure: &dyn Fn(&Sample) -> u64| samples.iter().map(figure).max().unwrap_or_default();
+    check("KiB of memory", max(&|sample| sample.anonymous_kib), CEILINGS.anonymous_kib);
+    check("descriptors", max(&|sample| sample.descriptors as u64), CEILINGS.descriptors as u64);
+    check("threads", max(&|sample| sample.threads), CEILINGS.threads);
+    let minutes = samples.last().map_or(0, |sample| sample.at.as_secs()) / 60 + 1;
+    check("bytes of the log", max(&|sample| sample.log_bytes), CEILINGS.log_bytes_a_minute * minutes);
     if long {
         check("KiB of growth", growth(samples), CEILINGS.growth_kib);
     }
@@ -143,8 +143,9 @@ pub(super) fn above(samples: &[Sample], long: bool) -> Vec<String> {
 
 /// Growth of the memory within the life of the last process, between medians of its second and its last fifth.
 pub(super) fn growth(samples: &[Sample]) -> u64 {
-    let last = samples.last().map_or(0, |it| it.process);
-    let own: Vec<u64> = samples.iter().filter(|it| it.process == last).map(|it| it.anonymous_kib).collect();
+    let last = samples.last().map_or(0, |sample| sample.process);
+    let own: Vec<u64> =
+        samples.iter().filter(|sample| sample.process == last).map(|sample| sample.anonymous_kib).collect();
     let fifth = own.len() / 5;
     let median = |part: &[u64]| {
         let mut part = part.to_vec();

@@ -27,10 +27,10 @@ async fn call_gateway(local: impl AsRef<Path>, ledger: Arc<Ledger>) {
     let token = std::fs::read_to_string(local).unwrap();
     loop {
         tokio::time::sleep(PAUSE).await;
-        let asked = now();
+        let requested_at = now();
         let url = format!("http://{GATEWAY}/api/v2/organizations/example");
         let request = http.get(url).bearer_auth(token.trim());
-        let Some(reply) = send(&ledger, "gateway", request, asked).await else { continue };
+        let Some(reply) = send(&ledger, "gateway", request, requested_at).await else { continue };
         match reply.body["data"]["id"].as_str() {
             Some("example") => ledger.good("gateway"),
             _ => ledger.wrong(format!("gateway: another answer: {}", reply.body)),
@@ -53,9 +53,9 @@ async fn call_acl(tokens: Vec<(String, String)>, jwt: String, ledger: Arc<Ledger
 }
 
 async fn read_self(http: &reqwest::Client, secret: &str, accessor: &str, ledger: &Ledger) {
-    let asked = now();
+    let requested_at = now();
     let request = http.get(format!("http://{ACL}/v1/acl/token/self")).header("x-consul-token", secret);
-    let Some(reply) = send(ledger, "acl", request, asked).await else { return };
+    let Some(reply) = send(ledger, "acl", request, requested_at).await else { return };
     if reply.body["AccessorID"] == accessor && reply.body["SecretID"] == secret {
         ledger.good("acl");
     } else {
@@ -64,15 +64,15 @@ async fn read_self(http: &reqwest::Client, secret: &str, accessor: &str, ledger:
 }
 
 async fn log_in(http: &reqwest::Client, jwt: &str, ledger: &Ledger) {
-    let asked = now();
+    let requested_at = now();
     let body = json!({"AuthMethod": METHOD, "BearerToken": jwt});
     let request = http.post(format!("http://{ACL}/v1/acl/login")).json(&body);
-    let Some(reply) = send(ledger, "acl", request, asked).await else { return };
+    let Some(reply) = send(ledger, "acl", request, requested_at).await else { return };
     let text = |name: &str| reply.body[name].as_str().unwrap_or_default();
     read_self(http, text("SecretID"), text("AccessorID"), ledger).await;
-    let asked = now();
+    let requested_at = now();
     let request = http.post(format!("http://{ACL}/v1/acl/logout")).header("x-consul-token", text("SecretID"));
-    if let Some(reply) = send(ledger, "acl", request, asked).await {
+    if let Some(reply) = send(ledger, "acl", request, requested_at).await {
         match reply.body {
             Value::Object(_) => ledger.wrong(format!("acl: a logout answered {}", reply.body)),
             _ => ledger.good("acl"),

@@ -14,7 +14,7 @@ pub(super) const GATEWAY: &str = "127.0.0.1:8800";
 /// Name of the ACL server's auth method.
 pub(super) const METHOD: &str = "fleet";
 
-/// The ACL server alone, for its first records.
+/// Only the ACL server, for its first records.
 pub(super) fn acl_config(folder: &Path) -> String {
     format!(
         "[acl]\nlisten = \"tcp://{ACL}\"\ndata_dir = \"{0}/acl\"\n[agent]\nstate_dir = \"{0}/disk/state\"\n",

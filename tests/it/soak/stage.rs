@@ -96,10 +96,11 @@ fn start_process(folder: &Path) -> Binary {
 async fn fill_acl(key: &Key) -> Vec<(String, String)> {
     let http = client(None);
     let url = |path: &str| format!("http://{ACL}/v1/acl/{path}");
-    let root: Value = whole(http.put(url("bootstrap"))).await;
+    let root: Value = fetch_json(http.put(url("bootstrap"))).await;
     let root = root["SecretID"].as_str().unwrap().to_owned();
-    let put =
-        async |path: &str, body: Value| whole(http.put(url(path)).header("x-consul-token", &root).json(&body)).await;
+    let put = async |path: &str, body: Value| {
+        fetch_json(http.put(url(path)).header("x-consul-token", &root).json(&body)).await
+    };
     let trust = json!({"JWTValidationPubKeys": [key.pem()]});
     let method = json!({"Name": METHOD, "Type": "jwt", "MaxTokenTTL": "2m", "Config": trust});
     put("auth-method", method).await;
@@ -113,7 +114,7 @@ async fn fill_acl(key: &Key) -> Vec<(String, String)> {
     tokens
 }
 
-async fn whole(request: reqwest::RequestBuilder) -> Value {
+async fn fetch_json(request: reqwest::RequestBuilder) -> Value {
     let answer = request.send().await.unwrap().error_for_status().unwrap();
     serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()
 }
@@ -208,8 +209,8 @@ impl Stage {
         let (_, body) = ask(&self.path("api.sock"), "GET", "/agent/v1/status")?;
         let body: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
         let sessions = body["sessions"].as_object().ok_or("no sessions")?;
-        let failing = sessions.iter().filter(|(_, it)| it["failures"] != 0);
-        let failing: Vec<_> = failing.map(|(name, it)| format!("{name}: {}", it["last_error"])).collect();
+        let failing = sessions.iter().filter(|(_, session)| session["failures"] != 0);
+        let failing: Vec<_> = failing.map(|(name, session)| format!("{name}: {}", session["last_error"])).collect();
         if failing.is_empty() { Ok(()) } else { Err(format!("{failing:?}")) }
     }
 
@@ -220,8 +221,8 @@ impl Stage {
             (status, body) => {
                 let body: Value = serde_json::from_str(&body).unwrap_or_default();
                 let components = body["components"].as_object().cloned().unwrap_or_default();
-                let not = components.iter().filter(|(_, it)| it["ready"] != true);
-                let not: Vec<_> = not.map(|(name, it)| format!("{name}: {}", it["reason"])).collect();
+                let not = components.iter().filter(|(_, component)| component["ready"] != true);
+                let not: Vec<_> = not.map(|(name, component)| format!("{name}: {}", component["reason"])).collect();
                 Err(format!("{status}: {not:?}"))
             }
         }

@@ -39,16 +39,16 @@ pub(super) fn start(folder: &Path, truth: &Truth, ledger: &Arc<Ledger>, tasks: &
 }
 
 async fn ask(http: &reqwest::Client, direct: &reqwest::Client, name: &str, truth: &Truth, ledger: &Ledger) {
-    let asked = now();
+    let requested_at = now();
     let request = http.get(format!("http://localhost/agent/v1/token?session={name}"));
-    let Some(reply) = send(ledger, CLASS, request, asked).await else { return };
+    let Some(reply) = send(ledger, CLASS, request, requested_at).await else { return };
     let token = reply.body["token"].as_str().unwrap_or_default();
     let checked = if reply.body["session"] != name {
         Err(format!("{name} got another session's answer: {}", reply.body["session"]))
     } else if name < session(VAULT_SESSIONS).as_str() {
-        truth.check_token(name, token, asked, OVER + ledger.slack()).await
+        truth.check_token(name, token, requested_at, OVER + ledger.slack()).await
     } else {
-        check_acl(direct, &reply.body, asked).await
+        check_acl(direct, &reply.body, requested_at).await
     };
     match checked {
         Ok(()) => ledger.good(CLASS),
@@ -57,14 +57,14 @@ async fn ask(http: &reqwest::Client, direct: &reqwest::Client, name: &str, truth
 }
 
 /// Asks the ACL server for the token itself. It stops and is killed with the agent: then nothing is known.
-async fn check_acl(direct: &reqwest::Client, body: &Value, asked: Instant) -> Result<(), String> {
+async fn check_acl(direct: &reqwest::Client, body: &Value, requested_at: Instant) -> Result<(), String> {
     let url = format!("http://{ACL}/v1/acl/token/self");
     let request = direct.get(url).header("x-consul-token", body["token"].as_str().unwrap_or_default());
     let Ok(answer) = request.send().await else { return Ok(()) };
     let status = answer.status().as_u16();
     let text = answer.text().await.unwrap_or_default();
     let own: Value = serde_json::from_str(&text).unwrap_or_default();
-    let left = body["expires_at"].as_str().and_then(|text| left(text, asked.elapsed()));
+    let left = body["expires_at"].as_str().and_then(|text| left(text, requested_at.elapsed()));
     match status {
         200 if own["AccessorID"] == body["accessor"] => Ok(()),
         200 => Err(format!("the ACL server has another token: {}", own["AccessorID"])),

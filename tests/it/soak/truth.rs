@@ -1,4 +1,4 @@
-//! Right answers: versions of the secrets with their times, and owners and ends of the tokens.
+//! Correct responses: versions of the secrets with their times, and owners and ends of the tokens.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::now;
 use super::plan::{VAULT_SESSIONS, session};
 
-/// Versions of a secret that are remembered: more than any answer may be old.
+/// Versions of a secret that are remembered: more than any response may be old.
 const VERSIONS: usize = 64;
 
 /// A version of a secret.
@@ -23,7 +23,7 @@ struct Version {
 }
 
 /// Checks fields of a secret, of which these are the last versions, that were asked for at `asked` and may be as old as `age` then.
-fn check(list: &[Version], owner: &str, fields: &Value, asked: Instant, age: Duration) -> Result<(), String> {
+fn check(list: &[Version], owner: &str, fields: &Value, requested_at: Instant, age: Duration) -> Result<(), String> {
     let text = |name: &str| fields[name].as_str().unwrap_or_default();
     if text("owner") != owner {
         return Err(format!("{owner} got the secret of {:?}", text("owner")));
@@ -32,10 +32,10 @@ fn check(list: &[Version], owner: &str, fields: &Value, asked: Instant, age: Dur
     if text("filler") != filler(owner, number) {
         return Err(format!("{owner} got a secret that is not whole: {fields}"));
     }
-    let at = list.iter().position(|it| it.number == number);
+    let at = list.iter().position(|version| version.number == number);
     let at = at.ok_or_else(|| format!("{owner} got version {number}, which is long gone or never was"))?;
     let replaced = list.get(at + 1).and_then(|next| next.written);
-    match replaced.and_then(|replaced| asked.checked_duration_since(replaced)) {
+    match replaced.and_then(|replaced| requested_at.checked_duration_since(replaced)) {
         Some(old) if old > age => Err(format!("{owner} got version {number}, {old:?} after its replacement")),
         _ => Ok(()),
     }
@@ -92,20 +92,29 @@ impl Truth {
         let root = self.root.lock().unwrap().expose_secret().to_owned();
         let request = self.http.post(url).header("x-vault-token", root);
         // A canned error of the emulated Vault hits this write too: the version is then never seen.
-        let written = request.json(&json!({ "data": data })).send().await.is_ok_and(|it| it.status().is_success());
+        let written =
+            request.json(&json!({ "data": data })).send().await.is_ok_and(|response| response.status().is_success());
         let mut versions = self.versions.lock().unwrap();
         let list = versions.get_mut(owner).unwrap();
         if written {
-            list.iter_mut().filter(|it| it.number == number).for_each(|it| it.written = Some(now()));
+            list.iter_mut()
+                .filter(|version| version.number == number)
+                .for_each(|version| version.written = Some(now()));
         } else {
-            list.retain(|it| it.number != number);
+            list.retain(|version| version.number != number);
         }
     }
 
     /// As [`check`].
-    pub(super) fn check(&self, owner: &str, fields: &Value, asked: Instant, age: Duration) -> Result<(), String> {
+    pub(super) fn check(
+        &self,
+        owner: &str,
+        fields: &Value,
+        requested_at: Instant,
+        age: Duration,
+    ) -> Result<(), String> {
         let versions = self.versions.lock().unwrap();
-        check(versions.get(owner).map_or(&[], Vec::as_slice), owner, fields, asked, age)
+        check(versions.get(owner).map_or(&[], Vec::as_slice), owner, fields, requested_at, age)
     }
 
     /// Checks a token that was got for a session: it is that session's, and has not ended more than `over` before it was asked for.
@@ -113,12 +122,12 @@ impl Truth {
         &self,
         owner: &str,
         token: &str,
-        asked: Instant,
+        requested_at: Instant,
         over: Duration,
     ) -> Result<(), String> {
         if !self.tokens.lock().unwrap().contains_key(token) {
             let found = self.owner(token).await;
-            // The look-up failed for a fault's sake: the next answer with this token is checked.
+            // The look-up failed for a fault's sake: the next response with this token is checked.
             if found.is_none() && self.secrets.remaining(token).is_some() {
                 return Ok(());
             }
@@ -129,7 +138,7 @@ impl Truth {
         let mut tokens = self.tokens.lock().unwrap();
         if tokens.len() > 4000 {
             let old = now().checked_sub(Duration::from_mins(10)).unwrap_or_else(now);
-            tokens.retain(|_, it| it.end > old);
+            tokens.retain(|_, entry| entry.end > old);
         }
         let Some(known) = tokens.get_mut(token) else { return Ok(()) };
         if let Some(left) = left {
@@ -141,8 +150,8 @@ impl Truth {
         if known.owner != owner && !(known.dead && known.owner.is_empty()) {
             return Err(format!("{owner} got the token of {:?}", known.owner));
         }
-        let late = asked.saturating_duration_since(known.end);
-        if known.dead && late > over && !self.is_revoking(asked) {
+        let late = requested_at.saturating_duration_since(known.end);
+        if known.dead && late > over && !self.is_revoking(requested_at) {
             return Err(format!("{owner} got a token {late:?} after its end"));
         }
         Ok(())
@@ -154,7 +163,7 @@ impl Truth {
         let answer = self.http.get(url).header("x-vault-token", token).send().await.ok()?;
         let body: Value = serde_json::from_slice(&answer.bytes().await.ok()?).ok()?;
         let mut policies = body["data"]["policies"].as_array()?.iter().filter_map(Value::as_str);
-        policies.find(|it| *it != "default").map(str::to_owned)
+        policies.find(|policy| *policy != "default").map(str::to_owned)
     }
 
     /// Revokes every token but the test's own; until [`Truth::revoked`] the agent may not know.
@@ -169,8 +178,8 @@ impl Truth {
         *self.revoking.lock().unwrap() = Some(now() + Duration::from_secs(1));
     }
 
-    fn is_revoking(&self, asked: Instant) -> bool {
-        self.revoking.lock().unwrap().is_some_and(|until| asked < until)
+    fn is_revoking(&self, requested_at: Instant) -> bool {
+        self.revoking.lock().unwrap().is_some_and(|until| requested_at < until)
     }
 
     /// Writes the first version of each secret.
@@ -183,14 +192,14 @@ impl Truth {
 
 #[test]
 fn a_secret_of_another_one_that_is_cut_and_one_that_is_too_old_are_wrong() {
-    let asked = now();
-    let ago = |seconds: u64| asked.checked_sub(Duration::from_secs(seconds));
+    let requested_at = now();
+    let ago = |seconds: u64| requested_at.checked_sub(Duration::from_secs(seconds));
     let version = |number, written| Version { number, written };
     let list = [version(3, ago(30)), version(4, ago(20)), version(5, ago(5)), version(6, None)];
     let found = |owner: &str, number: u64, cut: usize| {
         let filler = filler("s01", number);
         let fields = json!({"owner": owner, "version": number.to_string(), "filler": filler[cut..]});
-        check(&list, "s01", &fields, asked, Duration::from_secs(10))
+        check(&list, "s01", &fields, requested_at, Duration::from_secs(10))
             .map_err(|error| error.replace(char::is_numeric, ""))
     };
     for number in [4, 5, 6] {
@@ -198,5 +207,5 @@ fn a_secret_of_another_one_that_is_cut_and_one_that_is_too_old_are_wrong() {
     }
     let wrong = [found("s02", 5, 0), found("s01", 5, 1), found("s01", 3, 0), found("s01", 2, 0), found("s01", 7, 0)];
     assert!(wrong.iter().all(Result::is_err), "{wrong:?}");
-    assert!(check(&list, "s01", &json!({}), asked, Duration::MAX).is_err());
+    assert!(check(&list, "s01", &json!({}), requested_at, Duration::MAX).is_err());
 }

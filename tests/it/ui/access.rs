@@ -10,8 +10,12 @@ async fn pages_open_with_the_key_in_a_cookie_that_no_script_and_no_other_site_ge
         (closed.status().as_u16(), &closed.headers()["location"]),
         (303, &"/sign-in?next=%2Fgateway".parse().unwrap())
     );
-    let asked = pages.browser.get("/history?kind=removal").send().await.unwrap();
-    assert_eq!(asked.headers()["location"], "/sign-in?next=%2Fhistory%3Fkind%3Dremoval", "it leads back to the query");
+    let response = pages.browser.get("/history?kind=removal").send().await.unwrap();
+    assert_eq!(
+        response.headers()["location"],
+        "/sign-in?next=%2Fhistory%3Fkind%3Dremoval",
+        "it leads back to the query"
+    );
     let wrong = pages.browser.post("/sign-in", &[("secret", "not-the-key-0123456789")]).send().await.unwrap();
     assert_eq!((wrong.status().as_u16(), wrong.headers().get("set-cookie")), (403, None));
     let right =

@@ -34,8 +34,8 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
         all.into()
     };
     let (server, client) = mock_server(200, token().to_string()).await;
-    let told = client.create_token(&NewToken::default()).await.unwrap();
-    assert_eq!(told.secret_id.as_ref().unwrap().expose_secret(), SECRET);
+    let created = client.create_token(&NewToken::default()).await.unwrap();
+    assert_eq!(created.secret_id.as_ref().unwrap().expose_secret(), SECRET);
     assert_eq!(sent(&server).await, ("PUT /v1/acl/token".into(), json!({"Description": "", "Local": false})));
     let new = NewToken {
         accessor_id: Some(id()),
@@ -58,7 +58,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
     let query = QueryOptions { index: 9, wait: Some(Duration::from_mins(1)), consistency: ReadConsistency::Stale };
     client.read_self(&query).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/token/self?index=9&wait=60s&stale=");
-    let mut update = TokenUpdate::from(&told);
+    let mut update = TokenUpdate::from(&created);
     update.links = links.clone();
     client.update_token(&id(), &update).await.unwrap();
     let body = with_links(json!({"Description": "web", "Local": true}));
@@ -77,9 +77,9 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
         auth_method_namespace: Some("team".into()),
     };
     client.in_namespace(Some("*")).list_tokens(&filter, &QueryOptions::default()).await.unwrap();
-    let wanted =
+    let expected =
         format!("GET /v1/acl/tokens?ns=*&policy={ID}&role={ID}&servicename=web&authmethod=cloud&authmethod-ns=team");
-    assert_eq!(sent(&server).await.0, wanted);
+    assert_eq!(sent(&server).await.0, expected);
     client.list_roles(Some(&id()), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/roles?policy={ID}"));
 
@@ -104,9 +104,9 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
 
 #[tokio::test]
 async fn namespace_calls_use_the_paths_of_the_api_and_send_no_namespace() {
-    let told = json!({"Name": "team", "Description": "d", "Meta": {"a": "b"}, "DeletedAt": "2030-01-02T03:04:05Z",
+    let namespace = json!({"Name": "team", "Description": "d", "Meta": {"a": "b"}, "DeletedAt": "2030-01-02T03:04:05Z",
         "ACLs": {"PolicyDefaults": [{"ID": ID, "Name": "p"}], "RoleDefaults": null}});
-    let (server, client) = mock_server(200, told.to_string()).await;
+    let (server, client) = mock_server(200, namespace.to_string()).await;
     let client = client.in_namespace(Some("other"));
     let new = NewNamespace {
         name: "team".into(),
@@ -148,8 +148,8 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     assert_eq!(sent(&server).await, (format!("PUT /v1/acl/policy/{ID}"), body));
     let variables = Map::from_iter([("name".to_owned(), json!("web"))]);
     client.preview_template("builtin/service", &variables).await.unwrap();
-    let wanted = ("POST /v1/acl/templated-policy/preview/builtin%2Fservice".into(), json!({"name": "web"}));
-    assert_eq!(sent(&server).await, wanted);
+    let expected = ("POST /v1/acl/templated-policy/preview/builtin%2Fservice".into(), json!({"name": "web"}));
+    assert_eq!(sent(&server).await, expected);
 
     let method = json!({"Name": "m", "Type": "jwt", "MaxTokenTTL": "0s", "Config": {"BoundIssuer": "i"}});
     let (server, client) = mock_server(200, method.to_string()).await;
@@ -189,7 +189,7 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     assert_eq!(sent(&server).await, ("POST /v1/acl/login".into(), body));
     let requests = server.received_requests().await.unwrap();
     for name in ["x-service-token", "x-consul-token"] {
-        assert!(requests.iter().all(|it| !it.headers.contains_key(name)), "these calls need no token");
+        assert!(requests.iter().all(|request| !request.headers.contains_key(name)), "these calls need no token");
     }
 
     let (server, client) = mock_server(200, "[]").await;
@@ -209,7 +209,7 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     ] {
         assert_eq!(result, Ok(true));
         let requests = server.received_requests().await.unwrap();
-        assert!(requests.iter().any(|it| it.url.path() == format!("/v1/acl/{path}")), "{path}");
+        assert!(requests.iter().any(|request| request.url.path() == format!("/v1/acl/{path}")), "{path}");
     }
 
     let template = json!({"TemplateName": "builtin/dns", "Schema": "", "Template": "node_prefix \"\" {}"});
@@ -228,6 +228,6 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     let (server, client) = mock_server(200, ruling.to_string()).await;
     let question = AuthorizationRequest { resource: "acl".into(), access: "read".into(), segment: String::new() };
     assert!(client.authorize(&[question]).await.unwrap()[0].allow);
-    let wanted = ("POST /v1/internal/acl/authorize".into(), json!([{"Resource": "acl", "Access": "read"}]));
-    assert_eq!(sent(&server).await, wanted);
+    let expected = ("POST /v1/internal/acl/authorize".into(), json!([{"Resource": "acl", "Access": "read"}]));
+    assert_eq!(sent(&server).await, expected);
 }

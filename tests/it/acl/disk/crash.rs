@@ -49,9 +49,9 @@ fn batch(name: &str) -> Batch {
 #[tokio::test]
 async fn acknowledged_batches_survive_kill_9_under_load() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut acknowledged, mut chance) = (BTreeSet::new(), Rng(1));
+    let (mut acknowledged, mut rng) = (BTreeSet::new(), Rng(1));
     for round in 0..ROUNDS {
-        acknowledged.extend(written_by_a_killed_process(folder.path(), round, 50 + chance.below(100)));
+        acknowledged.extend(written_by_a_killed_process(folder.path(), round, 50 + rng.below(100)));
     }
     let store = Embedded::open(folder.path(), "dc1").unwrap();
     let mut found = BTreeMap::new();

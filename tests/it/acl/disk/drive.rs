@@ -63,18 +63,18 @@ impl Drive {
         self.0.1.notify_all();
     }
 
-    pub(super) fn get<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.lock())
+    pub(super) fn get<T>(&self, inspect: impl FnOnce(&State) -> T) -> T {
+        inspect(&self.lock())
     }
 
     /// Returns the drive after a power loss: everything synced, and any part of later writes.
-    pub(super) fn after_power_loss(&self, chance: &mut Rng) -> Self {
+    pub(super) fn after_power_loss(&self, rng: &mut Rng) -> Self {
         let state = self.lock();
         let mut image = state.synced.clone();
         // From all later writes to none, and from whole writes to torn ones.
-        let (kept, torn) = (chance.below(101), [0, 0, 10, 60][chance.below(4)]);
+        let (kept_percent, torn) = (rng.below(101), [0, 0, 10, 60][rng.below(4)]);
         for change in &state.since {
-            if chance.below(100) >= kept {
+            if rng.below(100) >= kept_percent {
                 continue;
             }
             match change {
@@ -83,7 +83,7 @@ impl Drive {
                     for (number, sector) in data.chunks(SECTOR).enumerate() {
                         let place = offset + number * SECTOR;
                         if let Some(place) = image.get_mut(place..place + sector.len())
-                            && chance.below(100) >= torn
+                            && rng.below(100) >= torn
                         {
                             place.copy_from_slice(sector);
                         }

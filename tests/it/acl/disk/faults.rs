@@ -77,7 +77,7 @@ async fn a_full_disk_returns_507_if_nothing_was_written() {
     let folder = tempfile::tempdir().unwrap();
     let options = crate::harness::acl::options(folder.path());
     std::fs::create_dir(folder.path().join("access")).unwrap();
-    let served = Served::over(Arc::new(open(&drive)), &options, Clock::System).await;
+    let served = Served::serve_store(Arc::new(open(&drive)), &options, Clock::System).await;
     let first = served.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
     let root = first["SecretID"].as_str().unwrap().to_owned();
     let make = async |number: usize| {

@@ -28,9 +28,9 @@ async fn reads_never_go_back_behind_acknowledged_or_seen_writes() {
         let (store, newest, done) = (Arc::clone(&store), Arc::clone(&newest), Arc::clone(&done));
         readers.spawn(async move {
             let mut reads = 0_u64;
-            let mut chance = Rng(reader);
+            let mut rng = Rng(reader);
             while !done.load(Ordering::Acquire) {
-                look(&store, &newest, &mut chance).await;
+                read_and_check(&store, &newest, &mut rng).await;
                 reads += 1;
                 tokio::task::yield_now().await;
             }
@@ -54,10 +54,10 @@ async fn reads_never_go_back_behind_acknowledged_or_seen_writes() {
 }
 
 /// Reads one key, alone or in a list, and records the lower bound for later reads.
-async fn look(store: &Embedded, newest: &[AtomicU64; KEYS], chance: &mut Rng) {
-    let number = chance.below(KEYS);
+async fn read_and_check(store: &Embedded, newest: &[AtomicU64; KEYS], rng: &mut Rng) {
+    let number = rng.below(KEYS);
     let before = newest[number].load(Ordering::Acquire);
-    let found = if chance.below(4) == 0 {
+    let found = if rng.below(4) == 0 {
         let page = Page { after: None, limit: KEYS };
         let listing = store.list("token/", page, Freshness::Linearizable).await.unwrap();
         String::from_utf8(listing.entries[number].1.value.to_vec()).unwrap()
@@ -93,12 +93,12 @@ async fn a_woken_waiter_reads_the_change() {
     for _ in 0..20 {
         let store = Arc::clone(&store);
         waiters.spawn(async move {
-            let (mut seen, mut since) = (0, last);
-            while seen < 50 {
+            let (mut newest, mut since) = (0, last);
+            while newest < 50 {
                 since = store.changed("token/0", since).await.unwrap();
                 let found: u64 = value(&store, &key(0)).await.unwrap().parse().unwrap();
                 assert!(found + 1 >= since.0, "woken at {since:?} and read {found}");
-                seen = found;
+                newest = found;
             }
         });
     }

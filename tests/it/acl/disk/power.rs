@@ -17,13 +17,13 @@ const SEEDS: u64 = 1000;
 fn acknowledged_batches_survive_a_power_loss_and_none_is_partial() {
     let halves = [0..SEEDS / 2, SEEDS / 2..SEEDS];
     let acknowledged: usize = std::thread::scope(|scope| {
-        let runs = halves.map(|seeds| scope.spawn(move || lives(seeds)));
+        let runs = halves.map(|seeds| scope.spawn(move || run_seeds(seeds)));
         runs.map(|run| run.join().unwrap()).into_iter().sum()
     });
     assert!(acknowledged > 3 * usize::try_from(SEEDS).unwrap(), "{acknowledged} batches were acknowledged");
 }
 
-fn lives(seeds: std::ops::Range<u64>) -> usize {
+fn run_seeds(seeds: std::ops::Range<u64>) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut acknowledged = 0;
     let mut lived = None;
@@ -32,7 +32,7 @@ fn lives(seeds: std::ops::Range<u64>) -> usize {
             let drive = Drive::default();
             StoreRun { store: open(&drive), drive, model: Model::new() }
         });
-        lived = Some(runtime.block_on(life(seed, drive, store, model, &mut acknowledged)));
+        lived = Some(runtime.block_on(run_until_power_loss(seed, drive, store, model, &mut acknowledged)));
     }
     acknowledged
 }
@@ -45,13 +45,19 @@ struct StoreRun {
 }
 
 /// Writes until the power fails; returns the reopened store after checking it.
-async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknowledged: &mut usize) -> StoreRun {
-    let chance = &mut Rng(seed);
+async fn run_until_power_loss(
+    seed: u64,
+    drive: Drive,
+    store: Embedded,
+    mut model: Model,
+    acknowledged: &mut usize,
+) -> StoreRun {
+    let rng = &mut Rng(seed);
     let store = Arc::new(store);
-    drive.set(|state| state.power = Some(chance.below(250)));
+    drive.set(|state| state.power = Some(rng.below(250)));
     let mut last = Revision::default();
     let in_doubt = loop {
-        let batches: Vec<Batch> = (0..=chance.below(4)).map(|_| batch(chance)).collect();
+        let batches: Vec<Batch> = (0..=rng.below(4)).map(|_| batch(rng)).collect();
         let outcomes = commit_at_once(&store, &batches).await;
         let done = outcomes.iter().take_while(|outcome| outcome.is_some()).count();
         *acknowledged += done;
@@ -64,7 +70,7 @@ async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknow
     };
     drop(store);
 
-    let drive = drive.after_power_loss(chance);
+    let drive = drive.after_power_loss(rng);
     let store = open(&drive);
     let found: Model = all(&store, "a/").await.into_iter().chain(all(&store, "b/").await).collect();
     let mut in_doubt = in_doubt.iter();
@@ -77,8 +83,8 @@ async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknow
         store.list("a/", page.clone(), Freshness::Linearizable),
         store.list("b/", page, Freshness::Linearizable)
     );
-    let kept = a.unwrap().revision.max(b.unwrap().revision);
-    assert!(kept >= last, "seed {seed}: revision {last:?} was acknowledged, {kept:?} is kept");
+    let revision = a.unwrap().revision.max(b.unwrap().revision);
+    assert!(revision >= last, "seed {seed}: revision {last:?} was acknowledged, {revision:?} is kept");
     StoreRun { drive, store, model }
 }
 
@@ -95,15 +101,15 @@ async fn commit_at_once(store: &Arc<Embedded>, batches: &[Batch]) -> Vec<Option<
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-fn batch(chance: &mut Rng) -> Batch {
-    let stamp = chance.below(usize::MAX);
-    let writes = (0..=chance.below(5)).map(|_| {
-        let key = Key::new(&[["a", "b"][chance.below(2)], &chance.below(40).to_string()]);
-        if chance.below(4) == 0 {
+fn batch(rng: &mut Rng) -> Batch {
+    let stamp = rng.below(usize::MAX);
+    let writes = (0..=rng.below(5)).map(|_| {
+        let key = Key::new(&[["a", "b"][rng.below(2)], &rng.below(40).to_string()]);
+        if rng.below(4) == 0 {
             return Write::Delete(key);
         }
-        let longest = [30, 300, 6000][chance.below(3)];
-        Write::Put(key, format!("{stamp} {}", "x".repeat(chance.below(longest))).into_bytes())
+        let longest = [30, 300, 6000][rng.below(3)];
+        Write::Put(key, format!("{stamp} {}", "x".repeat(rng.below(longest))).into_bytes())
     });
     Batch { checks: Vec::new(), writes: writes.collect() }
 }

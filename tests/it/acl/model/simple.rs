@@ -82,7 +82,7 @@ pub(super) enum Caller {
 }
 
 /// Lifetime of a new token, and whether it reuses another's accessor.
-pub(super) fn life(more: u8) -> (&'static str, Option<u64>) {
+pub(super) fn lifetime(more: u8) -> (&'static str, Option<u64>) {
     [("0s", None), ("1m", Some(60)), ("5m", Some(300)), ("0s", None), ("30s", Some(30))][usize::from(more % 5)]
 }
 
@@ -121,7 +121,7 @@ impl Model {
         thing.there && thing.end.is_none_or(|end| self.now < end)
     }
 
-    fn standing(&self, kind: ObjectKind, which: u8, team: bool, lost: &str) -> Result<usize, (u16, String)> {
+    fn find_valid(&self, kind: ObjectKind, which: u8, team: bool, lost: &str) -> Result<usize, (u16, String)> {
         let place = self.chosen(kind, which);
         let thing = &self.all(kind)[place];
         if thing.team == team && self.counts(thing) { Ok(place) } else { Err((404, lost.replace("ID", &thing.id))) }
@@ -137,13 +137,13 @@ impl Model {
         for which in links {
             let place = self.chosen(kind, *which);
             let ModelObject { id, name, .. } = &self.all(kind)[place];
-            let (found, by, said) = if which % 2 == 1 {
+            let (found, by, requested_name) = if which % 2 == 1 {
                 (self.find_by_name(kind, team, name), "name", name)
             } else {
                 let beside = self.all(kind)[place].there && self.all(kind)[place].team == team;
                 (Some(place).filter(|_| beside), "ID", id)
             };
-            let none = || (400, format!("No such ACL {} with {by} {said:?}", kind.as_str()));
+            let none = || (400, format!("No such ACL {} with {by} {requested_name:?}", kind.as_str()));
             let place = found.ok_or_else(none)?;
             if !places.contains(&place) {
                 places.push(place);
@@ -164,7 +164,7 @@ impl Model {
 
     /// Returns the expected response and applies the change; `chosen_id` and `secret` are those that the service
     /// generated.
-    pub(super) fn wanted(&mut self, does: &Action, team: bool, caller: Caller, new: (&str, &str)) -> Wanted {
+    pub(super) fn expected(&mut self, does: &Action, team: bool, caller: Caller, new: (&str, &str)) -> Wanted {
         if let Caller::Holder(holder) = caller
             && !self.counts(&self.tokens[holder])
         {
@@ -196,7 +196,8 @@ impl Model {
         match does {
             Action::Policy { which, name, level } => {
                 let level = usize::from(*level) % LEVELS.len();
-                let before = which.map(|which| self.standing(ObjectKind::Policy, which, team, "cannot find policy ID"));
+                let before =
+                    which.map(|which| self.find_valid(ObjectKind::Policy, which, team, "cannot find policy ID"));
                 let before = before.transpose()?;
                 let name = NAMES[usize::from(*name) % NAMES.len()].to_owned();
                 self.free(ObjectKind::Policy, team, &name, before, "Invalid Policy: A Policy with Name")?;
@@ -205,7 +206,7 @@ impl Model {
                 Ok(Self::policy(&self.policies[place]))
             }
             Action::Role { which, name, policies } => {
-                let before = which.map(|which| self.standing(ObjectKind::Role, which, team, "cannot find role ID"));
+                let before = which.map(|which| self.find_valid(ObjectKind::Role, which, team, "cannot find role ID"));
                 let before = before.transpose()?;
                 let name = NAMES[usize::from(*name) % NAMES.len()].to_owned();
                 let word = "Invalid Role: A Role with Name";
@@ -219,9 +220,9 @@ impl Model {
                 Ok(self.role(&self.roles[place]))
             }
             Action::Token { which, policies, roles, local, more } => {
-                let (life, mut fresh) = (life(*more).1, fresh);
+                let (life, mut fresh) = (lifetime(*more).1, fresh);
                 let before =
-                    which.map(|which| self.standing(ObjectKind::Token, which, team, "Cannot find token \"ID\""));
+                    which.map(|which| self.find_valid(ObjectKind::Token, which, team, "Cannot find token \"ID\""));
                 let before = before.transpose()?;
                 match before {
                     Some(place) if self.tokens[place].local != *local => {
@@ -249,7 +250,7 @@ impl Model {
             }
             Action::Clone(which) => {
                 let lost = "Requested token does not exist: ACL not found";
-                let source = self.tokens[self.standing(ObjectKind::Token, *which, team, lost)?].clone();
+                let source = self.tokens[self.find_valid(ObjectKind::Token, *which, team, lost)?].clone();
                 // Part of the last minute has passed.
                 if source.end.is_some_and(|end| end - self.now <= 60) {
                     return Err((400, "ExpirationTime cannot be less than 1m0s in the future (was ".to_owned()));
@@ -271,7 +272,7 @@ impl Model {
             }
             Action::Read(kind, which) => {
                 let lost = format!("Requested {} does not exist: ACL not found", kind.as_str());
-                let thing = &self.all(*kind)[self.standing(*kind, *which, team, &lost)?];
+                let thing = &self.all(*kind)[self.find_valid(*kind, *which, team, &lost)?];
                 Ok(match kind {
                     ObjectKind::Policy => Self::policy(thing),
                     ObjectKind::Role => self.role(thing),

@@ -46,7 +46,7 @@ fn with_key_file(key_file: &Path) -> AclOptions {
 }
 
 async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Served {
-    Served::over(store, &with_key_file(key_file), Clock::Test(clock.clone())).await
+    Served::serve_store(store, &with_key_file(key_file), Clock::Test(clock.clone())).await
 }
 
 /// Starts a server without automatic deletions.
@@ -69,7 +69,7 @@ fn path_of(token: &Value) -> String {
 }
 
 /// Creates the bootstrap token; returns its secret.
-async fn first(server: &Served) -> String {
+async fn bootstrap(server: &Served) -> String {
     secret_of(&server.call("PUT", "/v1/acl/bootstrap", None, None).await.json())
 }
 
@@ -95,7 +95,7 @@ async fn complete_rekey(server: &Served, root: &str, generate: bool) -> Value {
 }
 
 /// Checks that the secret is accepted, and can be decrypted; returns its token.
-async fn works(server: &Served, secret: &str) -> Value {
+async fn check_token(server: &Served, secret: &str) -> Value {
     let answer = server.call("GET", "/v1/acl/token/self", Some(secret), None).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let token = answer.json();

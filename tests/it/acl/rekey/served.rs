@@ -22,7 +22,7 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     let makes = (0..300).map(|number| acl.make("/v1/acl/token", json!({"Description": format!("token {number}")})));
     secrets.extend(futures_util::future::join_all(makes).await.iter().map(secret_of));
     for secret in &secrets {
-        works(&acl, secret).await;
+        check_token(&acl, secret).await;
     }
 
     log::keep();
@@ -31,7 +31,7 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     let readers = futures_util::future::join_all((0..4).map(async |start| {
         let mut number = start;
         while !done.load(Ordering::SeqCst) {
-            works(&acl, &secrets[number % secrets.len()]).await;
+            check_token(&acl, &secrets[number % secrets.len()]).await;
             reads.fetch_add(1, Ordering::SeqCst);
             number += 37;
         }
@@ -53,8 +53,8 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     };
     let change = async {
         let answer = acl.make("/v1/operator/rekey", json!({"Generate": true})).await;
-        let seen = reads.load(Ordering::SeqCst);
-        assert!(seen > 0, "nobody read meanwhile");
+        let read_count = reads.load(Ordering::SeqCst);
+        assert!(read_count > 0, "nobody read meanwhile");
         done.store(true, Ordering::SeqCst);
         answer
     };
@@ -70,7 +70,7 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     assert_eq!(audit[0]["fields"]["what"], answer["KeyID"]);
     secrets.extend(meanwhile.into_iter().filter(|secret| !secret.is_empty()));
     for secret in &secrets {
-        works(&acl, secret).await;
+        check_token(&acl, secret).await;
     }
     let again = acl.make("/v1/operator/rekey", Value::Null).await;
     assert_eq!((&again["Rewritten"], &again["Done"], &again["KeyID"]), (&json!(0), &json!(true), &answer["KeyID"]));
@@ -94,7 +94,7 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
         })
         .await;
     for secret in &secrets {
-        works(&acl, secret).await;
+        check_token(&acl, secret).await;
     }
 }
 
@@ -134,5 +134,5 @@ async fn rekey_requires_operator_write_a_valid_body_and_a_writable_key_file() {
     let refused = rekey(Some(&writes), json!({})).await;
     assert_eq!(refused.status, 400, "{refused:?}");
     assert!(refused.text.contains("but the store requires"), "{refused:?}");
-    works(&acl, &writes).await;
+    check_token(&acl, &writes).await;
 }

@@ -14,7 +14,7 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
         let file = key_file(folder.path(), "seal.key", "a");
         let faults = Arc::new(StoreFaults::new(&store));
         let before = server(faults.clone(), &file, &clock).await;
-        let root = first(&before).await;
+        let root = bootstrap(&before).await;
         let makes = (0..TOKENS).map(async |number| secret_of(&token(&before, &root, &format!("token {number}")).await));
         let mut secrets = futures_util::future::join_all(makes).await;
         secrets.push(root.clone());
@@ -34,13 +34,13 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
             let file = key_file(folder.path(), "other.key", digits);
             if !opens {
                 let refused = open_error(Arc::clone(&store), &file).await;
-                let (_, wanted) = refused.rsplit_once("but the store requires ").unwrap();
-                assert!(half.iter().any(|id| id == wanted), "{digits}: {refused}");
+                let (_, expected) = refused.rsplit_once("but the store requires ").unwrap();
+                assert!(half.iter().any(|id| id == expected), "{digits}: {refused}");
                 continue;
             }
             let server = server(Arc::clone(&store), &file, &clock).await;
             for secret in &secrets {
-                works(&server, secret).await;
+                check_token(&server, secret).await;
             }
             assert_eq!(keys_in_use(&*store).await, half, "to open a store changes nothing");
         }
@@ -54,7 +54,7 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
         key_file(folder.path(), "seal.key", "b");
         let alone = server(Arc::clone(&store), &file, &clock).await;
         for secret in &secrets {
-            works(&alone, secret).await;
+            check_token(&alone, secret).await;
         }
     }
 }
@@ -64,7 +64,7 @@ async fn expired_tokens_and_those_of_deleted_namespaces_are_rekeyed_and_then_del
     let (store, clock, folder) = store();
     let file = key_file(folder.path(), "seal.key", "a");
     let service = quiet_server(Arc::clone(&store), &file, &clock).await;
-    let root = first(&service).await;
+    let root = bootstrap(&service).await;
     put(&service, &root, "/v1/namespace", json!({"Name": "team"})).await;
     for _ in 0..40 {
         put(&service, &root, "/v1/acl/token?ns=team", json!({})).await;
@@ -97,7 +97,7 @@ async fn unreadable_tokens_keep_the_old_key_and_are_reported() {
     let (store, clock, folder) = store();
     let file = key_file(folder.path(), "seal.key", "a");
     let service = server(Arc::clone(&store), &file, &clock).await;
-    let root = first(&service).await;
+    let root = bootstrap(&service).await;
     let broken = Key::from("token/default/11111111-1111-1111-1111-111111111111".to_owned());
     let put = Write::Put(broken.clone(), b"nonsense".to_vec());
     store.commit(Batch { checks: vec![], writes: vec![put] }).await.unwrap();

@@ -10,11 +10,11 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
     let small = acl.snapshot().await;
     make_some_of_each(&acl).await;
     let before = read(&acl.snapshot().await);
-    let check = async |snapshot: &[u8], wanted: &str| {
+    let check = async |snapshot: &[u8], expected: &str| {
         let refused = acl.restore(&acl.root, snapshot).await;
         assert_eq!(refused.status, 400, "{refused:?}");
         let line = refused.text.starts_with("Invalid snapshot: ") && !refused.text.contains('\n');
-        assert!(line && refused.text.contains(wanted), "{refused:?}, not {wanted:?}");
+        assert!(line && refused.text.contains(expected), "{refused:?}, not {expected:?}");
     };
     check(b"", "truncated").await;
     check(b"{}", "not a keyward ACL snapshot").await;

@@ -7,7 +7,7 @@ use keyward::acl::store::StoreOptions;
 use keyward::acl::store::etcd::EtcdOptions;
 use serde_json::json;
 
-use super::{Acl, make_some_of_each, opens, read, visible_state, with_key_in};
+use super::{Acl, can_decrypt, make_some_of_each, read, visible_state, with_key_in};
 use crate::acl::store::etcd_process::shared;
 
 async fn on_etcd(options: EtcdOptions, key_file: PathBuf) -> Acl {
@@ -28,9 +28,9 @@ async fn a_snapshot_moves_from_the_embedded_store_to_etcd_and_back() {
 
     let server = shared();
     let mut one = on_etcd(server.options(), folder.path().join("seal.key")).await;
-    let other = one.beside().await;
+    let other = one.start_second().await;
     let first = std::mem::replace(&mut one.root, file.root.clone());
-    assert!(opens(&other, &first).await);
+    assert!(can_decrypt(&other, &first).await);
     // Both servers detect the restore from the store.
     let seen_shut = async {
         while other.call("GET", "/v1/acl/roles", Some(&first), None).await.status != 503 {
@@ -40,11 +40,11 @@ async fn a_snapshot_moves_from_the_embedded_store_to_etcd_and_back() {
         (write.status, one.call("GET", "/v1/acl/roles", Some(&first), None).await.status)
     };
     let seen_shut = tokio::time::timeout(Duration::from_secs(20), seen_shut);
-    let (restored, seen) = tokio::join!(one.restore(&first, &snapshot), seen_shut);
-    assert_eq!((restored.status, seen), (200, Ok((503, 503))), "{restored:?}");
+    let (restored, while_locked) = tokio::join!(one.restore(&first, &snapshot), seen_shut);
+    assert_eq!((restored.status, while_locked), (200, Ok((503, 503))), "{restored:?}");
     for server in [&one, &other] {
         assert_eq!(visible_state(server, &file.root).await, before);
-        assert!(opens(server, &secrets[3]).await && !opens(server, &first).await);
+        assert!(can_decrypt(server, &secrets[3]).await && !can_decrypt(server, &first).await);
     }
     let back = one.snapshot().await;
     assert!(read(&back).1 == read(&snapshot).1);
@@ -60,7 +60,7 @@ async fn of_two_concurrent_restores_the_later_wins_and_the_earlier_fails() {
     let folder = tempfile::tempdir().unwrap();
     let server = shared();
     let one = on_etcd(server.options(), folder.path().join("seal.key")).await;
-    let other = one.beside().await;
+    let other = one.start_second().await;
     let empty = one.snapshot().await;
     make_some_of_each(&one).await;
     let (before, full) = (visible_state(&one, &one.root).await, one.snapshot().await);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{make_some_of_each, opens, read, visible_state, with_key_in};
+use super::{can_decrypt, make_some_of_each, read, visible_state, with_key_in};
 
 #[tokio::test]
 async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
@@ -25,7 +25,7 @@ async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
     let all_open = async || {
         assert_eq!(visible_state(&acl, &acl.root).await, before);
         for secret in &secrets {
-            assert!(opens(&acl, secret).await);
+            assert!(can_decrypt(&acl, secret).await);
         }
     };
     all_open().await;

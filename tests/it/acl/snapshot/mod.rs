@@ -85,7 +85,7 @@ async fn visible_state(acl: &Acl, token: &str) -> Vec<Value> {
     all
 }
 
-async fn opens(acl: &Acl, secret: &str) -> bool {
+async fn can_decrypt(acl: &Acl, secret: &str) -> bool {
     acl.call("GET", "/v1/acl/token/self", Some(secret), None).await.status == 200
 }
 
@@ -111,16 +111,18 @@ async fn a_restore_brings_back_exactly_the_records_of_the_snapshot() {
     acl.delete(&format!("/v1/acl/token/{}", ends["AccessorID"].as_str().unwrap())).await;
     acl.delete("/v1/acl/auth-method/ci").await;
     acl.make("/v1/namespace/team", json!({"Description": "changed"})).await;
-    assert!(opens(&acl, late).await && !opens(&acl, &secrets[1]).await && !opens(&acl, &secrets[3]).await);
+    assert!(
+        can_decrypt(&acl, late).await && !can_decrypt(&acl, &secrets[1]).await && !can_decrypt(&acl, &secrets[3]).await
+    );
 
     let newest = index(&acl.get("/v1/acl/roles").await);
     let restored = acl.restore(&acl.root, &snapshot).await;
     assert_eq!((restored.status, &restored.json()["Records"]), (200, &json!(records.len())), "{restored:?}");
     assert_eq!(visible_state(&acl, &acl.root).await, before);
     for secret in &secrets {
-        assert!(opens(&acl, secret).await);
+        assert!(can_decrypt(&acl, secret).await);
     }
-    assert!(!opens(&acl, late).await);
+    assert!(!can_decrypt(&acl, late).await);
     let role = acl.get("/v1/acl/role/name/on-call").await;
     assert!(role.json()["ModifyIndex"].as_u64().unwrap() > newest, "{role:?}");
     assert!(index(&role) > newest && restored.json()["Index"].as_u64().unwrap() > newest, "indexes go on");
@@ -133,7 +135,7 @@ async fn a_restore_brings_back_exactly_the_records_of_the_snapshot() {
     let mut other = with_key_in(folder.path()).await;
     let first = std::mem::replace(&mut other.root, acl.root.clone());
     assert_eq!(other.restore(&first, &snapshot).await.status, 200);
-    assert!(!opens(&other, &first).await);
+    assert!(!can_decrypt(&other, &first).await);
     assert_eq!(visible_state(&other, &other.root).await, before);
     let other = other.restarted().await;
     assert_eq!(visible_state(&other, &other.root).await, before);
@@ -231,7 +233,7 @@ async fn a_snapshot_is_consistent_during_concurrent_writes() {
     };
     let ((), snapshots) = tokio::join!(writer, taker);
     assert!(snapshots.len() > 2, "{} were taken meanwhile", snapshots.len());
-    let mut seen = 0;
+    let mut newest = 0;
     for snapshot in &snapshots {
         let (header, records) = read(snapshot);
         let of = |kind: &str| records.iter().filter(|(key, _)| key.starts_with(kind)).count();
@@ -244,9 +246,9 @@ async fn a_snapshot_is_consistent_during_concurrent_writes() {
         let tokens = of("token/") - 2;
         assert!(tokens == new || tokens + 1 == new, "{new} roles, {tokens} tokens");
         assert!(header.revision > 400);
-        seen = seen.max(new);
+        newest = newest.max(new);
     }
-    assert!(seen > 0);
+    assert!(newest > 0);
     let last = snapshots.last().unwrap();
     assert_eq!(acl.restore(&acl.root, last).await.status, 200);
     assert!(read(&acl.snapshot().await).1 == read(last).1);

@@ -34,8 +34,8 @@ fn a_backup_can_be_restored() {
         (code, error)
     };
 
-    let told = as_root(&["acl", "backup", "--out", text(&file)]);
-    assert!(told.contains(" records are in "), "{told}");
+    let stdout = as_root(&["acl", "backup", "--out", text(&file)]);
+    assert!(stdout.contains(" records are in "), "{stdout}");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
     let snapshot = std::fs::read(&file).unwrap();
     let records = read(&snapshot).1.len();
@@ -45,8 +45,8 @@ fn a_backup_can_be_restored() {
     assert!(to_stdout.status.success() && read(&to_stdout.stdout).1 == read(&snapshot).1);
 
     as_root(&["acl", "role", "create", "late"]);
-    let told = as_root(&["acl", "restore", text(&file), "--format", "json"]);
-    assert!(told.contains(&format!("\"Records\": {records}")), "{told}");
+    let stdout = as_root(&["acl", "restore", text(&file), "--format", "json"]);
+    assert!(stdout.contains(&format!("\"Records\": {records}")), "{stdout}");
     let (code, error) = refused(&["acl", "role", "read", "late"], &by);
     assert_eq!(code, 8, "{error}");
 
@@ -55,7 +55,7 @@ fn a_backup_can_be_restored() {
     let (code, error) = refused(&["acl", "backup", "--out", text(&file)], &none);
     assert!(code == 6 && error.contains("operator:write"), "{error}");
     assert_eq!(std::fs::read(&file).unwrap(), snapshot);
-    // A later backup replaces an earlier one; a file of another kind is replaced by force alone.
+    // A later backup replaces an earlier one; a file of another kind is replaced only by force.
     as_root(&["acl", "backup", "--out", text(&file)]);
     let secret = std::fs::read(&root).unwrap();
     let (code, error) = refused(&["acl", "backup", "--out", text(&root)], &by);
@@ -81,7 +81,7 @@ fn a_backup_can_be_restored() {
 }
 
 /// Adds many records to a snapshot.
-fn grown(snapshot: &[u8], records: usize, length: usize) -> Vec<u8> {
+fn enlarge(snapshot: &[u8], records: usize, length: usize) -> Vec<u8> {
     let (header, mut there) = read(snapshot);
     there.extend((0..records).map(|number| (format!("zone/{number:09}"), vec![b'x'; length])));
     written(&header, &there)
@@ -94,7 +94,7 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
     let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
     ok(&["acl", "bootstrap", "--address", &address, "--out", text(&root)]);
     ok(&["acl", "backup", "--out", text(&file), "--address", &address, "--token-file", text(&root)]);
-    std::fs::write(&file, grown(&std::fs::read(&file).unwrap(), 20_000, 200)).unwrap();
+    std::fs::write(&file, enlarge(&std::fs::read(&file).unwrap(), 20_000, 200)).unwrap();
     drop(service);
 
     let mut shut = 0;
@@ -110,7 +110,7 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
             });
             std::thread::sleep(Duration::from_millis(millis));
             service.signal(Signal::KILL);
-            service.ended(Duration::from_secs(10));
+            service.wait(Duration::from_secs(10));
             let (code, _, error) = restore.join().unwrap();
             assert!(code == 0 || error.contains("restore again with the same token"), "{error}");
         });
@@ -127,9 +127,9 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
             // Once a new restore follows an interrupted one, otherwise this one completes it.
             ok(&[&["acl", "restore", text(&file)][..], &by].concat());
             ok(&[&["acl", "whoami"][..], &by].concat());
-            let (taken, wanted) = (folder.path().join("again"), std::fs::read(&file).unwrap());
+            let (taken, expected) = (folder.path().join("again"), std::fs::read(&file).unwrap());
             ok(&[&["acl", "backup", "--out", text(&taken)][..], &by].concat());
-            assert!(read(&std::fs::read(&taken).unwrap()).1 == read(&wanted).1);
+            assert!(read(&std::fs::read(&taken).unwrap()).1 == read(&expected).1);
         }
     }
     // The first one is killed before any change; the progress of the others is random.
@@ -146,7 +146,7 @@ fn a_large_snapshot_is_exported_and_restored_in_bounded_memory() {
     ok(&["acl", "bootstrap", "--address", &address, "--out", text(&root)]);
     let by = ["--address", address.as_str(), "--token-file", text(&root)];
     ok(&[&["acl", "backup", "--out", text(&file)][..], &by].concat());
-    std::fs::write(&file, grown(&std::fs::read(&file).unwrap(), RECORDS, LENGTH)).unwrap();
+    std::fs::write(&file, enlarge(&std::fs::read(&file).unwrap(), RECORDS, LENGTH)).unwrap();
     let peak = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", service.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -10,7 +10,7 @@ use keyward::acl::store::{Embedded, Store};
 use keyward::clock::Clock;
 use serde_json::json;
 
-use super::{Acl, index, make_some_of_each, opens, visible_state};
+use super::{Acl, can_decrypt, index, make_some_of_each, visible_state};
 use crate::harness::acl::options;
 use crate::harness::served::Served;
 use crate::harness::store_faults::StoreFaults;
@@ -25,7 +25,7 @@ async fn break_off(store: &Arc<dyn Store>, options: &AclOptions, secret: &str, s
 }
 
 /// Waits until the service is locked.
-async fn shut(acl: &Acl, token: &str) {
+async fn wait_until_locked(acl: &Acl, token: &str) {
     let start = Instant::now();
     while acl.call("GET", "/v1/acl/roles", Some(token), None).await.status != 503 {
         assert!(start.elapsed() < Duration::from_secs(10));
@@ -82,7 +82,7 @@ async fn after_an_interrupted_restore_only_its_token_may_restore() {
     let restored = acl.restore(&acl.root, &snapshot).await;
     assert_eq!(restored.status, 200, "{restored:?}");
     assert_eq!(visible_state(&acl, &acl.root).await, before);
-    assert!(opens(&acl, &other).await);
+    assert!(can_decrypt(&acl, &other).await);
     assert_eq!(acl.call("GET", "/v1/sys/health", None, None).await.status, 200);
     acl.make("/v1/acl/role", json!({"Name": "goes-on"})).await;
 }
@@ -93,8 +93,8 @@ async fn a_request_admitted_before_the_marker_cannot_write_after_it() {
     let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
     let data = options.store.folder().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(data, "dc1").unwrap());
-    let faults = Arc::new(StoreFaults::holding(&store, "namespace/after"));
-    let slow = Served::over(faults.clone(), &options, Clock::System).await;
+    let faults = Arc::new(StoreFaults::with_delayed_read(&store, "namespace/after"));
+    let slow = Served::serve_store(faults.clone(), &options, Clock::System).await;
     let root = slow.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
     let root = root["SecretID"].as_str().unwrap();
     let by_root = [("X-Service-Token", root)];
@@ -127,7 +127,7 @@ async fn a_restore_wakes_waiters_and_clears_cached_callers() {
         acl.until_a_query_waits().await;
         tokio::join!(acl.restore(&acl.root, &snapshot), async {
             // Authenticated from memory until the restore begins.
-            shut(&acl, &late).await;
+            wait_until_locked(&acl, &late).await;
             acl.restore(&acl.root, &snapshot).await
         })
     };
@@ -151,7 +151,7 @@ async fn a_restore_completes_after_its_client_disconnects() {
     acl.make("/v1/acl/role", json!({"Name": "late"})).await;
     tokio::select! {
         ended = acl.restore(&acl.root, &snapshot) => panic!("{ended:?}"),
-        () = shut(&acl, &acl.root) => {}
+        () = wait_until_locked(&acl, &acl.root) => {}
     }
     assert_eq!(acl.get("/v1/acl/roles").await.status, 503);
     let start = Instant::now();

@@ -29,11 +29,11 @@ pub(super) async fn keys_and_values_are_kept_byte_for_byte(store: Arc<dyn Store>
     let all: Vec<u8> = (0..=255).cycle().take(1000).collect();
     let keys = ["é", "a b", "A", "%2F", "\u{1f511}", "a", "..", "~"].map(|last| Key::new(&["odd", "x", last]));
     let of = |value: &[u8]| writes(keys.iter().map(|key| Write::Put(key.clone(), value.to_vec())));
-    for kept in [&all[..], b"", b"\0"] {
-        store.commit(of(kept)).await.unwrap();
+    for bytes in [&all[..], b"", b"\0"] {
+        store.commit(of(bytes)).await.unwrap();
         for key in &keys {
             let record = store.get(key, Freshness::Linearizable).await.unwrap().unwrap();
-            assert_eq!(&*record.value, kept, "{key:?}");
+            assert_eq!(&*record.value, bytes, "{key:?}");
         }
     }
     let listing = store.list("odd/", Page { after: None, limit: 99 }, Freshness::Linearizable).await.unwrap();
@@ -143,10 +143,10 @@ pub(super) async fn a_long_list_of_large_records_comes_in_pages_and_as_a_whole(s
 pub(super) async fn a_deleted_record_can_be_created_again(store: Arc<dyn Store>) {
     store.commit(put("a", "1")).await.unwrap();
     let before = store.commit(put("other", "1")).await.unwrap();
-    let gone = store.commit(writes([Write::Delete(key("a")), Write::Delete(key("never"))])).await.unwrap();
-    assert!(gone > before);
+    let deleted = store.commit(writes([Write::Delete(key("a")), Write::Delete(key("never"))])).await.unwrap();
+    assert!(deleted > before);
     assert_eq!(get(&*store, "a").await, None);
-    assert_eq!(revision_of(&*store, "token/").await, gone);
+    assert_eq!(revision_of(&*store, "token/").await, deleted);
     store.commit(writes([Write::Delete(key("a"))])).await.unwrap();
     let again = store.commit(Batch { checks: vec![Check::Absent(key("a"))], ..put("a", "2") }).await.unwrap();
     let record = get(&*store, "a").await.unwrap();

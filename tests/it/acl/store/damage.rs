@@ -20,7 +20,7 @@ fn value(number: usize) -> Vec<u8> {
 }
 
 /// Creates a store with some tokens and policies, and closes it.
-async fn filled(folder: &Path, tokens: usize) {
+async fn create_filled_store(folder: &Path, tokens: usize) {
     let store = Embedded::open(folder, "dc1").unwrap();
     let kinds = [("token", tokens), ("policy", 10)];
     let all: Vec<_> = kinds.iter().flat_map(|(kind, count)| (0..*count).map(move |number| (*kind, number))).collect();
@@ -50,14 +50,14 @@ fn kinds_of(found: &Verification) -> Vec<&str> {
 async fn a_flipped_bit_is_never_silent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    filled(&path, 1500).await;
+    create_filled_store(&path, 1500).await;
     let store = Embedded::open(&path, "dc1").unwrap();
-    let wanted = listed(&store).await.unwrap();
-    assert_eq!((wanted.len(), store.verify().await.unwrap().is_clean()), (1510, true));
+    let expected = listed(&store).await.unwrap();
+    assert_eq!((expected.len(), store.verify().await.unwrap().is_clean()), (1510, true));
     drop(store);
     let file = path.join("access.redb");
     let whole = std::fs::read(&file).unwrap();
-    let mut told = 0;
+    let mut reported = 0;
     for flip in 0..200_usize {
         let mut damaged = whole.clone();
         let place = (flip * 7919 + 13).wrapping_mul(104_729) % damaged.len();
@@ -68,28 +68,28 @@ async fn a_flipped_bit_is_never_silent() {
             Ok(store) => {
                 let found = listed(&store).await;
                 let clean = store.verify().await.is_ok_and(|found| found.is_clean());
-                assert!(!clean || found.is_ok_and(|found| found == wanted), "bit {} of byte {place}", flip % 8);
+                assert!(!clean || found.is_ok_and(|found| found == expected), "bit {} of byte {place}", flip % 8);
             }
             Err(error) => {
-                told += 1;
+                reported += 1;
                 assert!(offline.is_err() || offline.is_ok_and(|found| !found.is_clean()), "{error}");
             }
         }
     }
-    assert!(told > 20, "{told} of 200 were told of: are these bytes in use?");
+    assert!(reported > 20, "{reported} of 200 were told of: are these bytes in use?");
     std::fs::write(&file, whole).unwrap();
-    assert_eq!(listed(&Embedded::open(&path, "dc1").unwrap()).await.unwrap(), wanted);
+    assert_eq!(listed(&Embedded::open(&path, "dc1").unwrap()).await.unwrap(), expected);
 }
 
 #[tokio::test]
 async fn damaged_pages_fail_with_advice() {
     let folder = tempfile::tempdir().unwrap();
-    filled(folder.path(), 300).await;
+    create_filled_store(folder.path(), 300).await;
     let file = Embedded::file_in(folder.path());
     let mut bytes = std::fs::read(&file).unwrap();
-    let wanted = b"{\"number\":250,";
+    let expected = b"{\"number\":250,";
     // All occurrences: unused pages may hold a copy.
-    let places: Vec<_> = (0..bytes.len() - wanted.len()).filter(|at| bytes[*at..].starts_with(wanted)).collect();
+    let places: Vec<_> = (0..bytes.len() - expected.len()).filter(|at| bytes[*at..].starts_with(expected)).collect();
     assert!(!places.is_empty());
     for place in places {
         bytes[place + 11] ^= 1;
@@ -97,8 +97,8 @@ async fn damaged_pages_fail_with_advice() {
     std::fs::write(&file, &bytes).unwrap();
     let error = Embedded::open(folder.path(), "dc1").unwrap_err();
     assert!(matches!(error, OpenError::PagesDamaged { .. }), "{error}");
-    for wanted in ["access.redb is damaged", "keyward acl verify --dir", "--new-store", "restore a snapshot"] {
-        assert!(error.to_string().contains(wanted), "{error}");
+    for expected in ["access.redb is damaged", "keyward acl verify --dir", "--new-store", "restore a snapshot"] {
+        assert!(error.to_string().contains(expected), "{error}");
     }
     let found = Embedded::verify_file(folder.path()).unwrap();
     assert_eq!((found.pages, found.is_clean()), (Some(false), false));
@@ -116,7 +116,7 @@ fn edit_database_file(folder: &Path, change: impl FnOnce(&mut redb::Table<'_, &'
 #[tokio::test]
 async fn changed_moved_and_lost_records_are_detected() {
     let folder = tempfile::tempdir().unwrap();
-    filled(folder.path(), 50).await;
+    create_filled_store(folder.path(), 50).await;
     let (first, second, third) = (key("token", 1), key("token", 2), key("policy", 3));
     let bytes = |table: &redb::Table<'_, &'static str, &'static [u8]>, key: &Key| {
         table.get(key.as_str()).unwrap().unwrap().value().to_vec()
@@ -151,7 +151,7 @@ async fn changed_moved_and_lost_records_are_detected() {
 #[tokio::test]
 async fn a_damaged_record_that_is_replaced_or_removed_leaves_no_trace() {
     let folder = tempfile::tempdir().unwrap();
-    filled(folder.path(), 50).await;
+    create_filled_store(folder.path(), 50).await;
     let keys = [key("token", 1), key("token", 2)];
     edit_database_file(folder.path(), |table| {
         for key in &keys {
@@ -170,7 +170,7 @@ async fn a_damaged_record_that_is_replaced_or_removed_leaves_no_trace() {
 }
 
 /// Writes a store like versions without checksums.
-fn older(folder: &Path, records: usize) {
+fn write_old_format(folder: &Path, records: usize) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let database = Database::create(Embedded::file_in(folder)).unwrap();
@@ -196,7 +196,7 @@ fn older(folder: &Path, records: usize) {
 async fn records_of_older_versions_are_read_and_their_loss_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    older(&path, 20);
+    write_old_format(&path, 20);
     let found = Embedded::verify_file(&path).unwrap();
     assert_eq!((found.records, found.unchecked, found.is_clean()), (20, 20, true));
     let store = Embedded::open(&path, "dc1").unwrap();
@@ -210,8 +210,8 @@ async fn records_of_older_versions_are_read_and_their_loss_is_detected() {
     assert_eq!(store.commit(put).await.unwrap().0, 21, "revisions go on");
     let found = store.verify().await.unwrap();
     assert_eq!((listing.len(), found.records, found.unchecked, found.is_clean()), (20, 20, 19, true));
-    let kept = store.get(&key("token", 3), Freshness::Linearizable).await.unwrap().unwrap();
-    assert_eq!((kept.created.0, kept.modified.0), (4, 21));
+    let record = store.get(&key("token", 3), Freshness::Linearizable).await.unwrap().unwrap();
+    assert_eq!((record.created.0, record.modified.0), (4, 21));
     drop(store);
     edit_database_file(&path, |table| drop(table.remove(key("token", 7).as_str()).unwrap()));
     let store = Embedded::open(&path, "dc1").unwrap();

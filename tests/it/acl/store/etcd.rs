@@ -22,7 +22,7 @@ async fn open(options: &EtcdOptions) -> Etcd {
 }
 
 /// Returns the full error of opening a store.
-async fn refused(options: &EtcdOptions, datacenter: &str) -> String {
+async fn open_error(options: &EtcdOptions, datacenter: &str) -> String {
     match Etcd::open(options, datacenter).await {
         Ok(store) => panic!("{store:?}"),
         Err(error) => format_chain(&error),
@@ -30,7 +30,7 @@ async fn refused(options: &EtcdOptions, datacenter: &str) -> String {
 }
 
 /// Short timeout. Operations that must succeed are retried: a loaded machine is slower at times.
-fn quick(options: EtcdOptions) -> EtcdOptions {
+fn quick_options(options: EtcdOptions) -> EtcdOptions {
     EtcdOptions { connect_timeout: Duration::from_millis(200), request_timeout: Duration::from_millis(800), ..options }
 }
 
@@ -63,7 +63,7 @@ async fn write(store: &Etcd, name: &str, value: &str) -> Revision {
 }
 
 /// Waits until the store answers again.
-async fn answers(store: &Etcd) {
+async fn wait_until_ready(store: &Etcd) {
     soon(async { while store.get(&key("a"), Freshness::Linearizable).await.is_err() {} }).await;
 }
 
@@ -73,14 +73,14 @@ async fn a_store_of_another_datacenter_or_format_is_rejected() {
     let options = server.options();
     open(&options).await.commit(put("a", "1")).await.unwrap();
     let place = options.to_string();
-    let error = refused(&options, "dc2").await;
+    let error = open_error(&options, "dc2").await;
     assert_eq!(error, format!("{place} belongs to datacenter \"dc1\", but this server is of \"dc2\""));
     assert_eq!(value(&open(&options).await, "a").await.as_deref(), Some("1"));
 
     let mut client = etcd_client::Client::connect([options.endpoints[0].as_str()], None).await.unwrap();
     let about = format!("{}about", options.prefix);
     client.put(about.clone(), r#"{"format":"9","datacenter":"dc1"}"#, None).await.unwrap();
-    assert_eq!(refused(&options, "dc1").await, format!("{place} has format 9, but this version supports 1"));
+    assert_eq!(open_error(&options, "dc1").await, format!("{place} has format 9, but this version supports 1"));
     client.put(about, "something else", None).await.unwrap();
     assert!(matches!(Etcd::open(&options, "dc1").await, Err(OpenError::Damaged { .. })));
 }
@@ -112,21 +112,22 @@ async fn an_unreachable_cluster_fails_at_start_with_advice() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
     let start = Instant::now();
-    let away = quick(options(["http://127.0.0.1:9".parse().unwrap(), silent.parse().unwrap()]));
-    let error = refused(&away, "dc1").await;
+    let away = quick_options(options(["http://127.0.0.1:9".parse().unwrap(), silent.parse().unwrap()]));
+    let error = open_error(&away, "dc1").await;
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     let place = away.to_string();
     assert!(
         error.starts_with(&format!("cannot open {place}: check that it is running and that addresses and ")),
         "{error}"
     );
-    for wanted in ["http://127.0.0.1:9: ", "Connection refused", &silent, "no answer in time"] {
-        assert!(error.contains(wanted), "{wanted} is not in {error}");
+    for expected in ["http://127.0.0.1:9: ", "Connection refused", &silent, "no answer in time"] {
+        assert!(error.contains(expected), "{expected} is not in {error}");
     }
     // One reachable member is enough.
     let server = shared();
     let endpoints = [away.endpoints[0].clone(), server.endpoint("http"), away.endpoints[1].clone()];
-    let store = open(&EtcdOptions { request_timeout: Duration::from_secs(8), ..quick(options(endpoints)) }).await;
+    let store =
+        open(&EtcdOptions { request_timeout: Duration::from_secs(8), ..quick_options(options(endpoints)) }).await;
     let at = store.commit(put("a", "1")).await.unwrap();
     assert_eq!(get(&store, "a").await.unwrap().modified, at);
     assert!(store.get(&key("a"), Freshness::Stale).await.unwrap().is_some());
@@ -138,7 +139,7 @@ async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
     let options = server.options();
     // With the default timeout, as etcd has just started.
     open(&options).await;
-    let store = Arc::new(open_quick(&quick(options.clone())).await);
+    let store = Arc::new(open_quick(&quick_options(options.clone())).await);
     let now = write(&store, "a", "1").await;
     let waiter = {
         let store = Arc::clone(&store);
@@ -158,7 +159,7 @@ async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
     }
     // A refused connection proves that the write was not executed. A loaded machine may not see the refusal in time,
     // and the outcome is then unknown.
-    let refused = async {
+    let refusal = async {
         loop {
             match store.commit(put("b", "1")).await.unwrap_err() {
                 CommitError::Unknown(_) => {}
@@ -166,12 +167,12 @@ async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
             }
         }
     };
-    let error = soon(Box::pin(refused)).await;
+    let error = soon(Box::pin(refusal)).await;
     assert!(matches!(error, CommitError::Store(StoreError::Unavailable(_))), "{error:?}");
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 
     server.run();
-    answers(&store).await;
+    wait_until_ready(&store).await;
     let other = open(&options).await;
     assert_eq!(names(&other, "token/", None, 9).await, (vec!["a".into()], false));
     let at = write(&store, "a", "2").await;
@@ -201,14 +202,14 @@ impl TcpProxy {
     async fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let (state, seen) = tokio::sync::watch::channel(State::default());
+        let (state, receiver) = tokio::sync::watch::channel(State::default());
         let target = server.endpoint("http").socket_addrs(|| None).unwrap()[0];
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut ways = JoinSet::new();
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
-                let (mut closed, mut lost, mut mute) = (seen.clone(), seen.clone(), seen.clone());
+                let (mut closed, mut lost, mut mute) = (receiver.clone(), receiver.clone(), receiver.clone());
                 ways.spawn(async move {
                     let before = lost.borrow_and_update().lost;
                     let mut far = TcpStream::connect(target).await.unwrap();
@@ -285,14 +286,14 @@ async fn a_batch_with_unknown_outcome_is_reported_and_not_retried() {
     let server = Server::start();
     let options = server.options();
     let other = open(&options).await;
-    let store = open_quick(&quick(options.clone())).await;
+    let store = open_quick(&quick_options(options.clone())).await;
     write(&store, "a", "1").await;
     // The server executes the batch and answers after the client gave up.
     server.stop();
     let absent = Batch { checks: vec![Check::Absent(key("b"))], ..put("b", "1") };
     unknown(soon(store.commit(absent.clone())).await);
     server.go_on();
-    answers(&store).await;
+    wait_until_ready(&store).await;
     // Written or not, possibly late, but at most once.
     let again = other.commit(absent).await;
     assert!(matches!(&again, Ok(_) | Err(CommitError::Conflict(_))), "{again:?}");
@@ -306,7 +307,8 @@ async fn a_batch_with_a_lost_response_is_written_once() {
     let server = shared();
     let direct = server.options();
     let way = TcpProxy::to(&server).await;
-    let store = open_quick(&quick(EtcdOptions { endpoints: vec![way.address.clone()], ..direct.clone() })).await;
+    let store =
+        open_quick(&quick_options(EtcdOptions { endpoints: vec![way.address.clone()], ..direct.clone() })).await;
     let other = open(&direct).await;
     way.state.send_modify(|state| state.mute = true);
     unknown(soon(store.commit(put("a", "1"))).await);

@@ -28,7 +28,7 @@ struct BatchOutcomes {
 
 /// Writes batches of two records until stopped.
 async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> BatchOutcomes {
-    let (mut told, mut last) = (BatchOutcomes::default(), Instant::now());
+    let (mut outcomes, mut last) = (BatchOutcomes::default(), Instant::now());
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -38,17 +38,17 @@ async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> BatchO
         batch.writes.push(Write::Put(Key::new(&["twin", &name]), Vec::new()));
         match store.commit(batch).await {
             Ok(_) => {
-                told.written.push(name);
-                told.gap = told.gap.max(last.elapsed());
+                outcomes.written.push(name);
+                outcomes.gap = outcomes.gap.max(last.elapsed());
                 last = Instant::now();
             }
-            Err(CommitError::Unknown(_)) => told.unknown.push(name),
+            Err(CommitError::Unknown(_)) => outcomes.unknown.push(name),
             // Certainly not written, and never a conflict with its own write.
             Err(CommitError::Store(_)) => {}
             Err(error) => panic!("{}", format_chain(&error)),
         }
     }
-    told
+    outcomes
 }
 
 async fn all(store: &Etcd, prefix: &str) -> Vec<String> {
@@ -96,11 +96,11 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
         soon(server.ready()).await;
     }
     stop.store(true, Ordering::Relaxed);
-    let told = soon(writers.join_all()).await;
+    let outcomes = soon(writers.join_all()).await;
 
     let (tokens, twins) = (all(&stores[1], "token/").await, all(&stores[0], "twin/").await);
     assert_eq!(tokens, twins, "a batch was written in part");
-    for BatchOutcomes { written, unknown, gap } in told {
+    for BatchOutcomes { written, unknown, gap } in outcomes {
         for name in &written {
             assert!(tokens.binary_search(name).is_ok(), "{name} was acknowledged and is lost");
         }

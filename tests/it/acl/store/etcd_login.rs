@@ -85,11 +85,11 @@ async fn set_up(admin: &mut Client, prefix: &str) {
     admin.update_user(Some(("root".to_owned(), ROOT.to_owned()))).await.unwrap();
 }
 
-async fn refused(options: &EtcdOptions, wanted: &[&str]) {
+async fn refused(options: &EtcdOptions, expected: &[&str]) {
     let error = Etcd::open(options, "dc1").await.map(drop).unwrap_err();
     let error = format!("{} {error:?}", format_chain(&error));
-    for wanted in wanted {
-        assert!(error.contains(wanted), "{wanted} is not in {error}");
+    for expected in expected {
+        assert!(error.contains(expected), "{expected} is not in {error}");
     }
     for secret in [PASSWORD, OTHER_PASSWORD] {
         assert!(!error.contains(secret), "{error}");
@@ -189,9 +189,9 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     let (woken, written) = tokio::join!(soon(store.changed("token/a", at)), other.commit(put("a", "4")));
     assert_eq!(woken.unwrap(), written.unwrap());
 
-    let told = log::text();
-    assert!(told.contains("authentication is disabled in etcd"));
+    let log_text = log::text();
+    assert!(log_text.contains("authentication is disabled in etcd"));
     for secret in [PASSWORD, OTHER_PASSWORD] {
-        assert!(!told.contains(secret), "a password is in the log");
+        assert!(!log_text.contains(secret), "a password is in the log");
     }
 }

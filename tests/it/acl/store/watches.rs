@@ -28,7 +28,7 @@ pub(super) async fn a_watch_behind_the_store_returns_at_once(store: Arc<dyn Stor
     for _ in 0..2 {
         match timeout(Duration::from_millis(50), store.changed("role/", since)).await {
             Err(_) => return,
-            Ok(told) => since = told.unwrap(),
+            Ok(revision) => since = revision.unwrap(),
         }
     }
     panic!("who is up to date is woken again and again");
@@ -102,14 +102,14 @@ pub(super) async fn a_list_never_claims_a_change_that_it_does_not_show(store: Ar
     let reader = {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
-            let mut seen = Vec::new();
+            let mut listings = Vec::new();
             loop {
                 for freshness in [Freshness::Linearizable, Freshness::Stale] {
                     let listing = store.list("token/", Page { after: None, limit: 9 }, freshness).await.unwrap();
                     let count: u64 = std::str::from_utf8(&listing.entries[0].1.value).unwrap().parse().unwrap();
-                    seen.push((listing.revision, count));
+                    listings.push((listing.revision, count));
                     if count == CHANGES {
-                        return seen;
+                        return listings;
                     }
                 }
             }

@@ -37,8 +37,8 @@ async fn an_update_replaces_all_mutable_fields() {
     for cleared in ["Roles", "NodeIdentities", "ServiceIdentities"] {
         assert_eq!(updated.get(cleared), None);
     }
-    for kept in ["AccessorID", "SecretID", "CreateTime", "CreateIndex", "Local", "Namespace"] {
-        assert_eq!(updated[kept], made[kept], "{kept}");
+    for field in ["AccessorID", "SecretID", "CreateTime", "CreateIndex", "Local", "Namespace"] {
+        assert_eq!(updated[field], made[field], "{field}");
     }
     assert!(updated["ModifyIndex"].as_u64() > made["ModifyIndex"].as_u64());
     assert_ne!(updated["Hash"], made["Hash"]);

@@ -115,13 +115,13 @@ async fn requested_ids_are_used_and_must_be_unique() {
     assert_eq!(found, (409, "Invalid Token: SecretID is already in use".to_owned()));
     let reserved = "UUIDs with the prefix \"00000000-0000-0000-0000-0000000000\" are reserved";
     for field in ["AccessorID", "SecretID"] {
-        for (given, reason) in [
+        for (value, reason) in [
             ("00000000-0000-0000-0000-00000000005b", reserved),
             ("foo", "not a valid UUID"),
             ("<hidden>", "not a valid UUID"),
         ] {
-            let found = refused(&acl, json!({ field: given })).await;
-            assert_eq!(found, (400, format!("Invalid Token: {field} - {reason}")), "{given}");
+            let found = refused(&acl, json!({ field: value })).await;
+            assert_eq!(found, (400, format!("Invalid Token: {field} - {reason}")), "{value}");
         }
     }
 }

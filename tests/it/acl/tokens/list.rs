@@ -26,23 +26,23 @@ async fn token_lists_are_sorted_by_accessor_and_take_one_filter() {
     let with_policy = acl.make(TOKEN, json!({"Policies": [{"Name": "p"}]})).await;
     let with_role = acl.make(TOKEN, json!({"Roles": [{"Name": "r"}]})).await;
     let with_service = acl.make(TOKEN, json!({"ServiceIdentities": [{"ServiceName": "web"}]})).await;
-    let gone = acl.make(TOKEN, json!({})).await;
-    acl.delete(&path_of(&gone)).await;
+    let deleted = acl.make(TOKEN, json!({})).await;
+    acl.delete(&path_of(&deleted)).await;
 
     let all = accessors(&acl, "").await;
-    let wanted: BTreeSet<&str> = [&first, &with_policy, &with_role, &with_service]
+    let expected: BTreeSet<&str> = [&first, &with_policy, &with_role, &with_service]
         .into_iter()
         .map(|token| token["AccessorID"].as_str().unwrap())
         .chain([anonymous])
         .collect();
-    assert_eq!(all, Vec::from_iter(wanted));
+    assert_eq!(all, Vec::from_iter(expected));
     let listed = acl.get("/v1/acl/tokens").await;
     assert!(listed.json().as_array().unwrap().contains(&with_policy), "a list shows what a read shows: {listed:?}");
     assert!(!listed.headers.contains_key("x-service-results-filtered-by-acls"));
 
-    let id = |it: &Value| it["ID"].as_str().unwrap().to_owned();
+    let id = |item: &Value| item["ID"].as_str().unwrap().to_owned();
     let of = |token: &Value| vec![token["AccessorID"].as_str().unwrap().to_owned()];
-    for (query, wanted) in [
+    for (query, expected) in [
         ("?policy=00000000-0000-0000-0000-000000000001".to_owned(), of(&first)),
         (format!("?policy={}", id(&links)), of(&with_policy)),
         (format!("?role={}", id(&role)), of(&with_role)),
@@ -54,7 +54,7 @@ async fn token_lists_are_sorted_by_accessor_and_take_one_filter() {
         ("?authmethod=none&authmethod-ns=other".to_owned(), vec![]),
         ("?policy=&role=".to_owned(), all),
     ] {
-        assert_eq!(accessors(&acl, &query).await, wanted, "{query}");
+        assert_eq!(accessors(&acl, &query).await, expected, "{query}");
     }
     let none = acl.get("/v1/acl/tokens?servicename=none").await;
     assert_eq!(none.text, "[]");
@@ -125,9 +125,10 @@ async fn a_list_of_many_pages_omits_unreadable_tokens_only() {
 }
 
 fn says_unreadable(answer: &Answer) -> bool {
-    let said = ["x-service-results-unreadable", "x-consul-results-unreadable"].map(|name| answer.headers.get(name));
-    assert_eq!(said[0], said[1]);
-    said[0].is_some_and(|said| said == "true")
+    let has_header =
+        ["x-service-results-unreadable", "x-consul-results-unreadable"].map(|name| answer.headers.get(name));
+    assert_eq!(has_header[0], has_header[1]);
+    has_header[0].is_some_and(|has_header| has_header == "true")
 }
 
 #[tokio::test]

@@ -75,8 +75,8 @@ async fn a_token_is_found_in_its_own_namespace_only() {
 
     // Links resolve in the token's namespace.
     policy(&acl, "of-default", "").await;
-    let beside = acl.put(TOKEN, json!({"Namespace": "team", "Policies": [{"Name": "of-default"}]})).await;
-    assert_eq!((beside.status, beside.text.as_str()), (400, "No such ACL policy with name \"of-default\""));
+    let response = acl.put(TOKEN, json!({"Namespace": "team", "Policies": [{"Name": "of-default"}]})).await;
+    assert_eq!((response.status, response.text.as_str()), (400, "No such ACL policy with name \"of-default\""));
     let global = json!([{"ID": "00000000-0000-0000-0000-000000000001"}]);
     assert_eq!(acl.put(TOKEN, json!({"Namespace": "team", "Policies": global})).await.status, 400);
 }
@@ -90,8 +90,8 @@ async fn a_list_of_all_namespaces_is_filtered_by_the_rights_of_the_caller() {
         assert_eq!(filtered, answer.headers.contains_key("x-consul-results-filtered-by-acls"));
         let listed = answer.json();
         let namespaces: Vec<String> =
-            listed.as_array().unwrap().iter().map(|it| it["Namespace"].as_str().unwrap().to_owned()).collect();
-        let hidden = listed.as_array().unwrap().iter().filter(|it| it["SecretID"] == "<hidden>").count();
+            listed.as_array().unwrap().iter().map(|token| token["Namespace"].as_str().unwrap().to_owned()).collect();
+        let hidden = listed.as_array().unwrap().iter().filter(|token| token["SecretID"] == "<hidden>").count();
         (namespaces.join(" "), hidden, filtered)
     };
     let both = "acl = \"read\" namespace \"team\" { acl = \"write\" }";
@@ -127,14 +127,14 @@ async fn an_expanded_read_includes_the_namespace_defaults() {
     let (acl, own) = with_team().await;
     let shared = policy(&acl, "shared", "key_prefix \"\" { policy = \"write\" }").await;
     let role = acl.make("/v1/acl/role", json!({"Name": "r", "Policies": [{"Name": "shared"}]})).await;
-    let gone = policy(&acl, "gone", "").await;
+    let deleted_policy = policy(&acl, "gone", "").await;
     let defaults = json!({"PolicyDefaults": [{"Name": "shared"}, {"Name": "gone"}], "RoleDefaults": [{"Name": "r"}]});
     acl.make("/v1/namespace/team", json!({ "ACLs": defaults })).await;
-    acl.delete(&format!("/v1/acl/policy/{}", gone["ID"].as_str().unwrap())).await;
+    acl.delete(&format!("/v1/acl/policy/{}", deleted_policy["ID"].as_str().unwrap())).await;
     let accessor = acl.call("GET", "/v1/acl/token/self", Some(&own), None).await.json();
     let read = acl.call("GET", &format!("{}?expanded", path_of(&accessor)), Some(&own), None).await.json();
     let names = |field: &str| -> Vec<&str> {
-        read[field].as_array().unwrap().iter().map(|it| it["Name"].as_str().unwrap()).collect()
+        read[field].as_array().unwrap().iter().map(|link| link["Name"].as_str().unwrap()).collect()
     };
     assert_eq!((names("ExpandedPolicies"), names("ExpandedRoles")), (vec!["all", "shared"], vec!["r"]));
     assert_eq!(read["ExpandedPolicies"][1]["Rules"], "key_prefix \"\" { policy = \"write\" }");

@@ -94,7 +94,7 @@ async fn an_expanded_read_lists_each_policy_and_role_once() {
     let made = acl.make(TOKEN, body).await;
     let read = acl.get(&format!("{}?expanded=true", path_of(&made))).await.json();
     let names = |field: &str| -> Vec<&str> {
-        read[field].as_array().unwrap().iter().map(|it| it["Name"].as_str().unwrap()).collect()
+        read[field].as_array().unwrap().iter().map(|link| link["Name"].as_str().unwrap()).collect()
     };
     assert_eq!(names("ExpandedRoles"), ["r1", "r2"]);
     let policies = read["ExpandedPolicies"].as_array().unwrap();

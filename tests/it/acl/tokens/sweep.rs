@@ -23,11 +23,11 @@ async fn count(store: &dyn Store, prefix: &str, end: &str) -> usize {
 async fn a_clock_set_back_during_a_sweep_keeps_no_token_without_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-    let held = Arc::new(StoreFaults::holding(&store, "token-end/"));
+    let delayed = Arc::new(StoreFaults::with_delayed_read(&store, "token-end/"));
     let mut options = options(folder.path());
     options.key_file = Some(folder.path().join("seal.key"));
     let clock = TestClock::starting_at(SystemTime::now());
-    let acl = Served::over(held.clone(), &options, Clock::Test(clock.clone())).await;
+    let acl = Served::serve_store(delayed.clone(), &options, Clock::Test(clock.clone())).await;
     let root = acl.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
     let root = root["SecretID"].as_str();
     let token: Value = acl.call("PUT", TOKEN, root, Some(json!({"ExpirationTTL": "1m"}))).await.json();
@@ -36,9 +36,9 @@ async fn a_clock_set_back_during_a_sweep_keeps_no_token_without_its_end() {
 
     // The sweep has read that the token has expired.
     clock.suspend(Duration::from_secs(90));
-    held.is_reached().await;
+    delayed.is_reached().await;
     clock.set_wall_by(-3600);
-    held.release();
+    delayed.release();
     while count(&*store, "token-end/", &accessor).await > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

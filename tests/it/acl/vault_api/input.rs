@@ -42,11 +42,11 @@ async fn invalid_login_bodies_are_refused_without_quoting_values() {
         (long.as_bytes(), 413, "the body is larger than 65536 bytes"),
     ] {
         let answer = login(body).await;
-        let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
-        assert_eq!(answer.status, status, "{shown} {answer:?}");
-        assert!(answer.error().contains(reason), "{shown} {answer:?}");
-        assert!(!answer.text.contains("hush"), "{shown} {answer:?}");
-        assert_eq!(answer.headers["content-type"], "application/json", "{shown}");
+        let excerpt = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
+        assert_eq!(answer.status, status, "{excerpt} {answer:?}");
+        assert!(answer.error().contains(reason), "{excerpt} {answer:?}");
+        assert!(!answer.text.contains("hush"), "{excerpt} {answer:?}");
+        assert_eq!(answer.headers["content-type"], "application/json", "{excerpt}");
     }
     let body = json!({"role": "principal", "jwt": jwt}).to_string();
     assert_eq!(login(format!(" \n{body}\n").as_bytes()).await.status, 200);
@@ -109,8 +109,8 @@ async fn a_method_not_allowed_response_lists_the_allowed_methods() {
         assert!(answer.text.contains("ensure the path starts with '/v1/'"), "{answer:?}");
     }
     let answer = world.server.send("GET", "/v1/acl/nothing", &[], b"").await;
-    let wanted = "Invalid URL path: not a recognized HTTP API endpoint\n";
-    assert_eq!((answer.status, answer.text.as_str()), (404, wanted));
+    let expected = "Invalid URL path: not a recognized HTTP API endpoint\n";
+    assert_eq!((answer.status, answer.text.as_str()), (404, expected));
     let health = world.server.send("GET", "/v1/sys/health", &[], b"").await;
     assert_eq!((health.status, &health.json()["sealed"]), (200, &json!(false)));
 }

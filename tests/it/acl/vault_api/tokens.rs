@@ -21,7 +21,7 @@ async fn login_tokens_are_filtered_by_method_updated_and_never_cloned() {
     assert_eq!((&read["AuthMethod"], &read["AuthMethodNamespace"]), (&json!("cloud"), &json!("default")));
     assert_eq!(read, own);
 
-    for (query, wanted) in [
+    for (query, expected) in [
         ("authmethod=cloud", 1),
         ("authmethod=cloud&authmethod-ns=default", 1),
         ("authmethod=cloud&authmethod-ns=other", 0),
@@ -30,7 +30,7 @@ async fn login_tokens_are_filtered_by_method_updated_and_never_cloned() {
         ("authmethod=Cloud", 0),
     ] {
         let listed = ask("GET", &format!("tokens?{query}"), Value::Null).await.json();
-        assert_eq!(listed, json!(vec![&own; wanted]), "{query}");
+        assert_eq!(listed, json!(vec![&own; expected]), "{query}");
     }
     let no_name = ask("GET", "tokens?authmethod=cloud&authmethod-ns=a_b", Value::Null).await;
     assert_eq!(no_name.status, 400);
@@ -53,8 +53,8 @@ async fn login_tokens_are_filtered_by_method_updated_and_never_cloned() {
 async fn logins_after_a_restore_link_the_restored_policies() {
     let world = World::start().await;
     let key = world.options.store.folder().unwrap().join("seal.key");
-    let donor = Acl::start_with(|options| options.key_file = Some(key)).await;
-    let snapshot = donor.snapshot().await;
+    let other_server = Acl::start_with(|options| options.key_file = Some(key)).await;
+    let snapshot = other_server.snapshot().await;
     let linked = async || {
         let secret = world.server.login("machine", &world.jwt()).await.secret();
         let policies = world.server.read_self(&secret).await.json()["Policies"].clone();
@@ -100,6 +100,6 @@ async fn logins_after_a_policy_was_created_again_link_it_and_have_its_rights() {
     let policy = json!({"Name": "web-read", "Rules": "key \"a\" { policy = \"read\" }"});
     let new = ask("PUT", "acl/policy", root, policy).await.json();
     assert_ne!(new["ID"], *old);
-    let wanted = json!([{"ID": new["ID"], "Name": "web-read"}, before[1]]);
-    assert_eq!(linked().await, (wanted, json!(true)));
+    let expected = json!([{"ID": new["ID"], "Name": "web-read"}, before[1]]);
+    assert_eq!(linked().await, (expected, json!(true)));
 }

@@ -65,8 +65,11 @@ async fn a_body_that_breaks_off_is_no_whole_request_for_the_server() {
     until(|| proxied.vault.open() > 0).await;
     drop(caller);
     until(|| proxied.vault.open() == 0).await;
-    let seen = proxied.vault.seen();
-    assert!(seen.iter().all(|seen| seen.body.len() < 1000 && seen.header("content-length") == "1000"), "{seen:?}");
+    let requests = proxied.vault.requests();
+    assert!(
+        requests.iter().all(|request| request.body.len() < 1000 && request.header("content-length") == "1000"),
+        "{requests:?}"
+    );
 }
 
 #[tokio::test]
@@ -86,8 +89,8 @@ async fn expect_100_continue_is_answered() {
     caller.send(format!("PUT /v1/a HTTP/1.1\r\n{HEAD}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")).await;
     assert_eq!(caller.until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
     assert_eq!(caller.ask("body").await.status, 200);
-    let seen = proxied.vault.last();
-    assert_eq!((seen.body.as_ref(), seen.header("expect")), (&b"body"[..], ""));
+    let request = proxied.vault.last();
+    assert_eq!((request.body.as_ref(), request.header("expect")), (&b"body"[..], ""));
     // The body of a refused request is discarded.
     caller.send(format!("PUT /v1/sys/seal HTTP/1.1\r\n{HEAD}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")).await;
     assert_eq!(caller.answer().await.unwrap().status, 403);
@@ -105,9 +108,9 @@ async fn hop_by_hop_headers_are_removed_and_heads_and_trailers_pass() {
     assert!(answer.contains("trailer: x-sum"), "{answer}");
     let hop = "Connection: x-mine\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nX-Kept: 2\r\n";
     assert_eq!(caller.ask(format!("GET /v1/a HTTP/1.1\r\n{HEAD}{hop}\r\n")).await.status, 200);
-    let seen = proxied.vault.last();
-    assert_eq!((seen.header("x-mine"), seen.header("keep-alive"), seen.header("x-kept")), ("", "", "2"));
-    assert_eq!(seen.token(), "tok1");
+    let request = proxied.vault.last();
+    assert_eq!((request.header("x-mine"), request.header("keep-alive"), request.header("x-kept")), ("", "", "2"));
+    assert_eq!(request.token(), "tok1");
 }
 
 #[tokio::test]

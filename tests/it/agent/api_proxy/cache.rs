@@ -21,17 +21,17 @@ fn keeping(max_age: Duration, stale_if_error: Duration) -> ApiProxyOptions {
     ApiProxyOptions { cache: Some(cache(max_age, stale_if_error)), ..options() }
 }
 
-/// A proxy that keeps answers, in front of a server that answers values, and counts the reads of each path.
+/// A proxy that keeps responses, in front of a server that answers values, and counts the reads of each path.
 fn in_front_of_values(max_age: Duration, stale_if_error: Duration) -> (Proxied, Arc<AtomicU64>) {
     let proxied = Proxied::with(|options, _| options.cache = Some(cache(max_age, stale_if_error)));
     let reads = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&reads);
-    proxied.vault.answers(move |seen| {
-        if seen.method != "GET" {
+    proxied.vault.answers(move |request| {
+        if request.method != "GET" {
             return reply(204, &[], "");
         }
         let count = counted.fetch_add(1, Ordering::SeqCst) + 1;
-        let body = json!({"lease_id": "", "data": {"data": {"of": seen.token(), "read": count}}});
+        let body = json!({"lease_id": "", "data": {"data": {"of": request.token(), "read": count}}});
         reply(200, &[("content-type", "application/json")], body.to_string())
     });
     (proxied, reads)
@@ -192,12 +192,12 @@ async fn values_are_read_once_for_a_time_and_a_write_through_the_proxy_is_seen_a
 async fn responses_are_not_shared_between_tokens() {
     let (proxied, _) = in_front_of_values(HOUR, HOUR);
     let of = |answer: FetchedResponse| answer.json()["data"]["data"]["of"].as_str().unwrap().to_owned();
-    let mine =
+    let fetch_own =
         async |token: &str| fetch(proxied.request("GET", "secret/data/web").header("x-vault-token", token)).await;
     assert_eq!(of(proxied.get("secret/data/web").await), "tok1");
-    assert_eq!(of(mine("one").await), "one");
-    assert_eq!(of(mine("two").await), "two");
-    let again = mine("one").await;
+    assert_eq!(of(fetch_own("one").await), "one");
+    assert_eq!(of(fetch_own("two").await), "two");
+    let again = fetch_own("one").await;
     assert_eq!(again.cache(), "HIT");
     assert_eq!(of(again), "one");
     let named = fetch(proxied.request("GET", "secret/data/web").header("x-vault-namespace", "team")).await;
@@ -307,8 +307,8 @@ async fn the_cache_can_be_cleared_by_path_lease_token_or_completely() {
     assert_eq!(cleared(json!({"type": "all"})).await, 3);
     let logged = log::lines().into_iter().filter(|line| line["fields"]["event"] == "cache.cleared");
     let logged: Vec<Value> = logged.map(|line| json!([line["fields"]["scope"], line["fields"]["entries"]])).collect();
-    let wanted = json!([["request_path", 1], ["request_path", 0], ["token", 1], ["lease", 0], ["all", 3]]);
-    assert_eq!(json!(logged), wanted);
+    let expected = json!([["request_path", 1], ["request_path", 0], ["token", 1], ["lease", 0], ["all", 3]]);
+    assert_eq!(json!(logged), expected);
     assert_eq!(clear(false, json!({"type": "all"})).await.status, 412);
     for body in [json!({}), json!({"type": "lease"}), json!({"type": "some", "value": "a"}), json!([])] {
         assert_eq!(clear(true, body.clone()).await.status, 400, "{body}");

@@ -42,8 +42,8 @@ async fn hvac_reads_writes_and_lends_through_the_proxy_without_a_token_of_its_ow
     let parts = ["anything", "plain", "versioned", "leases", "certificates"];
     let tokenless = (open.url.as_str(), "", &parts[..]);
     for (address, token, parts) in [tokenless, (unix.as_str(), "", &parts), (keyed.url.as_str(), KEY, &[])] {
-        let (good, told) = hvac(address, token, true, parts).await;
-        assert!(good, "{address}: {told}");
+        let (ok, output) = hvac(address, token, true, parts).await;
+        assert!(ok, "{address}: {output}");
     }
 }
 
@@ -53,12 +53,12 @@ async fn hvac_wraps_and_makes_tokens_through_the_proxy_where_that_is_lifted() {
     let secrets = Secrets::start(options(), &mut tasks).unwrap();
     let strict = in_front_of(&secrets, AccessMode::AnyLocalUser, |_| {});
     for part in ["wrapping", "tokens"] {
-        let (good, told) = hvac(&strict.url, "", true, &[part]).await;
-        assert!(!good && told.contains("is not allowed with the agent's token"), "{part}: {told}");
+        let (ok, output) = hvac(&strict.url, "", true, &[part]).await;
+        assert!(!ok && output.contains("is not allowed with the agent's token"), "{part}: {output}");
     }
     let lifted = in_front_of(&secrets, AccessMode::AnyLocalUser, |options| {
         options.rules = rules(&[], &[], &["auth/token/create", "sys/wrapping"]);
     });
-    let (good, told) = hvac(&lifted.url, "", true, &["wrapping", "tokens"]).await;
-    assert!(good, "{told}");
+    let (ok, output) = hvac(&lifted.url, "", true, &["wrapping", "tokens"]).await;
+    assert!(ok, "{output}");
 }

@@ -22,8 +22,8 @@ const CONDITIONS: [(&str, &str, u16); 7] = [
 
 fn proxied() -> Proxied {
     let proxied = Proxied::with(|options, _| options.cache = Some(cache(HOUR, HOUR)));
-    proxied.vault.answers(|seen| {
-        let found = CONDITIONS.iter().find(|(name, _, _)| seen.headers.contains_key(*name));
+    proxied.vault.answers(|request| {
+        let found = CONDITIONS.iter().find(|(name, _, _)| request.headers.contains_key(*name));
         let status = found.map_or(200, |(_, _, status)| *status);
         let body = if status == 304 { String::new() } else { json!({ "data": { "status": status } }).to_string() };
         reply(status, &[("content-type", "application/json")], body)

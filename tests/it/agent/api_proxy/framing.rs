@@ -34,9 +34,9 @@ fn in_chunks(bytes: usize, max_age: Duration) -> (Proxied, Arc<AtomicU64>) {
     let proxied = Proxied::with(|options, _| options.cache = Some(cache(max_age, HOUR)));
     let reads = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&reads);
-    proxied.vault.answers(move |seen| {
+    proxied.vault.answers(move |request| {
         let count = counted.fetch_add(1, Ordering::SeqCst) + 1;
-        answer_of(bytes, count, seen.target.contains("creds"))
+        answer_of(bytes, count, request.target.contains("creds"))
     });
     (proxied, reads)
 }
@@ -102,8 +102,8 @@ async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_th
     let mut session = world.start();
     let token = session.serving().await;
     let secret = keyward::secret_string::SecretString::expose_secret(token.secret.secret()).to_owned();
-    let kept = ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() };
-    let proxied = Proxied::for_world_with(&world, &session, kept);
+    let cached = ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() };
+    let proxied = Proxied::for_world_with(&world, &session, cached);
     for (bytes, chunked) in [(100, false), (5000, true)] {
         let body = json!({ "data": { "text": "x".repeat(bytes) } }).to_string();
         let path = format!("secret/data/long-{bytes}");

@@ -24,16 +24,19 @@ async fn the_key_in_its_own_header_leaves_a_callers_token_its_place() {
     for (name, value) in [("x-vault-token", "mine".to_owned()), ("authorization", bearer)] {
         let answer = fetch(with_key("GET", "secret/data/web").header(name, &value)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        let seen = proxied.vault.last();
-        assert_eq!(seen.header(name), value, "{seen:?}");
-        assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
+        let request = proxied.vault.last();
+        assert_eq!(request.header(name), value, "{request:?}");
+        assert!(!format!("{:?}", request.headers).contains("tok1"), "{request:?}");
     }
     assert_eq!(fetch(with_key("GET", "secret/data/web")).await.status, 200);
     assert_eq!(proxied.vault.last().token(), "tok1", "who brings none is given the session's");
-    assert!(proxied.vault.seen().iter().all(|seen| !format!("{:?}", seen.headers).contains(KEY)), "the key stays here");
+    assert!(
+        proxied.vault.requests().iter().all(|request| !format!("{:?}", request.headers).contains(KEY)),
+        "the key stays here"
+    );
 
     // A wrapping token is used where a caller's own goes, and not with the session's.
-    proxied.vault.answers(|seen| reply(200, &[], json!({ "data": { "of": seen.token() } }).to_string()));
+    proxied.vault.answers(|request| reply(200, &[], json!({ "data": { "of": request.token() } }).to_string()));
     let unwrapped = fetch(with_key("POST", "sys/wrapping/unwrap").header("x-vault-token", "wrapping")).await;
     assert_eq!((unwrapped.status, &unwrapped.json()["data"]["of"]), (200, &json!("wrapping")));
     assert_eq!(fetch(with_key("POST", "sys/wrapping/unwrap")).await.status, 403);
@@ -45,8 +48,8 @@ async fn the_key_in_two_headers_is_not_forwarded() {
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
         let answer = fetch(proxied.request("GET", "a").header("x-keyward-key", KEY).header(name, value)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        let seen = proxied.vault.last();
-        assert_eq!((seen.token(), format!("{:?}", seen.headers).contains(KEY)), ("tok1", false), "{seen:?}");
+        let request = proxied.vault.last();
+        assert_eq!((request.token(), format!("{:?}", request.headers).contains(KEY)), ("tok1", false), "{request:?}");
     }
     let open = Proxied::start();
     assert_eq!(fetch(open.request("GET", "a").header("x-keyward-key", KEY)).await.status, 200);
@@ -71,7 +74,7 @@ async fn a_wrong_or_repeated_key_is_refused() {
     refused(&[("x-vault-token", "mine")], 403).await;
     let missing = refused(&[], 401).await;
     assert!(missing.error().contains("X-Keyward-Key"), "{missing:?}");
-    assert!(proxied.vault.seen().is_empty());
+    assert!(proxied.vault.requests().is_empty());
 }
 
 #[tokio::test]
@@ -80,8 +83,8 @@ async fn a_name_and_password_in_authorization_are_no_token() {
     let proxied = Proxied::start();
     let answer = fetch(proxied.request("GET", "secret/data/web").header("authorization", &basic)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    let seen = proxied.vault.last();
-    assert_eq!((seen.token(), seen.header("authorization")), ("tok1", ""), "{seen:?}");
+    let forwarded = proxied.vault.last();
+    assert_eq!((forwarded.token(), forwarded.header("authorization")), ("tok1", ""), "{forwarded:?}");
     let own = proxied.request("GET", "a").header("authorization", &basic).header("x-vault-token", "mine");
     assert_eq!(fetch(own).await.status, 200);
     assert_eq!(proxied.vault.last().token(), "mine");
@@ -95,7 +98,7 @@ async fn a_name_and_password_in_authorization_are_no_token() {
          Authorization: Bearer mine\r\nX-Keyward-Key: {KEY}\r\n\r\n"
     );
     assert_eq!(Raw::tcp(keyed.address).await.ask(request).await.status, 200);
-    let seen = keyed.vault.last();
-    let sent: Vec<_> = seen.headers.get_all("authorization").iter().map(|value| value.to_str().unwrap()).collect();
-    assert!(sent.contains(&"Bearer mine") && seen.token().is_empty(), "{seen:?}");
+    let forwarded = keyed.vault.last();
+    let sent: Vec<_> = forwarded.headers.get_all("authorization").iter().map(|value| value.to_str().unwrap()).collect();
+    assert!(sent.contains(&"Bearer mine") && forwarded.token().is_empty(), "{forwarded:?}");
 }

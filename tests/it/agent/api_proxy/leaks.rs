@@ -35,16 +35,16 @@ async fn t15_an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_
         assert!(answer.error().contains("contains the session's token"), "{answer:?}");
         assert!(!format!("{answer:?}").contains(TOKEN), "{answer:?}");
     };
-    proxied.vault.answers(|seen| {
-        let value = format!("got {}", seen.token());
+    proxied.vault.answers(|request| {
+        let value = format!("got {}", request.token());
         echo(&[("x-echo", value.as_str())], 200, "{}")
     });
     check("a header").await;
-    proxied.vault.answers(|seen| echo(&[], 200, format!(r#"{{"errors":["bad {}"]}}"#, seen.token())));
+    proxied.vault.answers(|request| echo(&[], 200, format!(r#"{{"errors":["bad {}"]}}"#, request.token())));
     check("a body").await;
-    proxied.vault.answers(|seen| echo(&[], 403, format!(r#"{{"errors":["{} may not"]}}"#, seen.token())));
+    proxied.vault.answers(|request| echo(&[], 403, format!(r#"{{"errors":["{} may not"]}}"#, request.token())));
     check("a refusal").await;
-    proxied.vault.answers(|seen| echo(&[], 500, seen.token().to_owned()));
+    proxied.vault.answers(|request| echo(&[], 500, request.token().to_owned()));
     check("a failure").await;
     assert!(proxied.metrics.text().contains("keyward_proxy_token_leaks_total{listener=\"vault\"} 4\n"));
     let events: Vec<_> =
@@ -54,7 +54,7 @@ async fn t15_an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_
 
     let own = fetch(proxied.request("GET", "secret/data/web").header("x-vault-token", TOKEN)).await;
     assert_eq!((own.status, own.text.as_str()), (500, TOKEN), "a caller's own token is its own affair");
-    proxied.vault.answers(|seen| echo(&[], 200, seen.token()[1..].to_owned()));
+    proxied.vault.answers(|request| echo(&[], 200, request.token()[1..].to_owned()));
     assert_eq!(proxied.get("secret/data/web").await.status, 200, "it lacks a byte");
 }
 
@@ -64,7 +64,7 @@ async fn a_cache_does_not_keep_an_answer_that_repeats_the_token() {
         options.cache = Some(cache(Duration::from_mins(5), Duration::ZERO));
     });
     proxied.publish(TOKEN);
-    proxied.vault.answers(|seen| echo(&[], 200, format!(r#"{{"data":"{}"}}"#, seen.token())));
+    proxied.vault.answers(|request| echo(&[], 200, format!(r#"{{"data":"{}"}}"#, request.token())));
     assert_eq!(proxied.get("secret/data/web").await.status, 502);
     proxied.vault.answers(|_| echo(&[], 200, r#"{"data":"good"}"#));
     let answer = proxied.get("secret/data/web").await;
@@ -170,7 +170,7 @@ async fn a_streamed_answer_is_cut_before_the_token_in_it_is_whole() {
         let pieces = vec![start.clone(), token[..cut].to_vec(), token[cut..].to_vec(), end.clone()];
         let (found, whole) = streamed(pieces).await;
         assert!(!whole, "{cut}");
-        assert!(!found.windows(8).any(|part| token.windows(8).any(|its| its == part)), "{cut}: {}", found.len());
+        assert!(!found.windows(8).any(|part| token.windows(8).any(|window| window == part)), "{cut}: {}", found.len());
         assert!(found.iter().all(|byte| *byte == b'a'), "{cut}");
     }
     let bytewise = token.iter().map(|byte| vec![*byte]).collect::<Vec<_>>();

@@ -18,8 +18,8 @@ const HOUR: Duration = Duration::from_hours(1);
 /// A server that responds with the requested namespace and the number of the read.
 fn echo_namespace_server(proxied: &Proxied) {
     let reads = Arc::new(AtomicU64::new(0));
-    proxied.vault.answers(move |seen| {
-        let namespace = seen.headers.get("x-vault-namespace").map(|value| value.as_bytes().to_vec());
+    proxied.vault.answers(move |request| {
+        let namespace = request.headers.get("x-vault-namespace").map(|value| value.as_bytes().to_vec());
         let namespace = String::from_utf8(namespace.unwrap_or_default()).unwrap();
         let data = json!({ "namespace": namespace, "read": reads.fetch_add(1, Ordering::SeqCst) });
         reply(200, &[("content-type", "application/json")], json!({ "data": { "data": data } }).to_string())
@@ -74,7 +74,7 @@ async fn t14_a_header_that_decides_something_is_no_connection_option() {
             assert!(answer.error().contains("Connection"), "{answer:?}");
         }
     }
-    assert!(proxied.vault.seen().is_empty());
+    assert!(proxied.vault.requests().is_empty());
     let request = "GET /v1/secret/data/web HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nX-Mine: 1\r\n\
                    Connection: keep-alive, x-mine\r\n\r\n";
     assert_eq!(Raw::tcp(proxied.address).await.ask(request).await.status, 200);
@@ -85,9 +85,9 @@ async fn t14_a_header_that_decides_something_is_no_connection_option() {
 async fn responses_are_not_shared_between_namespaces() {
     let proxied = caching();
     for named in ["", "team", "t\u{e9}am", "t\u{e8}am", "team/web", "Team"] {
-        for wanted in ["MISS", "HIT"] {
+        for expected in ["MISS", "HIT"] {
             let answer = get(&proxied, "secret/data/web", named).await;
-            assert_eq!((answer.status, answer.cache()), (200, wanted), "{named:?}");
+            assert_eq!((answer.status, answer.cache()), (200, expected), "{named:?}");
             assert_eq!(namespace(&answer), named);
         }
     }
@@ -105,10 +105,10 @@ async fn ambiguous_namespaces_are_refused() {
     let latin = HeaderValue::from_bytes(b"t\xe9am").unwrap();
     let answer = fetch(proxied.request("GET", "secret/data/web").header("x-vault-namespace", latin)).await;
     assert_eq!(answer.status, 400, "{answer:?}");
-    let twice =
+    let duplicate =
         proxied.request("GET", "secret/data/web").header("x-vault-namespace", "a").header("x-vault-namespace", "b");
-    assert_eq!(fetch(twice).await.status, 400);
-    assert!(proxied.vault.seen().is_empty());
+    assert_eq!(fetch(duplicate).await.status, 400);
+    assert!(proxied.vault.requests().is_empty());
 }
 
 #[tokio::test]
@@ -150,11 +150,11 @@ async fn a_write_is_seen_however_its_namespace_was_named() {
 
 #[tokio::test]
 async fn rules_match_namespace_and_path_together() {
-    let check = async |allow: &[&str], deny: &[&str], named: &str, path: &str, wanted: u16| {
+    let check = async |allow: &[&str], deny: &[&str], named: &str, path: &str, expected: u16| {
         let proxied = Proxied::with(|options, _| options.rules = rules(allow, deny, &[]));
         echo_namespace_server(&proxied);
         let answer = get(&proxied, path, named).await;
-        assert_eq!(answer.status, wanted, "{allow:?} {deny:?} {named:?} {path}: {answer:?}");
+        assert_eq!(answer.status, expected, "{allow:?} {deny:?} {named:?} {path}: {answer:?}");
     };
     check(&["secret/*"], &[], "", "secret/data/web", 200).await;
     check(&["secret/*"], &[], "team", "secret/data/web", 403).await;
@@ -181,16 +181,16 @@ async fn callers_may_name_the_sessions_namespace_those_below_it_or_the_listeners
         });
         echo_namespace_server(&proxied);
         assert_eq!(namespace(&proxied.get("secret/data/web").await), "team", "who names none is in the session's");
-        for (named, wanted) in cases {
+        for (named, expected) in cases {
             // A path for each name: the cache gives what it has by another name of the same namespace.
             let answer = get(&proxied, &format!("secret/data/of-{}", named.replace('/', "-")), named).await;
-            assert_eq!(answer.status, *wanted, "{patterns:?} {named:?}: {answer:?}");
-            if *wanted == 200 {
+            assert_eq!(answer.status, *expected, "{patterns:?} {named:?}: {answer:?}");
+            if *expected == 200 {
                 assert_eq!(namespace(&answer), *named);
             }
             let own = proxied.request("GET", "secret/data/other").header("x-vault-token", "mine");
             let answer = fetch(own.header("x-vault-namespace", *named)).await;
-            assert_eq!(answer.status, *wanted, "{patterns:?} {named:?}: a caller's own token is no exception");
+            assert_eq!(answer.status, *expected, "{patterns:?} {named:?}: a caller's own token is no exception");
         }
     };
     check(None, &[("team", 200), ("team/web", 200), ("", 403), ("root", 403), ("teams", 403), ("other", 403)]).await;
@@ -202,13 +202,13 @@ async fn callers_may_name_the_sessions_namespace_those_below_it_or_the_listeners
 
 #[tokio::test]
 async fn rules_are_relative_to_the_sessions_namespace() {
-    let check = async |allow: &str, named: &str, path: &str, wanted: u16| {
+    let check = async |allow: &str, named: &str, path: &str, expected: u16| {
         let proxied = Proxied::in_namespace(Some("team"), AccessMode::AnyLocalUser, |options, _| {
             options.rules = rules(&[allow], &[], &[]);
             options.namespaces = AllowedNamespaces::matching(vec![NamespacePattern::parse("*").unwrap()]);
         });
         echo_namespace_server(&proxied);
-        assert_eq!(get(&proxied, path, named).await.status, wanted, "{allow} {named:?} {path}");
+        assert_eq!(get(&proxied, path, named).await.status, expected, "{allow} {named:?} {path}");
     };
     check("secret/*", "team", "secret/a", 200).await;
     check("secret/*", "team/web", "secret/a", 403).await;

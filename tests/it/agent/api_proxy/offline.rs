@@ -43,16 +43,16 @@ impl PersistentProxy {
     }
 
     fn start(&self) -> Running {
-        let mut kept = cache(Duration::ZERO, HOUR);
-        kept.persist = Some(PersistOptions { file: self.file(), seal: SecretString::from(self.key) });
+        let mut persistent = cache(Duration::ZERO, HOUR);
+        persistent.persist = Some(PersistOptions { file: self.file(), seal: SecretString::from(self.key) });
         if let Some(values) = self.values {
-            kept.values = vec![keyward::agent::api_proxy::Rule::parse(values).unwrap()];
+            persistent.values = vec![keyward::agent::api_proxy::Rule::parse(values).unwrap()];
         }
         let session = self.world.start();
         let proxied = Proxied::for_child_token(
             &self.world,
             &session,
-            ApiProxyOptions { cache: Some(kept), ..options() },
+            ApiProxyOptions { cache: Some(persistent), ..options() },
             self.child.clone(),
         );
         Running { session, proxied }
@@ -93,11 +93,11 @@ fn age(answer: &FetchedResponse) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn leases_and_values_are_served_after_a_kill_while_the_server_is_away_and_all_heals_once_it_is_back() {
-    let kept = PersistentProxy::new(hour());
-    let (lease, value) = kept.filled().await;
-    kept.world.faults().go_away().await;
+    let persistent = PersistentProxy::new(hour());
+    let (lease, value) = persistent.filled().await;
+    persistent.world.faults().go_away().await;
     minutes(3).await;
-    let mut running = kept.start();
+    let mut running = persistent.start();
     running.session.serving().await;
     let again = running.proxied.get("database/creds/dev").await;
     assert_eq!((again.cache(), id(&again)), ("HIT", id(&lease)));
@@ -107,21 +107,21 @@ async fn leases_and_values_are_served_after_a_kill_while_the_server_is_away_and_
     assert!((240..=300).contains(&age(&stale)), "it is {} s old", age(&stale));
     assert_eq!(running.proxied.get("secret/data/other").await.status, 502);
 
-    kept.world.faults().come_back().await;
+    persistent.world.faults().come_back().await;
     minutes(30).await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");
     let later = running.proxied.get("database/creds/dev").await;
     assert_eq!((later.cache(), id(&later)), ("HIT", id(&lease)), "the agent went on renewing it");
-    assert_eq!((kept.world.faults().leases_issued(), kept.world.count(Operation::Login)), (1, 1));
+    assert_eq!((persistent.world.faults().leases_issued(), persistent.world.count(Operation::Login)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn values_grow_older_while_the_agent_is_off_and_end_at_their_bound() {
-    let kept = PersistentProxy::new(hour());
-    kept.filled().await;
-    kept.world.faults().go_away().await;
+    let persistent = PersistentProxy::new(hour());
+    persistent.filled().await;
+    persistent.world.faults().go_away().await;
     minutes(45).await;
-    let running = kept.start();
+    let running = persistent.start();
     let stale = running.proxied.get("secret/data/example").await;
     assert_eq!(stale.cache(), "STALE");
     assert!((46 * 60..48 * 60).contains(&age(&stale)), "it is {} s old", age(&stale));
@@ -129,22 +129,22 @@ async fn values_grow_older_while_the_agent_is_off_and_end_at_their_bound() {
     minutes(20).await;
     assert_ne!(running.proxied.get("secret/data/example").await.status, 200, "an hour is over");
     drop(running);
-    let running = kept.start();
+    let running = persistent.start();
     assert_ne!(running.proxied.get("secret/data/example").await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
-    let kept =
+    let persistent =
         PersistentProxy::new(Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(10)), ..hour() });
-    let (lease, _) = kept.filled().await;
-    kept.world.faults().go_away().await;
+    let (lease, _) = persistent.filled().await;
+    persistent.world.faults().go_away().await;
     minutes(15).await;
-    let mut running = kept.start();
+    let mut running = persistent.start();
     minutes(1).await;
     assert!(running.session.token().is_none());
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "STALE");
-    kept.world.faults().come_back().await;
+    persistent.world.faults().come_back().await;
     running.session.serving().await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");
     assert_ne!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
@@ -152,16 +152,16 @@ async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
 
 #[tokio::test(start_paused = true)]
 async fn entries_of_a_token_that_was_revoked_while_the_agent_was_off_are_dropped() {
-    let kept = PersistentProxy::new(hour());
-    let (lease, _) = kept.filled().await;
-    kept.world.faults().revoke_all();
-    let mut running = kept.start();
+    let persistent = PersistentProxy::new(hour());
+    let (lease, _) = persistent.filled().await;
+    persistent.world.faults().revoke_all();
+    let mut running = persistent.start();
     running.session.serving().await;
-    assert_eq!(kept.world.count(Operation::Login), 2);
+    assert_eq!(persistent.world.count(Operation::Login), 2);
     let next = running.proxied.get("database/creds/dev").await;
     assert_eq!(next.cache(), "MISS");
     assert_ne!(id(&next), id(&lease));
-    kept.world.faults().go_away().await;
+    persistent.world.faults().go_away().await;
     assert_ne!(
         running.proxied.get("secret/data/example").await.status,
         200,
@@ -175,35 +175,35 @@ async fn a_listener_with_a_child_token_keeps_values_and_not_those_of_another_chi
         let (policies, ttl) = (vec![policy.to_owned()], Duration::from_mins(10));
         Some(DerivedTokenOptions { policies, ttl, ..DerivedTokenOptions::default() })
     };
-    let kept = PersistentProxy { child: child("read"), ..PersistentProxy::new(hour()) };
-    let (lease, _) = kept.filled().await;
+    let persistent = PersistentProxy { child: child("read"), ..PersistentProxy::new(hour()) };
+    let (lease, _) = persistent.filled().await;
     // As another child at each start, the token is another.
-    kept.world.faults().revoke_all();
-    let mut running = kept.start();
+    persistent.world.faults().revoke_all();
+    let mut running = persistent.start();
     running.session.serving().await;
     assert_ne!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
-    kept.world.faults().go_away().await;
+    persistent.world.faults().go_away().await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "STALE");
     minutes(1).await;
     drop(running);
-    let kept = PersistentProxy { child: child("less"), ..kept };
-    assert_ne!(kept.start().proxied.get("secret/data/example").await.status, 200, "it may read less");
+    let persistent = PersistentProxy { child: child("less"), ..persistent };
+    assert_ne!(persistent.start().proxied.get("secret/data/example").await.status, 200, "it may read less");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
-    let kept = PersistentProxy::new(hour());
-    let (lease, _) = kept.filled().await;
-    let mut running = kept.start();
+    let persistent = PersistentProxy::new(hour());
+    let (lease, _) = persistent.filled().await;
+    let mut running = persistent.start();
     // Revoked by another client while the agent is stopped.
     drop(running);
-    let root = kept.world.secrets.token(&Role::default());
-    let url = format!("{}/v1/sys/leases/revoke", kept.world.secrets.url());
+    let root = persistent.world.secrets.token(&Role::default());
+    let url = format!("{}/v1/sys/leases/revoke", persistent.world.secrets.url());
     let body = serde_json::json!({ "lease_id": id(&lease) }).to_string();
     let request = reqwest::Client::new().put(url).header("content-type", "application/json").body(body);
     let token = SecretString::expose_secret(&root).to_owned();
     assert!(request.header("x-vault-token", token).send().await.unwrap().status().is_success());
-    running = kept.start();
+    running = persistent.start();
     running.session.serving().await;
     minutes(1).await;
     let next = running.proxied.get("database/creds/dev").await;
@@ -213,61 +213,61 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn twenty_kills_leave_one_lease_and_cleared_entries_stay_cleared() {
-    let kept = PersistentProxy::new(hour());
-    let (lease, _) = kept.filled().await;
+    let persistent = PersistentProxy::new(hour());
+    let (lease, _) = persistent.filled().await;
     for _ in 0..20 {
-        let mut running = kept.start();
+        let mut running = persistent.start();
         running.session.serving().await;
         assert_eq!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
         minutes(1).await;
     }
-    assert_eq!(kept.world.faults().leases_issued(), 1);
-    let mut running = kept.start();
+    assert_eq!(persistent.world.faults().leases_issued(), 1);
+    let mut running = persistent.start();
     running.session.serving().await;
     let clear = running.proxied.client.post(format!("{}/agent/v1/cache-clear", running.proxied.url));
     let clear = fetch(clear.header("x-vault-request", "true").body(r#"{"type":"all"}"#)).await;
     assert_eq!(clear.json()["cleared"], 2, "{clear:?}");
     tokio::time::sleep(Duration::from_secs(5)).await;
     drop(running);
-    kept.world.faults().go_away().await;
-    assert_ne!(kept.start().proxied.get("secret/data/example").await.status, 200);
+    persistent.world.faults().go_away().await;
+    assert_ne!(persistent.start().proxied.get("secret/data/example").await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_file_is_readable_by_its_owner_only_and_encrypted() {
-    let kept = PersistentProxy::new(hour());
-    let (lease, value) = kept.filled().await;
-    let bytes = std::fs::read(kept.file()).unwrap();
-    assert_eq!(std::fs::metadata(kept.file()).unwrap().permissions().mode() & 0o7777, 0o600);
+    let persistent = PersistentProxy::new(hour());
+    let (lease, value) = persistent.filled().await;
+    let bytes = std::fs::read(persistent.file()).unwrap();
+    assert_eq!(std::fs::metadata(persistent.file()).unwrap().permissions().mode() & 0o7777, 0o600);
     let (lease, value) = (lease.json(), value.json());
-    let shown = [
+    let secrets = [
         &lease["data"]["username"],
         &lease["data"]["password"],
         &lease["lease_id"],
         &value["data"]["data"]["greeting"],
     ];
-    for text in shown.into_iter().map(|text| text.as_str().unwrap()).chain(["secret/data", "database"]) {
+    for text in secrets.into_iter().map(|text| text.as_str().unwrap()).chain(["secret/data", "database"]) {
         assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_saves_the_latest_entries() {
-    let kept = PersistentProxy::new(hour());
-    let mut running = kept.start();
+    let persistent = PersistentProxy::new(hour());
+    let mut running = persistent.start();
     running.session.serving().await;
     let lease = running.proxied.get("database/creds/dev").await;
     running.proxied.stop.cancel();
     while running.proxied.servers.join_next().await.is_some() {}
     drop(running);
-    let mut running = kept.start();
+    let mut running = persistent.start();
     running.session.serving().await;
     assert_eq!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_or_foreign_file_is_moved_aside_and_not_used() {
-    let spoil: [fn(&mut PersistentProxy, &Path); 10] = [
+    let damage: [fn(&mut PersistentProxy, &Path); 10] = [
         |_, file| {
             let mut bytes = std::fs::read(file).unwrap();
             let middle = bytes.len() / 2;
@@ -288,39 +288,40 @@ async fn a_changed_or_foreign_file_is_moved_aside_and_not_used() {
             std::fs::rename(file, file.with_extension("moved")).unwrap();
             std::os::unix::fs::symlink(file.with_extension("moved"), file).unwrap();
         },
-        |kept, _| kept.key = "another key",
-        |kept, _| kept.values = Some("secret/data/*"),
-        |kept, _| kept.world.driven.set_wall_by(-7200),
+        |persistent, _| persistent.key = "another key",
+        |persistent, _| persistent.values = Some("secret/data/*"),
+        |persistent, _| persistent.world.driven.set_wall_by(-7200),
         // A file of the same key, of something else.
         |_, file| {
             std::fs::copy(file.with_file_name("web.json"), file).unwrap();
         },
     ];
-    for (case, spoil) in spoil.into_iter().enumerate() {
-        let mut kept = PersistentProxy::new(hour());
-        kept.filled().await;
-        let file = kept.file();
-        spoil(&mut kept, &file);
-        kept.world.faults().go_away().await;
-        let running = kept.start();
+    for (case, damage) in damage.into_iter().enumerate() {
+        let mut persistent = PersistentProxy::new(hour());
+        persistent.filled().await;
+        let file = persistent.file();
+        damage(&mut persistent, &file);
+        persistent.world.faults().go_away().await;
+        let running = persistent.start();
         minutes(1).await;
         assert_ne!(running.proxied.get("secret/data/example").await.status, 200, "case {case}");
-        assert!(kept.aside().symlink_metadata().is_ok(), "case {case}");
-        kept.world.faults().come_back().await;
+        assert!(persistent.aside().symlink_metadata().is_ok(), "case {case}");
+        persistent.world.faults().come_back().await;
         minutes(30).await;
         assert_eq!(running.proxied.get("secret/data/example").await.status, 200, "case {case}");
         minutes(1).await;
-        assert!(kept.file().is_file(), "case {case}: it goes on with a file of its own");
+        assert!(persistent.file().is_file(), "case {case}: it goes on with a file of its own");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unwritable_state_folder_only_loses_the_saved_state() {
-    let kept = PersistentProxy::new(hour());
-    let session = kept.world.start();
+    let persistent = PersistentProxy::new(hour());
+    let session = persistent.world.start();
     let mut its = cache(HOUR, HOUR);
     its.persist = Some(PersistOptions { file: "/proc/none/vault.answers".into(), seal: SecretString::from("a key") });
-    let proxied = Proxied::for_world_with(&kept.world, &session, ApiProxyOptions { cache: Some(its), ..options() });
+    let proxied =
+        Proxied::for_world_with(&persistent.world, &session, ApiProxyOptions { cache: Some(its), ..options() });
     let mut running = Running { session, proxied };
     running.session.serving().await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");

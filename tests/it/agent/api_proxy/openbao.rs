@@ -61,11 +61,11 @@ async fn t31_after_twelve_revocations_at_random_times_no_caller_is_refused_for_l
                 world.faults().revoke_all();
                 quick = 10;
             }
-            let (asked, answer) = (world.clock.now(), proxied.get("secret/data/example").await);
+            let (requested_at, answer) = (world.clock.now(), proxied.get("secret/data/example").await);
             if answer.status == 200 {
                 refused_since = None;
             } else {
-                let since = refused_since.get_or_insert(asked);
+                let since = refused_since.get_or_insert(requested_at);
                 let refused = world.clock.now().since(*since);
                 assert!(refused < Duration::from_secs(1), "seed {seed}: refused for {refused:?}: {answer:?}");
             }

@@ -20,7 +20,7 @@ async fn status(caller: &mut Raw, method: &str, query: &str) -> u16 {
 #[tokio::test]
 async fn a_list_is_not_let_through_as_a_read_by_a_query_that_go_reads_otherwise() {
     let proxied = Proxied::with(|options, _| options.rules = rules(&["GET secret/*"], &[], &[]));
-    for (query, wanted) in [
+    for (query, expected) in [
         ("version=1", 200),
         ("list=false", 200),
         ("list=", 200),
@@ -39,20 +39,23 @@ async fn a_list_is_not_let_through_as_a_read_by_a_query_that_go_reads_otherwise(
         ("a=%3b&b=100%25&c=x+y&d", 200),
     ] {
         let mut caller = Raw::tcp(proxied.address).await;
-        assert_eq!(status(&mut caller, "GET", query).await, wanted, "{query}");
+        assert_eq!(status(&mut caller, "GET", query).await, expected, "{query}");
     }
-    let seen = proxied.vault.seen();
-    assert!(seen.iter().all(|seen| !seen.target.contains("true") && !seen.target.contains(';')), "{seen:?}");
+    let requests = proxied.vault.requests();
+    assert!(
+        requests.iter().all(|request| !request.target.contains("true") && !request.target.contains(';')),
+        "{requests:?}"
+    );
     let mut caller = Raw::tcp(proxied.address).await;
     assert_eq!(status(&mut caller, "POST", "list=1;&list=true").await, 400, "whatever the method");
 }
 
 #[tokio::test]
 async fn a_head_request_is_its_own_operation_and_is_denied_like_a_read() {
-    let check = async |allow: &[&str], deny: &[&str], query: &str, wanted: u16| {
+    let check = async |allow: &[&str], deny: &[&str], query: &str, expected: u16| {
         let proxied = Proxied::with(|options, _| options.rules = rules(allow, deny, &[]));
         let mut caller = Raw::tcp(proxied.address).await;
-        assert_eq!(status(&mut caller, "HEAD", query).await, wanted, "{allow:?} {deny:?} {query}");
+        assert_eq!(status(&mut caller, "HEAD", query).await, expected, "{allow:?} {deny:?} {query}");
     };
     check(&["GET,LIST secret/*"], &[], "", 403).await;
     check(&["HEAD secret/*"], &[], "", 200).await;
@@ -113,22 +116,22 @@ async fn queries_are_read_as_go_reads_them() {
     writing.join().unwrap().unwrap();
     let read: Vec<&str> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
     assert_eq!((output.status.success(), read.len()), (true, queries.len()));
-    let count = |wanted| read.iter().filter(|read| **read == wanted).count();
-    assert!(["read", "list", "scan", "refused"].iter().all(|wanted| count(*wanted) > 30), "each is among them");
+    let count = |expected| read.iter().filter(|read| **read == expected).count();
+    assert!(["read", "list", "scan", "refused"].iter().all(|expected| count(*expected) > 30), "each is among them");
 
     let listener = |allow: &str| Proxied::with(|options, _| options.rules = rules(&[allow], &[], &[]));
     let listeners = [("read", listener("GET *")), ("list", listener("LIST *")), ("scan", listener("SCAN *"))];
     for (operation, proxied) in listeners {
         let mut caller = Raw::tcp(proxied.address).await;
         for (query, read) in queries.iter().zip(&read) {
-            let wanted = if *read == "refused" {
+            let expected = if *read == "refused" {
                 400
             } else if *read == operation {
                 200
             } else {
                 403
             };
-            assert_eq!(status(&mut caller, "GET", query).await, wanted, "{operation}: Go reads {query} as {read}");
+            assert_eq!(status(&mut caller, "GET", query).await, expected, "{operation}: Go reads {query} as {read}");
         }
     }
 }

@@ -24,12 +24,13 @@ fn keeping() -> ApiProxyOptions {
 fn in_front_of_leases(status: u16) -> Proxied {
     let proxied = Proxied::with(|options, _| options.cache = Some(cache(HOUR, HOUR)));
     let issued = Arc::new(AtomicU64::new(0));
-    proxied.vault.answers(move |seen| {
-        if seen.method != "GET" {
+    proxied.vault.answers(move |request| {
+        if request.method != "GET" {
             return reply(status, &[], "");
         }
         let id = format!("database/creds/dev/{}", issued.fetch_add(1, Ordering::SeqCst));
-        let body = json!({ "lease_id": id, "lease_duration": 600, "renewable": true, "data": { "of": seen.token() } });
+        let body =
+            json!({ "lease_id": id, "lease_duration": 600, "renewable": true, "data": { "of": request.token() } });
         reply(200, &[("content-type", "application/json")], body.to_string())
     });
     proxied
@@ -67,7 +68,7 @@ async fn a_lease_that_was_revoked_by_an_escaped_id_is_not_served() {
 
 #[tokio::test]
 async fn an_unreadable_revocation_invalidates_all_that_it_may_name() {
-    let mine = |proxied: &Proxied| proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
+    let own_request = |proxied: &Proxied| proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
     let id = "database/creds/dev/0";
     let long = format!("{{\"padding\":\"{}\",\"lease_id\":\"{id}\"}}", "x".repeat(100_000));
     let bodies = [
@@ -81,11 +82,12 @@ async fn an_unreadable_revocation_invalidates_all_that_it_may_name() {
     for body in bodies {
         for (status, others_stay) in [(204, false), (400, true)] {
             let proxied = in_front_of_leases(status);
-            let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), lease(&fetch(mine(&proxied)).await));
+            let (ours, theirs) =
+                (lease(&proxied.get("database/creds/dev").await), lease(&fetch(own_request(&proxied)).await));
             fetch(proxied.request("POST", "sys/leases/revoke").body(body.clone())).await;
-            let shown = &body[..body.len().min(60)];
-            assert_ne!(lease(&proxied.get("database/creds/dev").await), ours, "{status} {shown}");
-            assert_eq!(lease(&fetch(mine(&proxied)).await) == theirs, others_stay, "{status} {shown}");
+            let excerpt = &body[..body.len().min(60)];
+            assert_ne!(lease(&proxied.get("database/creds/dev").await), ours, "{status} {excerpt}");
+            assert_eq!(lease(&fetch(own_request(&proxied)).await) == theirs, others_stay, "{status} {excerpt}");
         }
     }
 }
@@ -163,15 +165,15 @@ async fn a_token_that_was_revoked_by_accessor_or_by_itself_is_not_served() {
 async fn the_revocation_of_an_unknown_accessor_invalidates_the_callers_entries() {
     for (status, stays) in [(204, false), (400, true)] {
         let proxied = in_front_of_leases(status);
-        let mine = async || {
+        let fetch_own = async || {
             let request = proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
             lease(&fetch(request).await)
         };
-        let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), mine().await);
+        let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), fetch_own().await);
         let body = json!({ "accessor": "somebody" }).to_string();
         fetch(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await;
         assert_eq!(lease(&proxied.get("database/creds/dev").await), ours, "the session's own is looked after");
-        assert_eq!(mine().await == theirs, stays, "{status}");
+        assert_eq!(fetch_own().await == theirs, stays, "{status}");
     }
 }
 
@@ -199,10 +201,10 @@ async fn responses_under_way_during_a_write_or_a_revocation_are_not_cached() {
         };
         let (first, ()) = tokio::join!(first, then);
         assert_eq!((first.status, first.cache()), (200, "MISS"));
-        let kept = proxied.get(path).await;
-        assert_eq!(kept.cache(), "HIT");
+        let cached = proxied.get(path).await;
+        assert_eq!(cached.cache(), "HIT");
         if path.starts_with("database") {
-            assert_ne!(lease(&kept), lease(&first), "the answer that was under way is not given on");
+            assert_ne!(lease(&cached), lease(&first), "the answer that was under way is not given on");
         }
     }
 }

@@ -9,13 +9,13 @@ use keyward::emulators::secrets::Operation;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LISTENER: &str = "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n";
 
 #[test]
 fn a_client_of_the_server_is_served_over_a_reload_and_a_revocation() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text + LISTENER);
         let socket = agent.path("vault.sock");
@@ -45,11 +45,11 @@ fn a_client_of_the_server_is_served_over_a_reload_and_a_revocation() {
 /// vault#27887: 134 MB for one token.
 #[test]
 fn a_thousand_idle_connections_take_bounded_memory() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text + LISTENER);
         let socket = agent.path("vault.sock");
-        let idle = |count: usize| (0..count).map(|_| kept(&socket)).collect::<Vec<_>>();
+        let idle = |count: usize| (0..count).map(|_| open_kept_alive(&socket)).collect::<Vec<_>>();
         drop(idle(50));
         let before = resident(agent.binary.id());
         let open = idle(1000);
@@ -65,7 +65,7 @@ fn a_thousand_idle_connections_take_bounded_memory() {
 }
 
 /// A connection that stays open after one request.
-fn kept(socket: &Path) -> UnixStream {
+fn open_kept_alive(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream

@@ -115,11 +115,11 @@ async fn callers_get_retry_after_while_no_login_succeeds() {
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
 }
 
-/// A keeper that has another token when it is rung, and counts.
-fn keeper(proxied: &mut Proxied) -> Arc<AtomicU64> {
-    let rings = Arc::new(AtomicU64::new(0));
+/// Spawns a token manager that publishes `tok2` on each refresh request; returns the number of requests.
+fn spawn_manager(proxied: &mut Proxied) -> Arc<AtomicU64> {
+    let refresh_requests = Arc::new(AtomicU64::new(0));
     let (counted, refresh_signal, publisher) =
-        (Arc::clone(&rings), proxied.refresh_signal.clone(), proxied.publisher.take().unwrap());
+        (Arc::clone(&refresh_requests), proxied.refresh_signal.clone(), proxied.publisher.take().unwrap());
     proxied.servers.spawn(async move {
         loop {
             refresh_signal.requested().await;
@@ -132,33 +132,33 @@ fn keeper(proxied: &mut Proxied) -> Arc<AtomicU64> {
             refresh_signal.complete();
         }
     });
-    proxied.vault.answers(|seen| match seen.token() {
-        "tok2" => reply(200, &[], seen.body.clone()),
+    proxied.vault.answers(|request| match request.token() {
+        "tok2" => reply(200, &[], request.body.clone()),
         _ => reply(403, &[("content-type", "application/json")], r#"{"errors":["invalid token"]}"#),
     });
-    rings
+    refresh_requests
 }
 
 #[tokio::test]
 async fn a_body_is_sent_again_where_it_was_small_and_the_next_call_works_where_it_was_not() {
-    for (body, wanted) in [(vec![b'a'; 1_000_000], 200), (vec![b'a'; 1_100_000], 403)] {
+    for (body, expected) in [(vec![b'a'; 1_000_000], 200), (vec![b'a'; 1_100_000], 403)] {
         let mut proxied = Proxied::start();
-        let rings = keeper(&mut proxied);
+        let refresh_requests = spawn_manager(&mut proxied);
         let answer = fetch(proxied.request("PUT", "secret/data/large").body(body.clone())).await;
-        assert_eq!(answer.status, wanted, "{} bytes", body.len());
-        if wanted == 200 {
+        assert_eq!(answer.status, expected, "{} bytes", body.len());
+        if expected == 200 {
             assert_eq!(answer.text.as_bytes(), body);
-            assert_eq!(proxied.vault.seen().len(), 2);
+            assert_eq!(proxied.vault.requests().len(), 2);
         }
         assert_eq!(fetch(proxied.request("PUT", "secret/data/large").body(body)).await.status, 200);
-        assert_eq!(rings.load(Ordering::Relaxed), 1);
+        assert_eq!(refresh_requests.load(Ordering::Relaxed), 1);
     }
 }
 
 #[tokio::test]
 async fn a_body_of_unknown_length_is_sent_again_as_it_was() {
     let mut proxied = Proxied::start();
-    keeper(&mut proxied);
+    spawn_manager(&mut proxied);
     let pieces: Vec<String> = (0..100).map(|number| format!("piece {number};")).collect();
     let whole = pieces.concat();
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>)));
@@ -169,8 +169,8 @@ async fn a_body_of_unknown_length_is_sent_again_as_it_was() {
 #[tokio::test]
 async fn a_callers_own_token_that_is_refused_is_its_own_to_know() {
     let mut proxied = Proxied::start();
-    let rings = keeper(&mut proxied);
+    let refresh_requests = spawn_manager(&mut proxied);
     let answer = fetch(proxied.request("GET", "a").header("x-vault-token", "mine")).await;
     assert_eq!((answer.status, answer.error().as_str()), (403, "invalid token"));
-    assert_eq!((rings.load(Ordering::Relaxed), proxied.vault.seen().len()), (0, 1));
+    assert_eq!((refresh_requests.load(Ordering::Relaxed), proxied.vault.requests().len()), (0, 1));
 }

@@ -1,4 +1,4 @@
-//! A server that accepts requests and never responds: after one time-out callers get stale entries at once.
+//! A server that accepts requests and never responds: after one timeout callers get stale entries at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ async fn after_one_timeout_callers_get_cached_responses_at_once_and_one_probe_at
     assert_eq!((first.status, first.cache()), (200, "STALE"));
     assert!(started.elapsed() >= PATIENCE, "one caller finds it out");
 
-    let asked = proxied.vault.seen().len();
+    let count_before = proxied.vault.requests().len();
     let started = Instant::now();
     for _ in 0..20 {
         for path in paths {
@@ -47,7 +47,7 @@ async fn after_one_timeout_callers_get_cached_responses_at_once_and_one_probe_at
     }
     let elapsed = started.elapsed();
     assert!(elapsed < 10 * PATIENCE, "sixty callers took {elapsed:?}");
-    let probes = proxied.vault.seen().len() - asked;
+    let probes = proxied.vault.requests().len() - count_before;
     let most = 2 + usize::try_from(elapsed.as_secs() / PATIENCE.as_secs()).unwrap();
     assert!((1..=most).contains(&probes), "one probe at a time: {probes} in {elapsed:?}");
 

@@ -53,10 +53,10 @@ async fn a_process_has_one_token_which_is_revoked_within_two_seconds_of_its_end(
     });
     assert_ne!(first, second);
     assert_eq!((scene.count(Operation::Login), scene.count(Operation::CreateToken)), (1, 2));
-    let (_, told) = call(&scene.secrets, &first, "auth/token/lookup-self", None).await;
-    let meta = &told["data"]["meta"];
+    let (_, body) = call(&scene.secrets, &first, "auth/token/lookup-self", None).await;
+    let meta = &body["data"]["meta"];
     let pid = one.child.id().to_string();
-    assert_eq!((&meta["caller"], &meta["uid"], &meta["pid"]), (&json!("job"), &json!("2000"), &json!(pid)), "{told}");
+    assert_eq!((&meta["caller"], &meta["uid"], &meta["pid"]), (&json!("job"), &json!("2000"), &json!(pid)), "{body}");
     tokio::task::block_in_place(|| {
         assert_eq!(live(&scene), 2);
         let status = scene.status();
@@ -140,8 +140,8 @@ async fn the_sixty_fifth_process_is_refused_until_one_has_ended() {
 
 /// Number of processes. `KEYWARD_SHORT_LIVED_CALLERS=10000` takes some minutes.
 fn short_lived() -> u64 {
-    let given = std::env::vars_os().find(|(name, _)| name == "KEYWARD_SHORT_LIVED_CALLERS");
-    given.map_or(400, |(_, count)| count.to_str().unwrap().parse().unwrap())
+    let variable = std::env::vars_os().find(|(name, _)| name == "KEYWARD_SHORT_LIVED_CALLERS");
+    variable.map_or(400, |(_, count)| count.to_str().unwrap().parse().unwrap())
 }
 
 /// Processes that each send one request and end.
@@ -180,17 +180,17 @@ async fn many_short_lived_processes_cost_no_login_and_their_tokens_are_revoked()
             .output()
             .unwrap();
         let took = started.elapsed();
-        let told = String::from_utf8(output.stdout).unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
         let created = scene.count(Operation::CreateToken);
-        eprintln!("{count} processes in {took:?}: {} {created} tokens", told.trim());
-        let answers: Vec<(&str, u64)> = told
+        eprintln!("{count} processes in {took:?}: {} {created} tokens", stdout.trim());
+        let answers: Vec<(&str, u64)> = stdout
             .split_whitespace()
             .map(|part| part.split_once(':').unwrap())
             .map(|(a, b)| (a, b.parse().unwrap()))
             .collect();
-        assert_eq!(answers.iter().map(|(_, number)| number).sum::<u64>(), count, "{told}");
-        assert!(answers.iter().all(|(status, _)| ["200", "429", "503"].contains(status)), "{told}");
-        assert!(answers.iter().any(|(status, _)| *status == "429"), "{told}");
+        assert_eq!(answers.iter().map(|(_, number)| number).sum::<u64>(), count, "{stdout}");
+        assert!(answers.iter().all(|(status, _)| ["200", "429", "503"].contains(status)), "{stdout}");
+        assert!(answers.iter().any(|(status, _)| *status == "429"), "{stdout}");
         assert_eq!(scene.count(Operation::Login), 1);
         assert!(created <= 64 + took.as_secs() + 2, "{created} tokens in {took:?}");
         eventually(Duration::from_secs(10), || {
@@ -321,8 +321,8 @@ async fn a_dead_token_of_a_process_is_replaced_and_so_is_one_that_ended_with_the
 fn accessor_in_log(scene: &Scene) -> String {
     tokio::task::block_in_place(|| scene.agent.logs("event=\"token.derived\" "));
     let output = scene.agent.output();
-    let told = output.split("event=\"token.derived\" ").nth(1).and_then(|rest| rest.split("accessor=\"").nth(1));
-    told.and_then(|rest| rest.split('"').next()).unwrap_or_else(|| panic!("{output}")).to_owned()
+    let event = output.split("event=\"token.derived\" ").nth(1).and_then(|rest| rest.split("accessor=\"").nth(1));
+    event.and_then(|rest| rest.split('"').next()).unwrap_or_else(|| panic!("{output}")).to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -370,7 +370,7 @@ async fn tokens_that_cannot_be_revoked_and_connections_without_a_process_are_ref
             my $s = IO::Socket::INET->new($to) or die; local $/;
             print $s "GET /agent/v1/token HTTP/1.1\r\nHost: $to\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n"; print <$s>;"#;
         let output = std::process::Command::new("perl").args(["-e", script, &address]).output().unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert!(told.contains(" 403 ") && told.contains("which the kernel does not report"), "{told}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(stdout.contains(" 403 ") && stdout.contains("which the kernel does not report"), "{stdout}");
     });
 }

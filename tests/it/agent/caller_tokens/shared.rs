@@ -42,16 +42,16 @@ async fn each_caller_reads_its_own_secret_by_its_own_token_and_never_sees_the_se
             let (status, body) = read(uid, other);
             assert!(status == 403 && !body.to_string().contains("secret-of"), "{body}");
         }
-        let (_, told) = scene.ask_as(2000, "proxy", "/v1/auth/token/lookup-self");
-        assert_eq!(told["data"]["policies"], json!(["a", "default"]), "{told}");
+        let (_, response) = scene.ask_as(2000, "proxy", "/v1/auth/token/lookup-self");
+        assert_eq!(response["data"]["policies"], json!(["a", "default"]), "{response}");
         (a, b, ops)
     });
     for (token, name) in [(&a, "a"), (&b, "b")] {
-        let (_, told) = call(&scene.secrets, token, "auth/token/lookup-self", None).await;
-        let data = &told["data"];
+        let (_, response) = call(&scene.secrets, token, "auth/token/lookup-self", None).await;
+        let data = &response["data"];
         assert_eq!((&data["policies"], &data["orphan"]), (&json!([name, "default"]), &json!(false)));
-        assert_eq!(data["explicit_max_ttl"], json!(3600), "its holder cannot renew it: {told}");
-        assert_eq!(data["meta"], json!({ "caller": name, "session": "web" }), "{told}");
+        assert_eq!(data["explicit_max_ttl"], json!(3600), "its holder cannot renew it: {response}");
+        assert_eq!(data["meta"], json!({ "caller": name, "session": "web" }), "{response}");
     }
     assert_eq!((scene.count(Operation::Login), scene.count(Operation::CreateToken)), (1, 2));
     tokio::task::block_in_place(|| {
@@ -134,18 +134,18 @@ async fn a_token_of_a_role_is_bound_to_the_addresses_of_the_role() {
     if !is_root() {
         return;
     }
-    for (role, wanted) in [("here", 200), ("elsewhere", 403)] {
+    for (role, expected) in [("here", 200), ("elsewhere", 403)] {
         let callers = format!(
             "[caller.a]\nuid = \"2000\"\nroutes = [\"token\"]\n\
              [caller.a.derived_token]\nrole = \"{role}\"\nttl = \"1h\"\n"
         );
         let scene = Scene::start(&callers);
         let token = tokio::task::block_in_place(|| Process::start(2000).token(&scene));
-        let (status, told) = call(&scene.secrets, &token, "auth/token/lookup-self", None).await;
-        assert_eq!(status, wanted, "{role}: {told}");
-        if wanted == 200 {
-            assert_eq!(told["data"]["bound_cidrs"], json!(["127.0.0.0/8"]), "{told}");
-            assert_eq!(told["data"]["policies"], json!(["a", "default"]), "{told}");
+        let (status, body) = call(&scene.secrets, &token, "auth/token/lookup-self", None).await;
+        assert_eq!(status, expected, "{role}: {body}");
+        if expected == 200 {
+            assert_eq!(body["data"]["bound_cidrs"], json!(["127.0.0.0/8"]), "{body}");
+            assert_eq!(body["data"]["policies"], json!(["a", "default"]), "{body}");
         }
     }
 }
@@ -166,9 +166,12 @@ async fn the_callers_token_counts_where_its_listener_has_one_too() {
         assert_eq!(policies(2000, "api"), json!(["a", "default"]));
         let config = scene.folder.path().join("keyward.toml");
         let (_, out, error) = run(&["check", "--config", config.to_str().unwrap()], &[]);
-        let told = out + &error;
-        assert!(told.contains("the caller's own is used there for a"), "{told}");
-        assert!(told.contains("gets a token of its own, a child of a session's token with the policies a"), "{told}");
+        let output = out + &error;
+        assert!(output.contains("the caller's own is used there for a"), "{output}");
+        assert!(
+            output.contains("gets a token of its own, a child of a session's token with the policies a"),
+            "{output}"
+        );
         let mut process = Process::start(2000);
         process.token(&scene);
         let pid = process.child.id().to_string();

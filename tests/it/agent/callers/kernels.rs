@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Cgroup, TOKEN, ask_as, cannot_run, client, parse, start};
 use crate::harness::refused_calls::{ENOSYS, can_refuse_calls, without};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 // Of x86_64.
 const GETSOCKOPT: u32 = 55;
@@ -20,7 +20,7 @@ fn on_older_kernels_callers_are_told_apart_as_well_and_what_is_missing_is_said_o
     if cannot_run() || !can_refuse_calls() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let info = (IOCTL, 1, PIDFD_GET_INFO, ENOTTY);
         let peer = (GETSOCKOPT, 2, SO_PEERPIDFD, ENOPROTOOPT);
         let open = (PIDFD_OPEN, -1, 0, ENOSYS);
@@ -59,7 +59,7 @@ fn users_without_an_id_in_the_agents_user_namespace_are_nobody_and_those_of_call
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let nobody = "[caller.nobody]\nuid = \"65534\"\nroutes = [\"token\"]\n[caller.group]\ngroup = \"65534\"\nroutes = [\"token\"]\n";
         // In a namespace of its own the agent sees each other user as 65534.
@@ -104,7 +104,7 @@ fn t04_callers_over_loopback_are_known_by_the_user_and_the_cgroup_of_their_socke
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let (web, other) = (Cgroup::new("/keyward-test-NAME.service"), Cgroup::new("/keyward-test-NAME.service"));
         let world = World::start();
         let callers = format!(

@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::{Cgroup, TOKEN, ask_as, cannot_run, client, parse, start};
 use crate::harness::binary::eventually;
-use crate::harness::world::{RESOURCE, World, in_a_network_of_its_own};
+use crate::harness::world::{RESOURCE, World, run_in_network_namespace};
 
 #[test]
 fn a_refusal_names_the_process_and_what_it_lacks_and_is_logged_and_counted() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let unit = Cgroup::new("/keyward-test-NAME.service");
         let world = World::start();
         let agent = start(&world, "[caller.web]\nuid = \"33\"\nroutes = [\"status\"]\n", "");
@@ -56,7 +56,7 @@ fn a_caller_has_its_own_rate_and_its_own_connections() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let callers = "[caller.slow]\nuid = \"2000\"\nroutes = [\"token\"]\nrequests_per_second = 5\n\
              [caller.narrow]\nuid = \"2001\"\nroutes = [\"token\"]\nconnections = 2\n";
@@ -95,7 +95,7 @@ fn a_caller_uses_only_the_sessions_that_it_is_granted() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let callers = format!(
             "[session.other]\nmount = \"azure\"\n[session.other.cloud]\nrole = \"web\"\nresource = \"{RESOURCE}\"\n\
@@ -106,9 +106,9 @@ fn a_caller_uses_only_the_sessions_that_it_is_granted() {
         assert_eq!(get("GET /agent/v1/token?session=web").0, 403);
         assert_eq!(get("GET /agent/v1/token?session=nowhere").0, 403, "the answer does not tell which there are");
         let (status, body) = get("GET /agent/v1/status");
-        let mut told: Value = serde_json::from_str(&body).unwrap();
+        let mut document: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(status, 200);
-        assert_eq!(told["sessions"].as_object_mut().unwrap().keys().collect::<Vec<_>>(), ["other"]);
+        assert_eq!(document["sessions"].as_object_mut().unwrap().keys().collect::<Vec<_>>(), ["other"]);
         let (status, body) = get(TOKEN);
         assert!(status == 200 && body.contains("\"session\":\"other\""), "its one session needs no name: {body}");
         let proxied = ask_as(None, "2000 2000", &agent.path("proxy.sock"), "GET /v1/secret/data/web");
@@ -121,7 +121,7 @@ fn a_reload_puts_other_rules_into_force_and_without_callers_the_socket_decides_a
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let rules = "[caller.web]\nuid = \"2000\"\nroutes = [\"token\"]\n";
         let agent = start(&world, rules, "");

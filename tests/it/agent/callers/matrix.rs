@@ -1,7 +1,7 @@
 //! Every user in every cgroup on every route.
 
 use super::{Cgroup, TOKEN, cannot_run, client, parse, start};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// A letter for each route: its socket and a request of it.
 const ROUTES: [(char, &str, &str); 6] = [
@@ -18,7 +18,7 @@ fn five_users_in_four_cgroups_get_exactly_the_six_routes_that_they_are_granted()
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         // The machine's cgroups are those of every run of the tests on it.
         let (uid, id) = (format!("0d5ea1a2-7c39-4d3f-9b7e-{:012x}", std::process::id()), "ab".repeat(32));
         let web = Cgroup::new("/keyward-test-NAME.service");
@@ -43,7 +43,7 @@ fn five_users_in_four_cgroups_get_exactly_the_six_routes_that_they_are_granted()
             (&pod, "pod", [(0, "th"), (33, "th"), (1000, "th"), (2000, "th"), (65534, "th")]),
             (&other, "other", [(0, "trpcsh"), (33, ""), (1000, ""), (2000, ""), (65534, "")]),
         ] {
-            for (user, wanted) in granted {
+            for (user, expected) in granted {
                 let sockets = ROUTES.map(|(_, socket, _)| agent.path(socket).display().to_string());
                 let steps = ROUTES.iter().zip(&sockets);
                 let steps: Vec<_> = steps
@@ -53,7 +53,7 @@ fn five_users_in_four_cgroups_get_exactly_the_six_routes_that_they_are_granted()
                 assert_eq!(lines.len(), ROUTES.len(), "{lines:?}");
                 for ((letter, ..), line) in ROUTES.iter().zip(&lines) {
                     let (status, body) = parse(line);
-                    if (status != 403) != wanted.contains(*letter) {
+                    if (status != 403) != expected.contains(*letter) {
                         wrong.push(format!("uid {user} in {name}, {letter}: {line}"));
                     }
                     if status == 403 {

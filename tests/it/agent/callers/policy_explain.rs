@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::{Cgroup, LISTENERS, cannot_run};
 use crate::harness::binary::run;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 #[test]
 fn explain_says_which_caller_a_process_is_and_why() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let web = Cgroup::new("/keyward-test-NAME.service");
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn explain_says_which_caller_a_process_is_and_why() {
         ] {
             assert!(code == 0 && text.contains(part), "{part}: {code} {text}");
         }
-        for (more, wanted, part) in [
+        for (more, expected, part) in [
             (vec!["--route", "token"], 0, "route token: granted"),
             (vec!["--route", "status"], 6, "route status: refused: the caller lacks the route"),
             (vec!["--path", "secret/data/web/db"], 0, "on listener proxy: granted"),
@@ -51,7 +51,7 @@ fn explain_says_which_caller_a_process_is_and_why() {
             (vec!["--path", "secret/data/web/../db"], 6, "refused"),
         ] {
             let (code, text) = explain(&more);
-            assert!(code == wanted && text.contains(part), "{more:?}: {code} {text}");
+            assert!(code == expected && text.contains(part), "{more:?}: {code} {text}");
         }
         let (_, text) = explain(&["-o", "json"]);
         let output: Value = serde_json::from_str(&text).unwrap();
@@ -72,7 +72,7 @@ fn over_tcp_a_request_is_explained_by_the_facts_that_the_kernel_tells_there() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
         let callers = format!(

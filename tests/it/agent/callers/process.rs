@@ -3,14 +3,14 @@
 use std::process::{Command, Stdio};
 
 use super::{Cgroup, TOKEN, cannot_run, client, parse, start};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 #[test]
 fn an_inherited_socket_has_the_rights_of_the_process_that_opened_it_while_that_lives() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = start(&world, "[caller.web]\nuid = \"2000\"\nroutes = [\"token\"]\n", "");
         let socket = agent.socket();
@@ -41,7 +41,7 @@ fn a_process_that_moves_to_another_cgroup_after_connecting_is_refused() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let (web, other) = (Cgroup::new("/keyward-test-NAME.service"), Cgroup::new("/keyward-test-NAME.service"));
         let world = World::start();
         let callers = format!("[caller.web]\nunit = \"{}\"\nroutes = [\"token\"]\n", web.unit());
@@ -63,7 +63,7 @@ fn a_caller_that_executes_another_program_after_connecting_is_refused() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let found = Command::new("sh").args(["-c", "readlink -f $(command -v perl)"]).output().unwrap();
@@ -148,8 +148,8 @@ const REUSE: &str = r#"
 
 /// Number of reuses of an id. `KEYWARD_PID_REUSES=100000` takes some minutes.
 fn reuses() -> u32 {
-    let given = std::env::vars_os().find(|(name, _)| name == "KEYWARD_PID_REUSES");
-    given.map_or(1000, |(_, count)| count.to_str().unwrap().parse().unwrap())
+    let variable = std::env::vars_os().find(|(name, _)| name == "KEYWARD_PID_REUSES");
+    variable.map_or(1000, |(_, count)| count.to_str().unwrap().parse().unwrap())
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_reused_process_id_gets_nothing_of_the_process_that_has_it_now() {
     if cannot_run() {
         return;
     }
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let (evil, web) = (Cgroup::new("/keyward-test-NAME.service"), Cgroup::new("/keyward-test-NAME.service"));
         let world = World::start();
         let callers = format!("[caller.web]\nunit = \"{}\"\nroutes = [\"token\"]\n", web.unit());
@@ -176,11 +176,11 @@ fn a_reused_process_id_gets_nothing_of_the_process_that_has_it_now() {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        eprintln!("{times} reuses of an id: {told}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        eprintln!("{times} reuses of an id: {stdout}");
         let right = times.div_ceil(50);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(told.starts_with(&format!("wrong=0 right={right} ")), "{told}{error}{}", agent.binary.output());
-        assert!(told.contains(&format!("403:{times}")), "{told}");
+        assert!(stdout.starts_with(&format!("wrong=0 right={right} ")), "{stdout}{error}{}", agent.binary.output());
+        assert!(stdout.contains(&format!("403:{times}")), "{stdout}");
     });
 }

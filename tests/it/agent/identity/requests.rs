@@ -83,9 +83,9 @@ async fn the_metadata_request_has_the_resource_byte_for_byte() {
         let request = &requests[0];
         assert_eq!((request.method.as_str(), request.url.path()), ("GET", "/metadata/identity/oauth2/token"));
         assert_eq!(request.headers["metadata"], "true");
-        let mut wanted = map(&[("api-version", "2019-08-01"), ("resource", RESOURCE)]);
-        wanted.extend(named.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(query(request), wanted);
+        let mut expected = map(&[("api-version", "2019-08-01"), ("resource", RESOURCE)]);
+        expected.extend(named.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(query(request), expected);
         assert!(!request.headers.contains_key("x-identity-header") && !request.headers.contains_key("authorization"));
     };
     check(ManagedIdentity::System, None).await;
@@ -103,8 +103,8 @@ async fn a_managed_identity_of_the_environment_requests_the_scope_without_its_su
     options.scope = Some("https://other//.default".to_owned());
     prove(&options).await.unwrap();
     let requests = server.received_requests().await.unwrap();
-    let wanted = map(&[("api-version", "2019-08-01"), ("client_id", "c"), ("resource", "https://other/")]);
-    assert_eq!(query(&requests[0]), wanted);
+    let expected = map(&[("api-version", "2019-08-01"), ("client_id", "c"), ("resource", "https://other/")]);
+    assert_eq!(query(&requests[0]), expected);
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn the_instance_document_is_requested_for_compute_only() {
 
 #[tokio::test]
 async fn app_service_is_sent_its_header_and_the_identity_by_its_own_names() {
-    let check = async |old: bool, which: ManagedIdentity, wanted: &[(&str, &str)]| {
+    let check = async |old: bool, which: ManagedIdentity, expected: &[(&str, &str)]| {
         let server = serve(token(json!({"access_token": "a.b.c", "expires_on": "09/14/2017 00:00:00 +00:00"}))).await;
         let endpoint = format!("{}/msi/token", server.uri());
         let names = if old { ["MSI_ENDPOINT", "MSI_SECRET"] } else { ["IDENTITY_ENDPOINT", "IDENTITY_HEADER"] };
@@ -137,7 +137,7 @@ async fn app_service_is_sent_its_header_and_the_identity_by_its_own_names() {
         assert_eq!((requests.len(), requests[0].url.path()), (1, "/msi/token"), "no instance document here");
         let header = if old { "secret" } else { "x-identity-header" };
         assert_eq!(requests[0].headers[header], "canary");
-        assert_eq!(query(&requests[0]), map(wanted));
+        assert_eq!(query(&requests[0]), map(expected));
     };
     let (client, object) = (|| ManagedIdentity::ClientId("c".into()), || ManagedIdentity::ObjectId("o".into()));
     let current = ("api-version", "2019-08-01");
@@ -186,20 +186,20 @@ async fn an_arc_challenge_reads_only_the_agents_own_key_files() {
 
 #[tokio::test]
 async fn t30_unusual_responses_give_a_token_or_a_precise_error() {
-    let check = async |template: ResponseTemplate, wanted: Result<(), (IdentityErrorKind, &str)>| {
+    let check = async |template: ResponseTemplate, expected: Result<(), (IdentityErrorKind, &str)>| {
         let server = MockServer::start().await;
         Mock::given(path("/metadata/identity/oauth2/token")).respond_with(template).mount(&server).await;
         let mut options = options(&server);
         options.overrides.vm_name = Some("vm".to_owned());
         let source = options.build(Clock::Test(keyward::clock::TestClock::starting_at(std::time::SystemTime::now())));
         let proof = source.unwrap().prove().await.map(signed);
-        match (proof, wanted) {
+        match (proof, expected) {
             (Ok(proof), Ok(())) => assert_eq!(proof.fields.vm_name.as_deref(), Some("vm")),
             (Err(error), Err((kind, text))) => {
                 assert_eq!(error.kind, kind, "{error}");
                 assert!(error.to_string().contains(text), "{error}");
             }
-            (proof, wanted) => panic!("{proof:?} instead of {wanted:?}"),
+            (proof, expected) => panic!("{proof:?} instead of {expected:?}"),
         }
     };
     check(token(json!({"access_token": "t", "expires_on": 1_506_484_173})), Ok(())).await;
@@ -240,8 +240,8 @@ async fn an_html_page_in_place_of_a_token_is_quoted() {
 #[tokio::test]
 async fn echoed_secrets_are_redacted_from_errors() {
     for repeated in ["canary secret", "canary+secret"] {
-        let said = json!({"error": "invalid_request", "error_description": format!("you sent {repeated}!")});
-        let server = serve(ResponseTemplate::new(400).set_body_json(said)).await;
+        let response_body = json!({"error": "invalid_request", "error_description": format!("you sent {repeated}!")});
+        let server = serve(ResponseTemplate::new(400).set_body_json(response_body)).await;
         let mut options = options(&server);
         let endpoint = server.uri();
         options.variables = variables(&[("IDENTITY_ENDPOINT", &endpoint), ("IDENTITY_HEADER", "canary secret")]);

@@ -31,9 +31,9 @@ impl Bound {
     }
 
     /// Returns the number of requests to the authority and the proxy.
-    fn asked(&self) -> (u64, u64) {
-        let asked = |scene: &Scene| scene.cloud.faults().requests(FaultTarget::Authority);
-        (asked(&self.authority), asked(&self.pod))
+    fn request_counts(&self) -> (u64, u64) {
+        let count = |scene: &Scene| scene.cloud.faults().requests(FaultTarget::Authority);
+        (count(&self.authority), count(&self.pod))
     }
 }
 
@@ -61,7 +61,7 @@ async fn the_exchange_goes_to_the_proxy_and_the_authority_sees_no_request() {
         });
         let proof = bound.pod.prove().await.unwrap();
         assert_eq!(proof.claims.unwrap().oid.as_ref(), Some(&bound.pod.cloud.identities().workload.object_id));
-        assert_eq!(bound.asked(), (0, 1));
+        assert_eq!(bound.request_counts(), (0, 1));
         let source = bound.pod.options.build(bound.pod.clock.clone()).unwrap();
         assert!(source.describe().contains("by the token proxy 127.0.0.1:"), "{}", source.describe());
     }
@@ -77,11 +77,11 @@ async fn the_certificate_must_have_the_configured_server_name() {
     };
     let right = with("localhost");
     right.pod.prove().await.unwrap();
-    assert_eq!(right.asked(), (0, 1));
+    assert_eq!(right.request_counts(), (0, 1));
     let wrong = with("other.example");
     let error = wrong.pod.prove().await.unwrap_err();
     assert!(error.kind == IdentityErrorKind::Config && error.message.contains("TLS"), "{error}");
-    assert_eq!(wrong.asked(), (0, 0));
+    assert_eq!(wrong.request_counts(), (0, 0));
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn only_the_configured_authorities_are_trusted_else_those_of_the_system() 
         });
         let error = bound.pod.prove().await.unwrap_err();
         assert!(error.kind == IdentityErrorKind::Config && error.message.contains("TLS"), "{error}");
-        assert_eq!(bound.asked(), (0, 0), "the token is not shown to an impostor");
+        assert_eq!(bound.request_counts(), (0, 0), "the token is not shown to an impostor");
     }
 }
 
@@ -120,18 +120,18 @@ async fn a_replaced_ca_file_is_used_at_the_next_login_and_an_empty_one_is_ignore
     std::fs::write(&file, "nonsense").unwrap();
     let error = source.prove().await.unwrap_err();
     assert!(error.message.contains("(AZURE_KUBERNETES_CA_FILE) holds no PEM certificate"), "{error}");
-    assert_eq!(bound.asked(), (0, 2));
+    assert_eq!(bound.request_counts(), (0, 2));
 
     // A file with a damaged block is refused as a whole, as all certificate files are.
     let damaged = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
     std::fs::write(&file, [&*right, damaged.as_bytes()].concat()).unwrap();
     let error = source.prove().await.unwrap_err();
-    let wanted = "PEM block 2 of ";
+    let expected = "PEM block 2 of ";
     assert!(
-        error.message.contains(wanted) && error.message.contains("(AZURE_KUBERNETES_CA_FILE) is not a valid X.509"),
+        error.message.contains(expected) && error.message.contains("(AZURE_KUBERNETES_CA_FILE) is not a valid X.509"),
         "{error}"
     );
-    assert_eq!(bound.asked(), (0, 2));
+    assert_eq!(bound.request_counts(), (0, 2));
 }
 
 /// Variable with the file of the system's authorities, for a run of the test below by another process.
@@ -144,14 +144,14 @@ async fn trusts_by_the_variables_when_started_with_authorities_of_the_system() {
         std::fs::copy(ca, &file).unwrap();
     });
     systems.pod.prove().await.unwrap();
-    assert_eq!(systems.asked(), (0, 1));
+    assert_eq!(systems.request_counts(), (0, 1));
     let impostor = Bound::new(|variables, ca| {
         std::fs::copy(ca, &file).unwrap();
         set(variables, "CA_DATA", other_ca());
     });
     let error = impostor.pod.prove().await.unwrap_err();
     assert!(error.kind == IdentityErrorKind::Config && error.message.contains("TLS"), "{error}");
-    assert_eq!(impostor.asked(), (0, 0));
+    assert_eq!(impostor.request_counts(), (0, 0));
 }
 
 #[test]

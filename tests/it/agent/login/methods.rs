@@ -43,10 +43,10 @@ impl Session {
     }
 
     #[track_caller]
-    fn refused(tried: &Result<Token, LoginError>, wanted: &str) {
+    fn refused(tried: &Result<Token, LoginError>, expected: &str) {
         let error = tried.as_ref().unwrap_err();
         let text = format!("{:#}", anyhow::anyhow!("{}", keyward::error_chain::format_chain(error)));
-        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 }
 
@@ -225,8 +225,8 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
 
     let elsewhere = scene.session(&text("auth/approle/role/web/secret-id"));
     scene.put("secret", &scene.wrapped("secret-1").await);
-    let wanted = "was created by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
-    Session::refused(&elsewhere.log_in().await, wanted);
+    let expected = "was created by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
+    Session::refused(&elsewhere.log_in().await, expected);
     assert_eq!(faults.counts().get(Operation::Unwrap), 2, "it is left closed");
     let error = one_shot::login(&session.config.sessions[0]).await.unwrap_err().to_string();
     assert!(error.contains("works only once"), "{error}");
@@ -259,8 +259,8 @@ async fn a_client_certificate_logs_in() {
 async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     let scene = Scene::start(None);
     let session = scene.session("[session.web.token_file]\nfile = \"FOLDER/token\"\n");
-    let given = scene.secrets.token(&role("given"));
-    scene.put("token", given.expose_secret());
+    let token_in_file = scene.secrets.token(&role("given"));
+    scene.put("token", token_in_file.expose_secret());
     let token = session.log_in().await.unwrap();
     assert_eq!(token.policies, ["given"]);
     assert!(token.lease.renewable && !token.lease.ttl.is_zero() && token.accessor.is_some());
@@ -270,7 +270,7 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     assert_eq!((counts.get(Operation::Login), counts.get(Operation::Revoke), counts.get(Operation::Lookup)), (0, 0, 2));
     let proof = session.source.prove().await.unwrap();
     assert!(matches!(proof, IdentityProof::Token(_)));
-    assert!(!format!("{proof:?} {session:?}").contains(given.expose_secret()));
+    assert!(!format!("{proof:?} {session:?}").contains(token_in_file.expose_secret()));
 
     scene.secrets.faults().revoke_all();
     Session::refused(&session.log_in().await, "put a new one there");

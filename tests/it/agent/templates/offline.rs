@@ -17,7 +17,7 @@ const CERTIFICATE: &str =
     "{{ with pkiCert \"pki/issue/web\" \"common_name=a.example\" \"ttl=60m\" }}{{ .Cert }}{{ end }}";
 
 /// A world whose sessions and secrets are saved across a restart.
-fn kept() -> (World, tempfile::TempDir) {
+fn persistent_world() -> (World, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world();
     world.keep_state(folder.path(), true);
@@ -46,7 +46,7 @@ fn rendered(bench: &Bench<'_>) -> [Option<String>; 3] {
 
 #[tokio::test(start_paused = true)]
 async fn templates_are_rendered_while_the_server_is_away_at_the_start_and_follow_it_once_it_is_back() {
-    let (world, folder) = kept();
+    let (world, folder) = persistent_world();
     put(&world, "app", json!({ "password": "p1" })).await;
     let before = {
         let (_session, bench) = start(&world, &folder).await;
@@ -67,7 +67,7 @@ async fn templates_are_rendered_while_the_server_is_away_at_the_start_and_follow
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_requests_no_lease_and_no_certificate_and_renders_nothing_twice() {
-    let (world, folder) = kept();
+    let (world, folder) = persistent_world();
     put(&world, "app", json!({ "password": "p1" })).await;
     let before = {
         let (_session, bench) = start(&world, &folder).await;
@@ -85,7 +85,7 @@ async fn a_restart_requests_no_lease_and_no_certificate_and_renders_nothing_twic
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_the_duration_of_a_secret_without_a_lease() {
-    let (world, folder) = kept();
+    let (world, folder) = persistent_world();
     unleased::write(&world, json!({ "password": "p1" })).await;
     let run = async || {
         let session = world.start();
@@ -101,7 +101,7 @@ async fn a_restart_keeps_the_duration_of_a_secret_without_a_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn secrets_that_changed_while_the_agent_was_off_are_never_rendered_stale() {
-    let (world, folder) = kept();
+    let (world, folder) = persistent_world();
     put(&world, "app", json!({ "password": "p1" })).await;
     let before = {
         let (_session, bench) = start(&world, &folder).await;
@@ -118,7 +118,7 @@ async fn secrets_that_changed_while_the_agent_was_off_are_never_rendered_stale()
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
-    let (world, folder) = kept();
+    let (world, folder) = persistent_world();
     put(&world, "app", json!({ "password": "p1" })).await;
     let before = {
         let (_session, bench) = start(&world, &folder).await;
@@ -136,7 +136,7 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
 
 #[tokio::test(start_paused = true)]
 async fn saved_secrets_that_are_too_old_or_tampered_with_are_not_used() {
-    let (world, folder) = kept();
+    let (world, folder) = persistent_world();
     put(&world, "app", json!({ "password": "p1" })).await;
     drop(start(&world, &folder).await);
     world.faults().go_away().await;
@@ -161,7 +161,7 @@ async fn saved_secrets_that_are_too_old_or_tampered_with_are_not_used() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
-    let (world, folder) = kept();
+    let (world, folder) = persistent_world();
     put(&world, "app", json!({ "password": "p1" })).await;
     drop(start(&world, &folder).await);
     world.faults().set_unresponsive(true);

@@ -7,13 +7,9 @@ use keyward::agent::token::Token;
 use keyward::clock::ClockReading;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
-use crate::harness::session::{Session, World};
+use crate::harness::session::{Session, World, one_hour_role};
 
 const MAX_CALLS_PER_HOUR: u64 = 200;
-
-fn one_hour_role() -> Role {
-    Role { max_ttl: None, ..Role::default() }
-}
 
 /// Counts the calls of each hour from now on, and checks that a token is served exactly while it is alive.
 async fn hours_within_budget(world: &World, session: &mut Session, hours: u32) -> Vec<u64> {
@@ -89,11 +85,11 @@ async fn the_budget_holds_without_an_identity() {
     let world = World::new(Role { ttl: Duration::from_mins(10), renewable: false, ..one_hour_role() });
     let mut session = world.start();
     session.serving().await;
-    world.identity.gone(true);
-    let before = world.identity.asked();
+    world.identity.set_missing(true);
+    let before = world.identity.request_count();
     hours_within_budget(&world, &mut session, 1).await;
     // Real sources try several times before they give up.
-    assert!(world.identity.asked() - before <= 25, "{}", world.identity.asked() - before);
+    assert!(world.identity.request_count() - before <= 25, "{}", world.identity.request_count() - before);
     hours_within_budget(&world, &mut session, 3).await;
     assert_eq!(world.count(Operation::Login), 1);
 }
@@ -115,15 +111,15 @@ async fn the_budget_holds_if_callers_request_look_ups_all_the_time() {
     let mut session = world.start();
     session.serving().await;
     let refresh_signal = session.refresh_signal.clone();
-    let ringing = async {
+    let refresh_requests = async {
         loop {
             refresh_signal.request();
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     };
     tokio::select! {
-        () = ringing => {}
-        spent = hours_within_budget(&world, &mut session, 3) => assert!(spent[0] >= 60, "rings are answered: {spent:?}"),
+        () = refresh_requests => {}
+        spent = hours_within_budget(&world, &mut session, 3) => assert!(spent[0] >= 60, "requests complete: {spent:?}"),
     }
     assert_eq!(world.count(Operation::Login), 1);
 }

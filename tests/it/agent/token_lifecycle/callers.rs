@@ -5,11 +5,7 @@ use std::time::Duration;
 use keyward::demand::RetryOutcome;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
-use crate::harness::session::{Session, World, minutes};
-
-fn one_hour_role() -> Role {
-    Role { max_ttl: None, ..Role::default() }
-}
+use crate::harness::session::{Session, World, minutes, one_hour_role};
 
 /// Creates a world whose proofs are valid for a day.
 fn world() -> World {
@@ -127,12 +123,12 @@ fn logins(world: &World) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_missing_identity_stays_within_the_budget_while_callers_wait() {
     let world = world();
-    world.identity.gone(true);
+    world.identity.set_missing(true);
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     minutes(60).await;
     // Each attempt is one call: a failed source makes no second one, and no login follows.
-    assert!(world.identity.asked() <= 120, "{}", world.identity.asked());
+    assert!(world.identity.request_count() <= 120, "{}", world.identity.request_count());
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,5 +190,5 @@ async fn a_proof_that_the_server_did_not_verify_is_reused_for_ten_minutes() {
     let _waiting = session.refresh_signal.demand().wait();
     minutes(30).await;
     assert!(world.count(Operation::Login) > 50, "{:?}", world.faults().counts());
-    assert!((3..=5).contains(&world.identity.asked()), "{}", world.identity.asked());
+    assert!((3..=5).contains(&world.identity.request_count()), "{}", world.identity.request_count());
 }

@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use keyward::credential_watch::RefreshRequest;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation};
 
-use crate::harness::session::{Session, World, minutes};
-
-fn one_hour_role() -> Role {
-    Role { max_ttl: None, ..Role::default() }
-}
+use crate::harness::session::{Session, World, minutes, one_hour_role};
 
 fn deny_calls(world: &World, operation: Operation) {
     let answer = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
@@ -82,7 +78,7 @@ async fn a_token_with_a_denied_look_up_is_renewed_while_logins_fail() {
     let world = World::new(one_hour_role());
     let session = session_after_lookup(&world).await;
     deny_calls(&world, Operation::Lookup);
-    world.identity.gone(true);
+    world.identity.set_missing(true);
     session.serves_for(Duration::from_hours(5)).await;
     assert_eq!(world.count(Operation::Login), 1);
 }
@@ -150,6 +146,8 @@ async fn a_look_up_request_without_a_call_completes_and_records_no_check() {
 async fn completes_without_check(session: &Session) {
     let before = session.watch.peek().last_checked;
     assert_eq!(session.refresh_signal.request(), RefreshRequest::Accepted);
-    tokio::time::timeout(Duration::from_secs(1), session.refresh_signal.wait()).await.expect("a ring is answered");
+    tokio::time::timeout(Duration::from_secs(1), session.refresh_signal.wait())
+        .await
+        .expect("the refresh request completes");
     assert_eq!(session.watch.peek().last_checked, before);
 }

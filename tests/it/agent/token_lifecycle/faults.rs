@@ -77,7 +77,7 @@ async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool)
         Fault::RenewalsRefused => always(Operation::Renew, 403),
         Fault::LookUpsRefused => always(Operation::Lookup, 403),
         Fault::LoginsRefused => always(Operation::Login, 400),
-        Fault::IdentityGone => world.identity.gone(on),
+        Fault::IdentityGone => world.identity.set_missing(on),
         Fault::IdentityHangs => world.identity.hangs(on),
         Fault::Revoked if on => faults.revoke_all(),
         Fault::StateLost if on => faults.lose_state(),

@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use keyward::agent::token_lifecycle::SessionStateOptions;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation};
 use keyward::secret_string::SecretString;
 
-use crate::harness::session::{World, minutes};
-
-fn one_hour_role() -> Role {
-    Role { max_ttl: None, ..Role::default() }
-}
+use crate::harness::session::{World, minutes, one_hour_role};
 
 #[tokio::test(start_paused = true)]
 async fn changed_options_keep_the_token_without_a_login() {
@@ -54,15 +50,15 @@ async fn a_state_file_and_a_key_added_at_runtime_are_used_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn revocation_at_shutdown_follows_the_latest_options() {
-    for wanted in [true, false] {
+    for expected in [true, false] {
         let mut world = World::new(one_hour_role());
-        world.options.revoke_on_exit = !wanted;
+        world.options.revoke_on_exit = !expected;
         let mut session = world.start();
         session.serving().await;
-        world.options.revoke_on_exit = wanted;
+        world.options.revoke_on_exit = expected;
         session.options.send_replace(world.options.clone());
         session.stop().await.revoke().await;
-        assert_eq!(world.count(Operation::Revoke), u64::from(wanted));
+        assert_eq!(world.count(Operation::Revoke), u64::from(expected));
     }
 }
 

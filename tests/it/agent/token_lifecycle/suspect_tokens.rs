@@ -58,7 +58,7 @@ async fn a_look_up_request_completes_after_the_dead_token_is_replaced_even_witho
     world.faults().revoke_all();
     assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));
     let second = session.token().unwrap().generation;
-    assert_ne!(second, first, "the ring waits for the login");
+    assert_ne!(second, first, "the refresh request waits for the login");
     // The new token is looked up at once.
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.faults().revoke_all();

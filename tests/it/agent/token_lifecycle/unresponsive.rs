@@ -2,13 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward::emulators::secrets::Operation;
 
-use crate::harness::session::{World, minutes};
-
-fn one_hour_role() -> Role {
-    Role { max_ttl: None, ..Role::default() }
-}
+use crate::harness::session::{World, minutes, one_hour_role};
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_responds_blocks_neither_requests_nor_expiry_nor_shutdown() {
@@ -57,7 +53,7 @@ async fn a_login_in_flight_does_not_block_a_look_up_request() {
     let mut session = world.start();
     let first = session.serving().await;
     world.identity.hangs(true);
-    while world.identity.asked() < 2 {
+    while world.identity.request_count() < 2 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));

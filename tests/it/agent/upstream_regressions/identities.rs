@@ -5,7 +5,7 @@ use keyward::emulators::secrets::{Bounds, Operation, Role, Verification};
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::ask;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const OWN_AUDIENCE: &str = "https://secrets.example";
 
@@ -26,7 +26,7 @@ fn for_principal(object_id: &str) -> Role {
 /// vault#20055: a container has a managed identity and no instance document.
 #[test]
 fn a_container_without_an_instance_document_logs_in() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(
             |_| (),
             |cloud, secrets| {
@@ -48,7 +48,7 @@ fn a_container_without_an_instance_document_logs_in() {
 /// vault-plugin-auth-azure#17: a login of an App Service app must send the resource id.
 #[test]
 fn an_app_logs_in_to_a_role_that_is_bound_to_its_resource_group() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(|cloud| cloud.machine = MachineKind::App, |_, _| ());
         let variables = owned(world.cloud.variables_for_app_service());
         let agent = Agent::ready(&world, &borrowed(&variables), |text| text);
@@ -61,7 +61,7 @@ fn an_app_logs_in_to_a_role_that_is_bound_to_its_resource_group() {
 /// vault-k8s#396: with a user-assigned identity both refusals are without advice.
 #[test]
 fn an_unassigned_or_unauthorized_identity_is_reported_with_the_setting_to_change() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let started = |object_id: &str| {
             let key = format!("[session.web.cloud]\nobject_id = \"{object_id}\"");
@@ -87,7 +87,7 @@ fn an_unassigned_or_unauthorized_identity_is_reported_with_the_setting_to_change
 /// vault#22264: workload identity still calls the node's metadata service, which clusters block for pods.
 #[test]
 fn a_pod_logs_in_where_no_metadata_service_answers() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(
             // Connections to the real address are refused.
             |cloud| cloud.metadata = "127.0.0.1:0".parse().unwrap(),
@@ -109,7 +109,7 @@ fn a_pod_logs_in_where_no_metadata_service_answers() {
 /// vault#11298, vault#8364: one process, one identity, one policy.
 #[test]
 fn one_process_serves_two_identities_with_their_own_rights() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(
             |_| (),
             |cloud, secrets| {

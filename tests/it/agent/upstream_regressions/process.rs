@@ -10,13 +10,13 @@ use keyward::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::vault::token;
-use crate::harness::world::in_a_network_of_its_own;
+use crate::harness::world::run_in_network_namespace;
 
 /// vault#24900, vault#28876, consul-template#1644: memory grows with each failed write of a file, and with each new token.
 #[test]
 fn two_thousand_tokens_for_an_unwritable_file_take_no_memory() {
     // A separate process, so that its memory can be measured.
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let folder = tempfile::tempdir().unwrap();
@@ -55,8 +55,8 @@ fn two_thousand_tokens_for_an_unwritable_file_take_no_memory() {
             round(1000).await;
             let after = round(1500).await;
             assert_eq!(std::fs::read_to_string(folder.path().join("good")).unwrap(), "token-1999");
-            let told = metrics.text();
-            let failures = told.lines().find(|line| line.starts_with("keyward_sink_failures_total")).unwrap();
+            let text = metrics.text();
+            let failures = text.lines().find(|line| line.starts_with("keyward_sink_failures_total")).unwrap();
             assert!(failures.rsplit(' ').next().unwrap().parse::<u64>().unwrap() > 100, "{failures}");
             assert!(after < before + 768, "{before} KiB, and {after} KiB after fifteen hundred tokens more");
         });

@@ -7,14 +7,14 @@ use serde_json::json;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually, run};
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// vault#24670, vault#8649: no metric reports a broken template, sink or renewal.
 #[test]
 fn metrics_distinguish_broken_sessions_from_healthy_ones() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(
             |_| (),
             |_, secrets| secrets.roles.values_mut().for_each(|role| role.ttl = Duration::from_secs(6)),
@@ -30,9 +30,9 @@ fn metrics_distinguish_broken_sessions_from_healthy_ones() {
                 format!("[template.bad]\ncontents = {}\ndestination = \"FOLDER/bad\"\n", read("secret/data/gone"));
             text + &good + &bad + "[sink.bad]\npath = \"FOLDER/state\"\n"
         });
-        let tells = |name: &str, wanted: &dyn Fn(u64) -> bool| {
+        let tells = |name: &str, expected: &dyn Fn(u64) -> bool| {
             eventually(LIMIT, || match agent.metric(name) {
-                value if wanted(value) => Ok(()),
+                value if expected(value) => Ok(()),
                 value => Err(format!("{name} {value}: {}", agent.binary.output())),
             });
         };
@@ -47,8 +47,8 @@ fn metrics_distinguish_broken_sessions_from_healthy_ones() {
         tells("keyward_token_expiry_timestamp_seconds{session=\"web\"}", &|end| end > 1_000_000_000);
         let (_, ready) = ask(&agent.socket(), "GET", "/readyz").unwrap();
         let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
-        for (component, wanted) in [("template/good", true), ("template/bad", false), ("sink/bad", false)] {
-            assert_eq!(ready["components"][component]["ready"], wanted, "{component}: {ready}");
+        for (component, expected) in [("template/good", true), ("template/bad", false), ("sink/bad", false)] {
+            assert_eq!(ready["components"][component]["ready"], expected, "{component}: {ready}");
         }
         assert!(ready["components"]["template/bad"]["reason"].to_string().contains("secret/data/gone"), "{ready}");
     });
@@ -58,7 +58,7 @@ fn metrics_distinguish_broken_sessions_from_healthy_ones() {
 /// itself, and the time of the next renewal is unknown.
 #[test]
 fn configuration_errors_fail_the_start_and_status_names_the_next_step() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::with(
             |_| (),
             |_, secrets| secrets.roles.values_mut().for_each(|role| role.ttl = Duration::from_secs(9)),
@@ -68,33 +68,33 @@ fn configuration_errors_fail_the_start_and_status_names_the_next_step() {
         let variables = [("VAULT_ADDR", "http://127.0.0.1:8300"), ("VAULT_TOKEN", "none"), ("BAO_ADDR", "http://x")];
         let agent = Agent::ready(&world, &variables, |text| text + proxy);
 
-        let told = agent.get("/agent/v1/status")["sessions"]["web"].clone();
-        assert_eq!(told["next_step"], "renew", "{told}");
-        let at = humantime::parse_rfc3339(told["next_step_at"].as_str().unwrap()).unwrap();
+        let session = agent.get("/agent/v1/status")["sessions"]["web"].clone();
+        assert_eq!(session["next_step"], "renew", "{session}");
+        let at = humantime::parse_rfc3339(session["next_step_at"].as_str().unwrap()).unwrap();
         eventually(LIMIT, || match world.secrets.faults().counts().get(Operation::Renew) {
             0 => Err(agent.binary.output()),
             _ => Ok(()),
         });
         // Reported in whole seconds.
-        assert!(SystemTime::now() + Duration::from_secs(1) >= at, "{told}");
+        assert!(SystemTime::now() + Duration::from_secs(1) >= at, "{session}");
 
         let config = agent.config.display().to_string();
         agent.edit(|text| text.replace("[sink.token]", "exit_after_retry_failure = true\n[sink.token]"));
         agent.edit(|text| text.replace(world.secrets.url(), "http://127.0.0.1:8300"));
-        let (code, told, _) = run(&["check", "--config", &config], &[]);
-        assert_eq!(code, 3, "{told}");
-        assert!(told.contains("exit_after_retry_failure: an unknown key"), "{told}");
+        let (code, stdout, _) = run(&["check", "--config", &config], &[]);
+        assert_eq!(code, 3, "{stdout}");
+        assert!(stdout.contains("exit_after_retry_failure: an unknown key"), "{stdout}");
         agent.edit(|text| text.replace("exit_after_retry_failure = true\n", ""));
-        let (code, told, _) = run(&["check", "--config", &config], &[]);
-        assert_eq!(code, 3, "{told}");
-        assert!(told.contains("the listener would forward to itself"), "{told}");
+        let (code, stdout, _) = run(&["check", "--config", &config], &[]);
+        assert_eq!(code, 3, "{stdout}");
+        assert!(stdout.contains("the listener would forward to itself"), "{stdout}");
     });
 }
 
 /// GHSA-444v-8vxr-p36h: a failed template printed its output so far to standard output.
 #[test]
 fn a_template_that_fails_halfway_prints_no_secret() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "canary-5ecret", "port": "canary-not-a-number" }));
         let contents =
@@ -111,12 +111,12 @@ fn a_template_that_fails_halfway_prints_no_secret() {
                 other => Err(format!("{name}: {other:?}")),
             })
         };
-        let shown = [failed("template/file"), failed("env_template/PORT")].concat();
+        let readiness = [failed("template/file"), failed("env_template/PORT")].concat();
         let (_, metrics) = ask(&agent.socket(), "GET", "/metrics").unwrap();
         assert!(!agent.path("file").exists());
         let (_, output) = agent.binary.stop();
         assert!(output.contains("TRACE"));
-        for (what, text) in [("readiness", shown), ("the metrics", metrics), ("the log", output)] {
+        for (what, text) in [("readiness", readiness), ("the metrics", metrics), ("the log", output)] {
             assert!(!text.contains("canary"), "{what} shows a secret: {text}");
         }
     });

@@ -10,7 +10,7 @@ use super::{FILE, responses, with_audit};
 use crate::harness::agent::Agent;
 use crate::harness::binary::eventually;
 use crate::harness::issuer::Key;
-use crate::harness::world::{World, in_a_network_of_its_own};
+use crate::harness::world::{World, run_in_network_namespace};
 
 /// Waits until this many responses of a path are recorded: those that no request waits for are collected first.
 fn recorded<const N: usize>(agent: &Agent, path: &str) -> [Value; N] {
@@ -32,7 +32,7 @@ fn call(socket: &Path, request: &str, headers: &str, body: &str) -> (u16, String
 
 #[test]
 fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let platform = world.platform.faults().mint("first").token;
         let url = world.platform.url().to_owned();
@@ -68,10 +68,10 @@ fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
         assert_eq!(call(&gateway, "GET /api/v2/organizations", "Authorization: Bearer canary\r\n", "").0, 401);
 
         let [create] = recorded(&agent, "/v1/acl/policy");
-        let wanted = ("acl", "policy.create", policy["ID"].as_str().unwrap(), "granted");
+        let expected = ("acl", "policy.create", policy["ID"].as_str().unwrap(), "granted");
         let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_owned();
         let found = ["part", "operation", "subject", "decision"].map(|key| text(&create, key));
-        assert_eq!(found, [wanted.0, wanted.1, wanted.2, wanted.3].map(str::to_owned), "{create:#}");
+        assert_eq!(found, [expected.0, expected.1, expected.2, expected.3].map(str::to_owned), "{create:#}");
         assert!(text(&create, "accessor").starts_with("hmac-sha256:"), "{create:#}");
         let [refused] = recorded(&agent, "/v1/acl/tokens");
         assert_eq!((&refused["decision"], &refused["status"]), (&"refused".into(), &403.into()), "{refused:#}");
@@ -79,8 +79,8 @@ fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
         assert_eq!((&served["part"], &served["upstream_status"]), (&"gateway".into(), &200.into()), "{served:#}");
         assert_eq!((&stopped["decision"], &stopped["status"]), (&"refused".into(), &401.into()), "{stopped:#}");
         let all = std::fs::read_to_string(agent.path("audit/audit.jsonl")).unwrap();
-        for held in [&secret, local.trim(), "canary"] {
-            assert!(!all.contains(held), "the audit holds a secret");
+        for secret_text in [&secret, local.trim(), "canary"] {
+            assert!(!all.contains(secret_text), "the audit holds a secret");
         }
         let (status, _) = agent.binary.stop();
         assert!(status.success());
@@ -89,7 +89,7 @@ fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
 
 #[test]
 fn the_acl_server_records_the_accessor_of_cached_reads_logins_logouts_and_restores() {
-    in_a_network_of_its_own(|| {
+    run_in_network_namespace(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], move |text| {
             format!("{}[acl]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/acl\"\n", with_audit(FILE)(text))

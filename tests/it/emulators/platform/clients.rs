@@ -38,8 +38,8 @@ impl Client {
         command.env("OTHERS", others);
         // The platform runs on this thread.
         let output = tokio::process::Command::from(command).stdin(Stdio::null()).output().await.unwrap();
-        let told = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+        let bytes = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
@@ -69,14 +69,14 @@ async fn run_successfully(client: Client, old: usize) {
     let it = platform();
     // One of them ignores `Retry-After`.
     it.platform.faults().limit(None);
-    let (good, told) = client.run(it.platform.url(), it.token(), "taken").await;
-    assert!(good, "{told}");
+    let (ok, output) = client.run(it.platform.url(), it.token(), "taken").await;
+    assert!(ok, "{output}");
     assert_eq!(old_calls(&it), old, "calls that were replaced in 2021");
     let without = platform();
     without.platform.faults().limit(None);
     without.platform.faults().routes(OLD_REGISTRY_ROUTES, false);
-    let (good, told) = client.run(without.platform.url(), without.token(), "taken").await;
-    assert_eq!(good, old == 0, "without the old routes: {told}");
+    let (ok, output) = client.run(without.platform.url(), without.token(), "taken").await;
+    assert_eq!(ok, old == 0, "without the old routes: {output}");
 }
 
 #[tokio::test]
@@ -103,9 +103,9 @@ async fn go_tfe_of_today_does_its_work_and_needs_one_old_route() {
 async fn pytfe_waits_when_the_limit_is_reached() {
     let it = platform();
     it.platform.faults().limit(Some(10));
-    let (good, told) = Client::Pytfe.run(it.platform.url(), it.token(), "taken").await;
+    let (ok, output) = Client::Pytfe.run(it.platform.url(), it.token(), "taken").await;
     let refused = it.platform.faults().calls().iter().filter(|call| call.status == 429).count();
-    assert!(good && refused > 0, "{refused} refusals: {told}");
+    assert!(ok && refused > 0, "{refused} refusals: {output}");
 }
 
 /// A module and its resources, from the first `init` to the last `destroy`.
@@ -162,6 +162,6 @@ async fn terraform_reports_a_refused_token() {
     let it = platform();
     let Some(terraform) = Terraform::find() else { return };
     let run = terraform.folder(it.platform.url(), "emulatedXXXXXX.atlasv1.nobodys", "");
-    let (good, told) = run.run(&["init", "-input=false"]).await;
-    assert!(!good && told.contains("unauthorized"), "{told}");
+    let (ok, output) = run.run(&["init", "-input=false"]).await;
+    assert!(!ok && output.contains("unauthorized"), "{output}");
 }

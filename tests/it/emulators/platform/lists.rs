@@ -52,7 +52,7 @@ async fn the_ten_lists_are_complete_unless_a_page_is_requested() {
 
         // The pages, followed by their links, are the whole list.
         let mut next = format!("{path}?page%5Bsize%5D=2");
-        let mut seen = Vec::new();
+        let mut items = Vec::new();
         while !next.is_empty() {
             let page = it.get(&next).await.with(200);
             let pagination = &page["meta"]["pagination"];
@@ -63,12 +63,12 @@ async fn the_ten_lists_are_complete_unless_a_page_is_requested() {
             );
             let last = text(&page["links"]["last"]);
             assert!(last.starts_with(it.platform.url()) && last.contains("page%5Bnumber%5D="), "{last}");
-            seen.extend(page["data"].as_array().unwrap().clone());
+            items.extend(page["data"].as_array().unwrap().clone());
             next = text(&page["links"]["next"]);
             assert_eq!(next.is_empty(), pagination["next-page"].is_null(), "{page}");
         }
         let id = |entry: &Value| text(&entry["id"]);
-        assert_eq!(seen.iter().map(id).collect::<Vec<_>>(), all.iter().map(id).collect::<Vec<_>>(), "{path}");
+        assert_eq!(items.iter().map(id).collect::<Vec<_>>(), all.iter().map(id).collect::<Vec<_>>(), "{path}");
     }
 }
 

@@ -21,10 +21,10 @@ async fn repository(it: &Emulated, name: &str) -> Value {
         json!({"service-provider": "github", "http-url": "https://github.com", "api-url": "https://api.github.com"});
     let client = it.post(&format!("{ORG}/oauth-clients"), client).await.with(201);
     let token = text(&client["data"]["relationships"]["oauth-tokens"]["data"][0]["id"]);
-    let shown = it.get(&format!("/api/v2/oauth-tokens/{token}")).await.with(200);
-    let client = text(&shown["data"]["relationships"]["oauth-client"]["data"]["id"]);
-    let shown = it.get(&format!("/api/v2/oauth-clients/{client}")).await.with(200);
-    assert_eq!(shown["data"]["relationships"]["organization"]["data"]["id"], "example");
+    let response = it.get(&format!("/api/v2/oauth-tokens/{token}")).await.with(200);
+    let client = text(&response["data"]["relationships"]["oauth-client"]["data"]["id"]);
+    let response = it.get(&format!("/api/v2/oauth-clients/{client}")).await.with(200);
+    assert_eq!(response["data"]["relationships"]["organization"]["data"]["id"], "example");
     let identifier = format!("acme/terraform-aws-{name}");
     json!({"vcs-repo": {"identifier": identifier, "display-identifier": identifier, "oauth-token-id": token}})
 }
@@ -37,10 +37,10 @@ async fn a_module_is_uploaded_and_downloaded_as_terraform_does() {
         let made = it.post(&format!("{path}/versions"), json!({"version": version})).await.with(201);
         let upload = text(&made["data"]["links"]["upload"]);
         it.send(Method::PUT, &upload, None, Some(version.as_bytes().to_vec())).await.with(200);
-        let shown = it.get(&format!("{path}/{version}")).await.with(200);
-        assert_eq!(shown["data"]["attributes"]["status"], "ok");
-        assert_eq!(it.get(&format!("{path}/version?module_version={version}")).await.with(200), shown);
-        assert!(shown["data"]["links"]["upload"].is_null(), "only the first answer has it: {shown}");
+        let response = it.get(&format!("{path}/{version}")).await.with(200);
+        assert_eq!(response["data"]["attributes"]["status"], "ok");
+        assert_eq!(it.get(&format!("{path}/version?module_version={version}")).await.with(200), response);
+        assert!(response["data"]["links"]["upload"].is_null(), "only the first answer has it: {response}");
     }
     assert!(it.post(&format!("{path}/versions"), json!({"version": "1.2.0"})).await.refused(422).contains("taken"));
     it.post(&format!("{path}/versions"), json!({"version": "2.0.0"})).await.with(201);
@@ -109,9 +109,9 @@ async fn each_old_route_does_what_its_replacement_does() {
         (&json!("net"), &json!("aws"), &json!("example"))
     );
     it.post(&format!("{ORG}/registry-modules/vcs"), repository(&it, "dns").await).await.with(201);
-    let mut strange = repository(&it, "new").await;
-    strange["vcs-repo"]["oauth-token-id"] = "ot-none".into();
-    assert!(it.post(OLD, strange).await.refused(422).contains("does not exist"));
+    let mut unusual = repository(&it, "new").await;
+    unusual["vcs-repo"]["oauth-token-id"] = "ot-none".into();
+    assert!(it.post(OLD, unusual).await.refused(422).contains("does not exist"));
     for name in ["net", "dns"] {
         it.delete(&format!("{ORG}/registry-modules/private/example/{name}/aws")).await.with(204);
     }
@@ -166,8 +166,8 @@ async fn either_set_of_routes_can_be_removed_and_similar_routes_remain() {
 async fn names_survive_percent_signs_and_public_modules_are_hosted_only() {
     let it = Emulated::start();
     it.make(&format!("{ORG}/registry-modules"), json!({"name": "a b/c", "provider": "p%q"})).await;
-    let shown = it.get(&format!("{OLD}/show/example/a%20b%2Fc/p%25q")).await.with(200);
-    assert_eq!(shown["data"]["attributes"]["name"], "a b/c");
+    let response = it.get(&format!("{OLD}/show/example/a%20b%2Fc/p%25q")).await.with(200);
+    assert_eq!(response["data"]["attributes"]["name"], "a b/c");
     // One client leaves a slash between where a segment was.
     it.delete(&format!("{ORG}/registry-modules/private/example/a%20b%2Fc//p%25q")).await.with(204);
 

@@ -53,8 +53,8 @@ async fn only_single_tokens_replace_the_previous_one() {
     for (path, both, can_end) in owners.kinds() {
         let mut made = Vec::new();
         for description in ["one", "two"] {
-            let wish = json!({"description": description, "expired-at": "2100-01-02T03:04:05.000Z"});
-            let token = owners.it.post(&path, wish).await.with(201)["data"].take();
+            let attributes = json!({"description": description, "expired-at": "2100-01-02T03:04:05.000Z"});
+            let token = owners.it.post(&path, attributes).await.with(201)["data"].take();
             assert_eq!(token["type"], "authentication-tokens", "{path}");
             let ends = if can_end { json!("2100-01-02T03:04:05Z") } else { Value::Null };
             assert_eq!(token["attributes"]["expired-at"], ends, "{path}");
@@ -66,8 +66,8 @@ async fn only_single_tokens_replace_the_previous_one() {
         ];
         assert_eq!(known, [both, true], "{path}");
         let one = format!("/api/v2/authentication-tokens/{}", text(&made[1]["id"]));
-        let shown = owners.it.get(&one).await.with(200);
-        assert!(shown["data"]["attributes"]["token"].is_null(), "the token itself is in the first answer alone");
+        let response = owners.it.get(&one).await.with(200);
+        assert!(response["data"]["attributes"]["token"].is_null(), "the token itself is in the first answer alone");
         owners.it.delete(&one).await.with(204);
         assert!(!owners.knows(&text(&made[1]["attributes"]["token"])).await, "{path}");
     }
@@ -101,8 +101,8 @@ async fn a_teams_tokens_are_distinguished_by_description_and_listed_without_thei
     // A used token shows its last use; it ends with its team.
     let text_of = text(&token["data"]["attributes"]["token"]);
     assert!(owners.knows(&text_of).await);
-    let shown = it.get(&format!("/api/v2/authentication-tokens/{}", text(&token["data"]["id"]))).await.with(200);
-    assert!(shown["data"]["attributes"]["last-used-at"].is_string(), "{shown}");
+    let response = it.get(&format!("/api/v2/authentication-tokens/{}", text(&token["data"]["id"]))).await.with(200);
+    assert!(response["data"]["attributes"]["last-used-at"].is_string(), "{response}");
     it.delete(&format!("/api/v2/teams/{}", owners.team)).await.with(204);
     assert!(!owners.knows(&text_of).await);
 }
@@ -121,10 +121,10 @@ async fn hidden_resources_are_answered_with_404() {
         assert!([200, 404].contains(&status), "{path}: {status}");
         status == 200
     };
-    let wanted = [[true, true], [true, false], [true, false], [true, false], [false, false], [false, false]];
-    for (token, wanted) in tokens.iter().zip(wanted) {
-        let seen = [sees(token, ORG).await, sees(token, "/api/v2/organizations/second").await];
-        assert_eq!(seen, wanted);
+    let expected = [[true, true], [true, false], [true, false], [true, false], [false, false], [false, false]];
+    for (token, expected) in tokens.iter().zip(expected) {
+        let statuses = [sees(token, ORG).await, sees(token, "/api/v2/organizations/second").await];
+        assert_eq!(statuses, expected);
     }
     // A user's tokens are the user's own; the others answer as a service user.
     let of_user = format!("/api/v2/users/{}/authentication-tokens", owners.user);
@@ -147,8 +147,8 @@ async fn editions_differ_in_their_kinds_of_tokens_and_in_token_expiry() {
     it.post(&audit, json!({})).await.with(404);
     let path = format!("{ORG}/authentication-token");
     let ends = async || {
-        let wish = json!({"expired-at": "2100-01-02T03:04:05.000Z"});
-        it.post(&path, wish).await.with(201)["data"]["attributes"]["expired-at"].is_string()
+        let attributes = json!({"expired-at": "2100-01-02T03:04:05.000Z"});
+        it.post(&path, attributes).await.with(201)["data"]["attributes"]["expired-at"].is_string()
     };
     assert!(!ends().await);
     edition("v202305-1");
@@ -162,8 +162,8 @@ async fn editions_differ_in_their_kinds_of_tokens_and_in_token_expiry() {
 async fn tokens_expire_and_can_be_revoked_by_fault_injection() {
     let clock = Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
     let it = Emulated::with(PlatformOptions { clock, ..PlatformOptions::default() });
-    let wish = json!({"expired-at": "2027-01-15T08:01:00Z"});
-    let made = it.post(&format!("{ORG}/authentication-token"), wish).await.with(201);
+    let attributes = json!({"expired-at": "2027-01-15T08:01:00Z"});
+    let made = it.post(&format!("{ORG}/authentication-token"), attributes).await.with(201);
     let token = text(&made["data"]["attributes"]["token"]);
     let knows = async || it.send(Method::GET, ORG, Some(&token), None).await.status.as_u16();
     assert_eq!(

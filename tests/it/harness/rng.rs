@@ -2,9 +2,9 @@
 
 /// Generator of such numbers (splitmix64), from any seed.
 #[derive(Debug)]
-pub(crate) struct Chance(pub(crate) u64);
+pub(crate) struct TestRng(pub(crate) u64);
 
-impl Chance {
+impl TestRng {
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
