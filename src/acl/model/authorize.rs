@@ -235,7 +235,15 @@ impl Grants {
             let reaching = policy.iter().filter(|policy| policy.in_default_namespace);
             reaching.filter_map(|policy| policy.rules.global.get(&single).copied()).max()
         };
-        self.to_decision(max_level(&self.direct).or_else(|| max_level(&self.defaults)), access)
+        let direct = max_level(&self.direct);
+        let is_decided = direct.is_some() || self.has_direct_global_rule(single);
+        self.to_decision(if is_decided { direct } else { max_level(&self.defaults) }, access)
+    }
+
+    /// Returns whether a direct policy has a rule for the resource. Outside of `default` it grants nothing, but the
+    /// namespace's defaults do not count beside it.
+    fn has_direct_global_rule(&self, single: GlobalResource) -> bool {
+        self.direct.iter().any(|policy| policy.rules.global.contains_key(&single))
     }
 
     fn decide_namespace(&self, access: Access, namespace: &str) -> Decision {
@@ -273,7 +281,20 @@ impl Grants {
         let closest = |all: &[PolicyInScope]| {
             all.iter().filter_map(|policy| policy.best_match(query, is_own_namespace, namespace)).max()
         };
-        closest(&self.direct).or_else(|| closest(&self.defaults)).map(|(.., level)| level)
+        let direct = closest(&self.direct);
+        let is_decided = direct.is_some() || self.has_direct_rule(query, namespace);
+        if is_decided { direct } else { closest(&self.defaults) }.map(|(.., level)| level)
+    }
+
+    /// Returns whether a direct policy has a matching rule in a `namespace` block. See
+    /// [`Grants::has_direct_global_rule`].
+    fn has_direct_rule(&self, query: Query<'_>, namespace: &str) -> bool {
+        let mut blocks = self
+            .direct
+            .iter()
+            .flat_map(|policy| policy.rules.namespaces.matching(true, namespace))
+            .map(|(_, scope)| scope);
+        blocks.any(|scope| scope.best_match(query).is_some())
     }
 }
 

@@ -55,14 +55,18 @@ impl Grants {
     fn explain_query(&self, query: Query<'_>, namespace: &str) -> Option<Reason> {
         let is_own_namespace = self.own_namespace == namespace;
         let best = |policy: &PolicyInScope| policy.best_match(query, is_own_namespace, namespace);
-        self.deciding(best, |policy, rule_match| policy.rule_text(query, rule_match, is_own_namespace, namespace))
+        let text = |policy: &PolicyInScope, rule_match: &RuleMatch| {
+            policy.rule_text(query, rule_match, is_own_namespace, namespace)
+        };
+        self.deciding(best, text, self.has_direct_rule(query, namespace))
     }
 
     fn explain_global(&self, global: GlobalResource) -> Option<Reason> {
         let level = |policy: &PolicyInScope| {
             policy.in_default_namespace.then(|| policy.rules.global.get(&global).copied()).flatten()
         };
-        self.deciding(level, |_, level| format!("{} = \"{}\"", global.as_str(), level.as_str()))
+        let is_covered = self.has_direct_global_rule(global);
+        self.deciding(level, |_, level| format!("{} = \"{}\"", global.as_str(), level.as_str()), is_covered)
     }
 
     fn explain_namespace(&self, access: Access, namespace: &str) -> Option<Reason> {
@@ -75,13 +79,16 @@ impl Grants {
         })
     }
 
-    /// Returns the policy with the greatest match, of the token's own policies if any matches; the first among equals.
+    /// Returns the policy with the greatest match, of the token's own policies if any matches or `is_covered`; the first among
+    /// equals.
     fn deciding<M: Ord>(
         &self,
         best: impl Fn(&PolicyInScope) -> Option<M>,
         rule: impl Fn(&PolicyInScope, &M) -> String,
+        is_covered: bool,
     ) -> Option<Reason> {
-        [(&self.direct, false), (&self.defaults, true)].into_iter().find_map(|(policies, from_defaults)| {
+        let defaults = (!is_covered).then_some((&self.defaults, true));
+        [(&self.direct, false)].into_iter().chain(defaults).find_map(|(policies, from_defaults)| {
             let matching = policies.iter().rev().filter_map(|policy| Some((best(policy)?, policy)));
             let (rule_match, policy) = matching.max_by(|one, other| one.0.cmp(&other.0))?;
             let rule = rule(policy, &rule_match);

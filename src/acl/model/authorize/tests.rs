@@ -334,3 +334,17 @@ fn resources_are_parsed_by_consuls_names() {
     assert_eq!(Resource::parse("", "a"), None);
     assert_eq!([DefaultPolicy::Deny, DefaultPolicy::Allow].map(DefaultPolicy::as_str), ["deny", "allow"]);
 }
+
+#[test]
+fn defaults_of_a_namespace_do_not_override_a_rule_of_the_token_that_grants_nothing_there() {
+    let defaults = "operator = \"write\" mesh = \"write\" namespace \"b\" { key_prefix \"\" { policy = \"write\" } }";
+    let check = |direct: &str, operator: &str, key: &str| {
+        let grants = grants("team", &[("team", direct)], &[("default", defaults)], DefaultPolicy::Deny);
+        assert_eq!(may(&grants, Resource::Operator, "team"), operator, "{direct}");
+        assert_eq!(may(&grants, Resource::Key("a"), "b"), key, "{direct}");
+    };
+    check("", "rlw", "rlw");
+    check("operator = \"deny\"", "---", "rlw");
+    check("operator = \"read\" namespace \"b\" { key \"a\" { policy = \"deny\" } }", "---", "---");
+    check("namespace \"b\" { key \"other\" { policy = \"deny\" } }", "rlw", "rlw");
+}

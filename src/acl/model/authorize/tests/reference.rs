@@ -78,7 +78,10 @@ fn applicable_level(own: &str, policies: &[Policy], resource: &RuleSubject, name
         let ranked = rules.filter_map(|(lives, rule)| Some((rule.rank(own, lives, resource, namespace)?, rule.level)));
         ranked.min_by(|one, other| one.0.cmp(&other.0)).map(|(_, level)| level)
     };
-    closest(false).or_else(|| closest(true))
+    // A rule of a direct policy keeps the defaults out even where it grants nothing, as if it were one of `default`.
+    let mut direct = policies.iter().filter(|(_, default, _)| !default).flat_map(|(.., rules)| rules);
+    let is_covered = direct.any(|rule| rule.rank(own, "default", resource, namespace).is_some());
+    if is_covered { closest(false) } else { closest(true) }
 }
 
 fn letters(word: Option<&str>, otherwise: bool) -> &'static str {
