@@ -136,9 +136,13 @@ impl LinkResolver<'_> {
             let parsed: Id = id.parse().map_err(|_| none())?;
             let link = self.get(namespace, kind, parsed, Freshness::Linearizable).await?.ok_or_else(none)?;
             // An unreadable target has no known name.
-            return match non_empty(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) {
+            let Some(name) = non_empty(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) else {
+                return Ok(parsed);
+            };
+            // A client may write back the name from before a rename; that of another record is ambiguous.
+            return match self.id_by_name(namespace, kind, &name).await? {
                 None => Ok(parsed),
-                Some(name) => {
+                Some(_) => {
                     let (name, actual) = (truncate(&name), link.name);
                     Err(InvalidRequest::LinkNames { kind: word, id, name, actual }.into())
                 }
@@ -147,19 +151,24 @@ impl LinkResolver<'_> {
         let Some(name) = non_empty(&draft.name) else {
             return Err(InvalidRequest::EmptyLink { kind: word }.into());
         };
+        let id = self.id_by_name(namespace, kind, &name).await?;
+        id.ok_or_else(|| InvalidRequest::LinkName { kind: word, name: truncate(&name) }.into())
+    }
+
+    /// Looks up the record of a name; `None` if there is none.
+    async fn id_by_name(
+        self,
+        namespace: &NamespaceName,
+        kind: LinkKind,
+        name: &str,
+    ) -> Result<Option<Id>, ServiceError> {
         // Other names could address other keys.
         let key = match kind {
-            LinkKind::Policy => is_policy_or_builtin_name(&name).then(|| keys::policy_name(namespace, &name)),
-            LinkKind::Role => is_role_name(&name).then(|| keys::role_name(namespace, &name)),
+            LinkKind::Policy => is_policy_or_builtin_name(name).then(|| keys::policy_name(namespace, name)),
+            LinkKind::Role => is_role_name(name).then(|| keys::role_name(namespace, name)),
         };
-        let entry = match key {
-            Some(key) => self.records.repository.get::<Id>(&key, Freshness::Linearizable).await?,
-            None => None,
-        };
-        match entry {
-            Some(id) => Ok(*id.value),
-            None => Err(InvalidRequest::LinkName { kind: word, name: truncate(&name) }.into()),
-        }
+        let Some(key) = key else { return Ok(None) };
+        Ok(self.records.repository.get::<Id>(&key, Freshness::Linearizable).await?.map(|entry| *entry.value))
     }
 
     /// Returns a link with its target's name; `None` if the target was deleted. An unreadable target has an empty name,

@@ -90,7 +90,15 @@ impl Policies<'_> {
                 return Ok(*entry.value);
             }
             match retry_on_conflict(|| self.try_create(&namespace, &draft)).await {
-                Ok(made) => return Ok(made.value.id),
+                Ok(made) => {
+                    tracing::warn!(
+                        event = "acl.login.policy_created",
+                        policy = name,
+                        "a login role names a policy that does not exist; created it without rules. If it was renamed, \
+                         change the name in the role too"
+                    );
+                    return Ok(made.value.id);
+                }
                 // Another writer created it; read again.
                 Err(ServiceError::Conflict(_)) => {}
                 Err(error) => return Err(error),

@@ -40,7 +40,8 @@ fn placeholders_are_replaced_in_lower_case() {
     assert_eq!(bind(BindType::Role, "A_${value.name}", Value::Null), Ok(BindTarget::Role("A_jeff2".into())));
     let policy = bind(BindType::Policy, "builtin/global-read-only", Value::Null);
     assert_eq!(policy, Ok(BindTarget::Policy("builtin/global-read-only".into())));
-    assert!(bind(BindType::Policy, "a/b", Value::Null).is_err());
+    assert_eq!(bind(BindType::Policy, "a/b", Value::Null), Ok(BindTarget::Policy("a/b".into())));
+    assert!(bind(BindType::Policy, "a/b/c", Value::Null).is_err());
     assert!(bind(BindType::Node, "a", json!({"Name": "b"})).unwrap_err().contains("BindVars"));
 }
 

@@ -72,7 +72,7 @@ fn algorithms_mappings_and_leeways_have_their_usual_values_and_bounds() {
     assert_eq!(mapped(json!({"a": "x", "/b/c": "y_1", "http://c": "Z"})), Ok(3));
     assert!(mapped(json!({"a": "x", "b": "x"})).unwrap_err().contains("maps two claims to \"x\""));
     for no_name in [json!(""), json!("a.b"), json!("1a"), json!("a-b"), json!(7)] {
-        assert!(mapped(json!({"a": no_name})).unwrap_err().contains("maps \"a\" to no name"), "{no_name}");
+        assert!(mapped(json!({"a": no_name})).unwrap_err().contains("maps \"a\" to an invalid name"), "{no_name}");
     }
 }
 
