@@ -3,12 +3,12 @@
 use std::sync::LazyLock;
 
 use http::Method;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::calls::{check_available, is_restricted};
 use super::{ApiCall, Finding, MAX_BODY};
 use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, GatewayAction, PathTemplate, Route};
-use crate::gateway::availability::ServerInfo;
+use crate::gateway::availability::{Availability, ServerInfo};
 
 /// Maximum length of a project's name, in characters.
 const MAX_NAME_LENGTH: usize = 40;
@@ -88,6 +88,7 @@ impl Rule {
 
     fn evaluate(&self, attributes: &Map<String, Value>, server: &ServerInfo) -> Option<Finding> {
         match &self.check {
+            Check::Deprecated(_) if Availability::for_change(self.change, server) == Availability::Unavailable => None,
             Check::Deprecated(alternative) => {
                 let name = self.find_attribute(attributes)?;
                 let text =
@@ -105,7 +106,8 @@ impl Rule {
                 })
             }
             Check::EnforcementLevel => {
-                let has = |name: &str| attributes.keys().any(|key| normalize(key) == name);
+                let is_set = |value: &Value| !matches!(value, Value::Null) && *value != json!("");
+                let has = |name: &str| attributes.iter().any(|(key, value)| normalize(key) == name && is_set(value));
                 (!has("enforcement-level") && !has("enforce")).then(|| Finding {
                     change: self.change,
                     text: "a policy needs an enforcement-level; there is no default".to_owned(),

@@ -20,7 +20,7 @@ pub(crate) use finding::{Finding, WARNING_HEADER, blocking_errors};
 pub(crate) use reported_call::ReportedCall;
 
 use super::api_changelog::ChangeKind;
-use super::availability::ServerInfo;
+use super::availability::{Availability, ServerInfo};
 use segment::Segment;
 
 /// Base path of the platform's API.
@@ -130,6 +130,7 @@ impl CallAssessor {
             DeprecatedCallMode::Off => None,
             DeprecatedCallMode::Warn | DeprecatedCallMode::Fallback | DeprecatedCallMode::Always => {
                 deprecated::find(call, path, self.registry_name.as_ref(), self.namespace.as_ref())
+                    .filter(|call| Availability::for_change(call.change, server) != Availability::Unavailable)
             }
         };
         CallFindings {

@@ -168,6 +168,9 @@ fn deprecated_calls_get_deprecation_and_link_headers() {
     let link = "link: </api/v2/admin/organizations/o/relationships/module-consumers>; rel=\"successor-version\"";
     check("PATCH", "/api/v2/admin/organizations/o/module-consumers", &["deprecation: @1616457600", link]);
     assert!(assess_call("GET", "/api/v2/admin/organizations/o/module-consumers", &hosted()).deprecated.is_none());
+    // Of Terraform Enterprise only: HCP Terraform lacks the successor.
+    let hosted_call = assess_call("PATCH", "/api/v2/admin/organizations/o/module-consumers", &hosted());
+    assert!(hosted_call.deprecated.is_none());
 }
 
 #[test]
@@ -274,6 +277,7 @@ fn each_rule_about_bodies_has_a_match_and_a_mismatch() {
         r#"{"plan-timeout":"2h"}"#,
     );
     pair(&unknown, "2024-08-01/1", settings, r#"{"terraform_build_worker_apply_timeout":"2h"}"#, "{}");
+    pair(&hosted(), "", settings, r#"{"platform-build-worker-plan-timeout":"2h"}"#, "{}");
     pair(&hosted(), "2024-08-01/3!", settings, r#"{"plan-timeout":"2h"}"#, r#"{"other":1}"#);
     let organization = "PATCH /admin/organizations/o";
     pair(
@@ -290,6 +294,7 @@ fn each_rule_about_bodies_has_a_match_and_a_mismatch() {
     let enforced = r#"{"name":"p","enforcement-level":"advisory"}"#;
     pair(&unknown, "2023-05-25/3", policy, r#"{"name":"p","enforce":[]}"#, enforced);
     pair(&unknown, "2022-11-18/1!", policy, r#"{"name":"p"}"#, enforced);
+    pair(&unknown, "2022-11-18/1!", policy, r#"{"name":"p","enforcement-level":null}"#, enforced);
     pair(&unknown, "2023-05-25/3", "PATCH /policies/p", r#"{"enforce":[]}"#, "{}");
     let (long, short) = (format!(r#"{{"name":"{}"}}"#, "é".repeat(41)), format!(r#"{{"name":"{}"}}"#, "é".repeat(40)));
     pair(&unknown, "2024-04-25/1!", "POST /organizations/o/projects", &long, &short);
