@@ -89,7 +89,7 @@ pub(super) fn to_identity_error(
     let hint = match failure {
         AttemptError::Setting { hint, .. } => *hint,
         AttemptError::Untrusted(_) => {
-            Some("check if a proxy intercepts TLS: this machine does not trust the token endpoint's certificate")
+            Some("the token endpoint's certificate is not trusted; check if a proxy intercepts TLS")
         }
         AttemptError::Redirected(_) => Some("a proxy or a portal answers in place of the service"),
         _ => rule.hint,

@@ -120,7 +120,7 @@ mod tests {
         let texts = [
             "metadata",
             "authority",
-            "access",
+            "acl",
             "secrets",
             "socket",
             "vault",
