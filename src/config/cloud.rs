@@ -64,7 +64,7 @@ pub(super) fn role(reader: &mut Reader<'_>, is_required: bool) -> String {
 fn identity(reader: &mut Reader<'_>, from_environment: bool) -> IdentityOrigin {
     let object_id = reader.text("object_id");
     let client_id = reader.text("client_id");
-    if let (Some(object), Some(client), false) = (&object_id, &client_id, from_environment) {
+    if let (Some(object), Some(client)) = (&object_id, &client_id) {
         let second = if object.at > client.at { object } else { client };
         let message = "set only one of object_id and client_id";
         reader.scope.diagnostics.error(second.at, &second.key, message, "keep the one that names the managed identity");

@@ -136,8 +136,8 @@ fn a_folder_that_cannot_be_used_is_reported_with_advice() {
     check(folder.path().join("gone/token"), "/gone; it must be there");
     std::fs::write(folder.path().join("file"), "").unwrap();
     check(folder.path().join("file/token"), "Not a directory");
-    check(folder.path().join(".."), "names no file");
-    check(PathBuf::from("/"), "names no file");
+    check(folder.path().join(".."), "does not name a file");
+    check(PathBuf::from("/"), "does not name a file");
     check(folder.path().join("a".repeat(250)), "cannot create a file beside");
     assert_eq!(remove(&folder.path().join("gone/token")).unwrap(), Outcome::Unchanged);
     assert_eq!(truncate(&folder.path().join("gone/token"), &PRIVATE).unwrap(), Outcome::Unchanged);

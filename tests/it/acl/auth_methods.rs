@@ -110,7 +110,7 @@ async fn invalid_auth_methods_are_refused_with_the_reason() {
     check(json!({"Config": {"JWTValidationPubKeys": ["x"]}}), 400, "JWTValidationPubKeys[0] is not a PEM public key")
         .await;
     check(json!({"Config": {"JWKSURL": "http://10.0.0.1/"}}), 400, "must be https, or http on loopback").await;
-    check(json!({"Config": {"JWKSURL": "https://u:hush@a/"}}), 400, "holds a user").await;
+    check(json!({"Config": {"JWKSURL": "https://u:hush@a/"}}), 400, "must not contain a user").await;
     check(json!({"Config": {"JWTSupportedAlgs": ["HS256"], "JWKSURL": "https://a"}}), 400, "none of RS256").await;
     check(json!({"Config": 7}), 400, "field Config of type map").await;
     check(json!({"Other": 7}), 400, "AuthMethod decoding failed: json: unknown field \"Other\"").await;

@@ -79,7 +79,7 @@ async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
     let deleted = run_ok(&service, &format!("token delete {accessor}"), "").await;
     assert_eq!(deleted, format!("token {accessor} is deleted\n"));
     for (words, code, expected) in [
-        (format!("token delete {accessor}"), 8, "there is no token"),
+        (format!("token delete {accessor}"), 8, "no token "),
         (format!("token read {accessor}"), 8, "does not exist"),
         ("role create ops".to_owned(), 9, "already exists"),
         ("role read nobody".to_owned(), 8, "no role has the name or id"),

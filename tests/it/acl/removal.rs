@@ -221,12 +221,11 @@ async fn a_rule_of_a_deleted_method_is_not_revived_by_an_update_under_its_succes
     // As if the method had been created anew before the removal of the old one's rules was over.
     let acl = acl
         .restarted_with(async |store| {
-            let page = Page { after: None, limit: 9 };
-            let (key, record) =
-                store.list("binding-rule/", page, Freshness::Linearizable).await.unwrap().entries.remove(0);
+            let key = "auth-method/default/people";
+            let record = store.get(&Key::from(key.to_owned()), Freshness::Linearizable).await.unwrap().unwrap();
             let mut record: Value = serde_json::from_slice(&record.value).unwrap();
-            record["method_id"] = json!("22222222-2222-2222-2222-222222222222");
-            put(&*store, key.as_str(), record.to_string().as_bytes()).await;
+            record["id"] = json!("22222222-2222-2222-2222-222222222222");
+            put(&*store, key, record.to_string().as_bytes()).await;
         })
         .await;
     let update = acl.put(&format!("/v1/acl/binding-rule/{id}"), rule).await;

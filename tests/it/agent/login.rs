@@ -157,7 +157,8 @@ async fn a_refused_login_has_advice_for_the_operator() {
     check(400, "invalid role name \"x\"", "no role of this name").await;
     check(403, "permission denied", "mount path").await;
     check(500, "groups not authorized: []", "up to a day later").await;
-    check(500, "subscription_id and resource_group_name are required", "bind the role to service principals").await;
+    check(500, "subscription_id and resource_group_name are required", "bind the role only to service principals")
+        .await;
     check(400, "invalid role name \"x\"", &bench.secrets.url().replace("http://", "")).await;
 }
 

@@ -147,7 +147,7 @@ fn commands_report_that_no_agent_runs() {
     let file = config(folder.path(), text.split("[listener").next().unwrap());
     let (code, _, error) = run(&["status", "--config", &file], &[]);
     assert_eq!(code, 1);
-    assert!(error.contains("no listener for this command"), "{error}");
+    assert!(error.contains("has no local API to ask"), "{error}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn errors_come_with_advice() {
             &format!("a.toml:4:10: listener.a.allow: \"/secret\" must not begin with / or v1/; {rule}"),
             &format!(
                 "a.toml:4:21: listener.a.allow: \"GETS secret/*\" has an unknown method; use GET, LIST, SCAN, POST, \
-                 PUT, PATCH, DELETE, HEAD; {rule}"
+                 PUT, PATCH, DELETE or HEAD; {rule}"
             ),
             &format!("a.toml:4:38: listener.a.allow: \"a/*/b\" has a * that is not at its end; {rule}"),
         ],

@@ -97,12 +97,12 @@ fn rules_that_can_never_match_and_rights_that_nothing_serves_are_warnings() {
     for (text, part) in [
         (
             "[caller.a]\ngid = \"1\"\nroutes = [\"token\"]\n[listener.a]\naddress = \"tcp://127.0.0.1:1\"\n",
-            "over TCP the kernel tells only",
+            "over TCP the kernel reports only",
         ),
         (
             "[caller.a]\ngid = \"1\"\nroutes = [\"proxy\"]\n[listener.a]\naddress = \"unix:///tmp/a\"\n\
              [listener.b]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:1\"\n",
-            "over TCP the kernel tells only",
+            "over TCP the kernel reports only",
         ),
         (
             "[caller.a]\nuid = \"1\"\nroutes = [\"proxy\"]\n[listener.a]\naddress = \"unix:///tmp/a\"\n",

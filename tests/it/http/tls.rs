@@ -76,7 +76,7 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
             ),
             (
                 TlsOptions { ca_pem: Some(format!("{good}{good}{block}")), ..TlsOptions::default() },
-                format!("PEM block 3 of the setting of the authorities to trust {problem}"),
+                format!("PEM block 3 of the setting of the CA certificates to trust {problem}"),
             ),
             (
                 TlsOptions {

@@ -126,7 +126,7 @@ fn only_policies_of_default_grant_global_resources() {
     check("team", &[], &[("default", all)], ["rlw", "r--", "rlw", "r--"]);
     let deny = "operator = \"deny\" keyring = \"deny\" mesh = \"deny\" peering = \"deny\"";
     check("default", &[("default", all), ("default", deny)], &[], ["---"; 4]);
-    check("team", &[("team", deny)], &[("default", all)], ["rlw", "r--", "rlw", "r--"]);
+    check("team", &[("team", deny)], &[("default", all)], ["---"; 4]);
 }
 
 #[test]

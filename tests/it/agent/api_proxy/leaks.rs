@@ -81,7 +81,7 @@ async fn requests_with_the_token_allow_no_compression_and_a_compressed_response_
     assert_eq!(proxied.vault.last().header("accept-encoding"), "gzip, br");
     proxied.vault.answers(|_| echo(&[("content-encoding", "gzip")], 200, "zipped"));
     let answer = fetch(gzip("secret/data/web")).await;
-    assert!(answer.status == 502 && answer.error().contains("is compressed"), "{answer:?}");
+    assert!(answer.status == 502 && answer.error().contains("compressed the response"), "{answer:?}");
     assert_eq!(fetch(gzip("secret/data/web").header("x-vault-token", "mine")).await.text, "zipped");
     proxied.vault.answers(|_| echo(&[("content-encoding", "identity")], 200, "as it is"));
     assert_eq!(fetch(gzip("secret/data/web")).await.text, "as it is");

@@ -26,7 +26,10 @@ fn a_refusal_names_the_process_and_what_it_lacks_and_is_logged_and_counted() {
         assert!(!body.contains("web") && !body.contains("33,"), "other callers are not told: {body}");
         let (status, body) = ask_as(Some(&unit), "33 33", &agent.socket(), TOKEN);
         assert_eq!(status, 403);
-        assert!(body.contains("caller web") && body.contains("route token") && body.contains("has status"), "{body}");
+        assert!(
+            body.contains("caller web") && body.contains("route token") && body.contains("granted: status"),
+            "{body}"
+        );
         agent.logs("event=\"caller.refused\"");
         let refused = |caller: &str, reason: &str| {
             let labels = format!("caller=\"{caller}\",listener=\"local\",reason=\"{reason}\"");
