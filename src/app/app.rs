@@ -65,7 +65,7 @@ pub(crate) struct Signals {
     /// A new configuration, or the errors of one that was rejected.
     pub reloads: mpsc::Receiver<Result<Config, ReloadRejected>>,
     /// Signals for the child process.
-    pub child_signals: mpsc::Receiver<Signal>,
+    pub for_child: mpsc::Receiver<Signal>,
 }
 
 /// Reason why a new configuration is not put in force.
@@ -92,7 +92,7 @@ impl From<anyhow::Error> for ReloadRejected {
 impl Signals {
     /// Requests for a configuration without a child process: no signal is forwarded.
     pub(crate) fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, ReloadRejected>>) -> Self {
-        Self { stop, reloads, child_signals: mpsc::channel(1).1 }
+        Self { stop, reloads, for_child: mpsc::channel(1).1 }
     }
 }
 
@@ -194,7 +194,7 @@ impl App {
                     code = Some(ended);
                     break None;
                 }
-                Some(signal) = signals.child_signals.recv() => agent.templates.forward_signal(signal),
+                Some(signal) = signals.for_child.recv() => agent.templates.forward_signal(signal),
             }
         };
         tracing::info!(event = "agent.stopping", "stopping");

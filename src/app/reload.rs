@@ -232,25 +232,11 @@ impl RunningAgent {
     pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config) {
         #[cfg(feature = "gateway")]
         self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
-        let replaced = |name: &String| plan.listeners.iter().any(|listener| listener.name() == name);
-        let is_unchanged =
-            |name: &String| config.listeners.iter().any(|listener| listener.name == *name) && !replaced(name);
-        let mut writing = BTreeMap::new();
-        for (name, listener) in self.listeners.take_except(is_unchanged) {
-            if plan.listeners.iter().any(|next| next.options.endpoint == listener.options.endpoint) {
-                listener.socket.hand_over();
-            }
-            let saved = listener.cache.hand_over(plan.listeners.iter().find(|next| next.name() == name));
-            listener.stop.cancel();
-            self.draining.add(&listener.options, listener.done);
-            writing.insert(name, saved);
-        }
-
+        let mut writing = self.stop_listeners(&plan.listeners, config);
         let replaced = |name: &String| plan.sessions.iter().any(|session| session.name() == name);
         let is_unchanged =
             |name: &String| config.sessions.iter().any(|session| session.name == *name) && !replaced(name);
         let ending: BTreeMap<String, RunningSession> = self.sessions.take_except(is_unchanged).collect();
-
         let replaced = |name: &String| plan.sinks.iter().any(|sink| sink.name() == name);
         let is_unchanged =
             |name: &String| config.sinks.iter().any(|sink| sink.options.name == *name) && !replaced(name);
@@ -280,12 +266,10 @@ impl RunningAgent {
                 Ok(())
             });
         }
-
         for inputs in plan.following {
             if let Some(running) = self.sessions.running.get_mut(&inputs.options.name) {
                 running.lifecycle.send_replace(inputs.options.lifecycle.clone());
-                // A file or role in the settings may have been corrected: failing sessions retry at once; others ignore
-                // this.
+                // A file or role may have been corrected: failing sessions retry at once, others ignore this.
                 drop(running.source.refresh_signal.demand().retry());
                 running.inputs = inputs;
             }
@@ -303,6 +287,24 @@ impl RunningAgent {
             let follows = writing.remove(listener.name());
             self.start_listener(listener, config.agent.stop_grace, follows);
         }
+    }
+
+    /// Stops removed and replaced listeners. Returns a token for each, by its name, that is cancelled once its cache is saved.
+    fn stop_listeners(&mut self, next: &[BoundListener], config: &Config) -> BTreeMap<String, CancellationToken> {
+        let replaced = |name: &String| next.iter().any(|listener| listener.name() == name);
+        let is_unchanged =
+            |name: &String| config.listeners.iter().any(|listener| listener.name == *name) && !replaced(name);
+        let mut writing = BTreeMap::new();
+        for (name, listener) in self.listeners.take_except(is_unchanged) {
+            if next.iter().any(|next| next.options.endpoint == listener.options.endpoint) {
+                listener.socket.hand_over();
+            }
+            let saved = listener.cache.hand_over(next.iter().find(|next| next.name() == name));
+            listener.stop.cancel();
+            self.draining.add(&listener.options, listener.done);
+            writing.insert(name, saved);
+        }
+        writing
     }
 
     fn start_session(&mut self, session: Session, predecessor: Option<Predecessor>) {

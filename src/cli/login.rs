@@ -57,7 +57,7 @@ impl LoginOnce {
                         Ok(message) if self.format == Format::Text => print_line(&format!("           {message}")),
                         Ok(_) => {}
                         Err(error) => {
-                            print_error(&format!("cannot revoke the token; it stays valid until it expires: {error}"))
+                            print_error(&format!("cannot revoke the token; it stays valid until it expires: {error}"));
                         }
                     }
                 }

@@ -225,7 +225,7 @@ fn listen_for_signals(
     let (reload, reloads) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let (pass, passed) = mpsc::channel(16);
-    let signals = Signals { stop: stop.clone(), reloads, child_signals: passed };
+    let signals = Signals { stop: stop.clone(), reloads, for_child: passed };
     let mut first = signal(SignalKind::user_defined1())?;
     let mut second = signal(SignalKind::user_defined2())?;
     let mut window = signal(SignalKind::window_change())?;

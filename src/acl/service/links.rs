@@ -140,13 +140,11 @@ impl LinkResolver<'_> {
                 return Ok(parsed);
             };
             // A client may write back the name from before a rename; that of another record is ambiguous.
-            return match self.id_by_name(namespace, kind, &name).await? {
-                None => Ok(parsed),
-                Some(_) => {
-                    let (name, actual) = (truncate(&name), link.name);
-                    Err(InvalidRequest::LinkNames { kind: word, id, name, actual }.into())
-                }
-            };
+            if self.id_by_name(namespace, kind, &name).await?.is_none() {
+                return Ok(parsed);
+            }
+            let (name, actual) = (truncate(&name), link.name);
+            return Err(InvalidRequest::LinkNames { kind: word, id, name, actual }.into());
         }
         let Some(name) = non_empty(&draft.name) else {
             return Err(InvalidRequest::EmptyLink { kind: word }.into());

@@ -195,13 +195,12 @@ impl SandboxPlan {
     fn add_acl(&mut self, config: &Config) {
         let Some(acl) = &config.acl else { return };
         acl.endpoints.iter().for_each(|endpoint| self.add_listener(endpoint));
-        match acl.service.store.folder() {
-            Some(folder) => drop(self.write.insert(folder.to_owned())),
-            None => {
-                // A restore spools the snapshot there, and a used bootstrap reset file beside the key is deleted.
-                self.write.insert(std::env::temp_dir());
-                acl.service.key_file.iter().for_each(|file| self.write_file(file));
-            }
+        if let Some(folder) = acl.service.store.folder() {
+            self.write.insert(folder.to_owned());
+        } else {
+            // A restore spools the snapshot there, and a used bootstrap reset file beside the key is deleted.
+            self.write.insert(std::env::temp_dir());
+            acl.service.key_file.iter().for_each(|file| self.write_file(file));
         }
         // Stored methods name the servers of their keys, which change at run time.
         self.connect = None;

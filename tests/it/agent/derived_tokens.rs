@@ -181,7 +181,7 @@ async fn a_child_that_cannot_be_replaced_is_served_until_its_parent_ends() {
         watch.changed().await.unwrap();
     }
     world.faults().respond_always(Operation::CreateToken, Some(CannedResponse::error(503, "try later")));
-    sleep(world.clock.now().until(parent.expires.unwrap()) - Duration::from_secs(1)).await;
+    sleep(world.clock.now().until(parent.expires.unwrap()).saturating_sub(Duration::from_secs(1))).await;
     assert_ne!(session.token().unwrap().generation, parent.generation, "the session has its next token");
     assert!(matches!(watch.peek().availability, Availability::Available(_)) && world.health.is_ready());
     sleep(Duration::from_secs(2)).await;

@@ -24,7 +24,7 @@ async fn a_replaced_gateway_leaves_the_terraform_file_to_its_successor() {
     let agent = Binary::start(&["run", "--config", &path], &[], &folder);
     let written = terraform_config_file(&folder);
     let mut idle = TcpStream::connect(address).await.unwrap();
-    idle.write_all(format!("GET /.well-known/terraform.json HTTP/1.1\r\nHost: {}\r\n\r\n", address).as_bytes())
+    idle.write_all(format!("GET /.well-known/terraform.json HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
         .await
         .unwrap();
     head(&mut idle).await;
