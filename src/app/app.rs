@@ -19,6 +19,7 @@ use super::protected_memory;
 use super::reload::{ReloadPlan, RunningAgent};
 use super::sandbox::{self, SandboxReport};
 use super::session::Shared;
+use super::socket_placement::place_sockets;
 use super::spawner;
 use super::systemd;
 use crate::agent::session_status::SessionStatusRegistry;
@@ -115,6 +116,7 @@ impl App {
         sandbox::publish(&sandbox, &shared.status_registry, &shared.metrics);
         RunningAudit::check(&config.audit)?;
         let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
+        place_sockets(&plan)?;
         #[cfg(feature = "acl")]
         let acl = match &config.acl {
             Some(options) => Some(BuiltAclServer::build(options, &inherited, &shared).await?),
@@ -301,6 +303,11 @@ impl Reloader {
         RunningAudit::check(&new.audit)?;
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;
         self.audit.apply(&new.audit, &self.shared)?;
+        if let Err(error) = place_sockets(&plan) {
+            // Back to the devices of the old configuration; the socket's error is the one to report.
+            let _ = self.audit.apply(&self.config.audit, &self.shared);
+            return Err(anyhow::Error::from(error).into());
+        }
         if let Some(log) = &self.log
             && new.log != self.config.log
         {

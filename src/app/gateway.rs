@@ -74,6 +74,25 @@ pub(super) enum GatewayPlan {
     Start(Box<BuiltGateway>),
 }
 
+impl GatewayPlan {
+    /// Bound addresses of the gateway that will start; empty if none will.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        self.new_gateway().map(BuiltGateway::endpoints).unwrap_or_default()
+    }
+
+    /// Sockets of the gateway that will start, with their configured addresses; empty if none will.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = (&Endpoint, &Listener)> {
+        self.new_gateway().into_iter().flat_map(|gateway| gateway.options.endpoints.iter().zip(&gateway.sockets))
+    }
+
+    fn new_gateway(&self) -> Option<&BuiltGateway> {
+        match self {
+            Self::Start(gateway) => Some(gateway),
+            Self::Same | Self::Stop => None,
+        }
+    }
+}
+
 const NO_TCP_SOCKET: &str = "programs cannot call the gateway: none of its sockets is on TCP";
 
 impl BuiltGateway {
@@ -209,7 +228,7 @@ impl BuiltGateway {
 /// Longer than clients keep an idle connection (90 s in Go), so a request never meets a closing connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// Binds the gateway's addresses, or reuses the sockets of a running gateway.
+/// Binds the gateway's addresses, or reuses the sockets of a running gateway. New unix sockets are not placed yet.
 fn bind(
     endpoints: &[Endpoint],
     running: Option<&RunningInstance>,
@@ -221,7 +240,7 @@ fn bind(
             all.find(|(candidate, _)| *candidate == endpoint).map(|(_, socket)| socket)
         });
         running_socket
-            .map_or_else(|| Listener::open(endpoint, inherited), Listener::try_clone)
+            .map_or_else(|| Listener::open_unplaced(endpoint, inherited), Listener::try_clone)
             .and_then(Listener::require_loopback)
             .map_err(|error| ListenError::new("the gateway", endpoint, error))
     };

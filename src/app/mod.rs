@@ -36,6 +36,7 @@ mod templates;
 
 // 2: running parts
 mod reload;
+mod socket_placement;
 
 // 3: the whole
 #[expect(clippy::module_inception, reason = "the assembled process is what this part is for")]

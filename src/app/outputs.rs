@@ -174,7 +174,7 @@ enum ListenerService {
 }
 
 impl BoundListener {
-    /// Binds the socket, or takes over that of a running listener.
+    /// Binds the socket, or takes over that of a running listener. A new unix socket is not placed yet.
     ///
     /// # Errors
     /// The address cannot be bound, the socket file's owner cannot be set, or the server's client cannot be
@@ -188,7 +188,7 @@ impl BoundListener {
     ) -> anyhow::Result<Self> {
         let socket = match running {
             Some(socket) => socket.clone_for_successor(),
-            None => Listener::open(&options.endpoint, inherited),
+            None => Listener::open_unplaced(&options.endpoint, inherited),
         };
         let is_open = options.serves.allows_other_machines();
         let socket = if is_open { socket } else { socket.and_then(Listener::require_loopback) };

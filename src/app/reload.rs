@@ -83,9 +83,9 @@ pub(super) struct ReloadPlan {
     /// Sessions that go on, perhaps with other lifecycle options.
     following: Vec<SessionInputs>,
     sinks: Vec<BuiltSink>,
-    listeners: Vec<BoundListener>,
+    pub(super) listeners: Vec<BoundListener>,
     #[cfg(feature = "gateway")]
-    gateway: GatewayPlan,
+    pub(super) gateway: GatewayPlan,
     templates: TemplatesPlan,
     caller_tokens: CallerTokensPlan,
 }
@@ -102,10 +102,7 @@ impl ReloadPlan {
     /// Addresses of the gateway that will start; empty if none will.
     #[cfg(feature = "gateway")]
     pub(super) fn gateway_endpoints(&self) -> Vec<Endpoint> {
-        match &self.gateway {
-            GatewayPlan::Start(gateway) => gateway.endpoints(),
-            GatewayPlan::Same | GatewayPlan::Stop => Vec::new(),
-        }
+        self.gateway.endpoints()
     }
 }
 
@@ -237,6 +234,7 @@ impl RunningAgent {
         let is_unchanged =
             |name: &String| config.sessions.iter().any(|session| session.name == *name) && !replaced(name);
         let ending: BTreeMap<String, RunningSession> = self.sessions.take_except(is_unchanged).collect();
+
         let replaced = |name: &String| plan.sinks.iter().any(|sink| sink.name() == name);
         let is_unchanged =
             |name: &String| config.sinks.iter().any(|sink| sink.options.name == *name) && !replaced(name);
@@ -291,9 +289,10 @@ impl RunningAgent {
 
     /// Stops removed and replaced listeners. Returns a token for each, by its name, that is cancelled once its cache is saved.
     fn stop_listeners(&mut self, next: &[BoundListener], config: &Config) -> BTreeMap<String, CancellationToken> {
-        let replaced = |name: &String| next.iter().any(|listener| listener.name() == name);
-        let is_unchanged =
-            |name: &String| config.listeners.iter().any(|listener| listener.name == *name) && !replaced(name);
+        let is_unchanged = |name: &String| {
+            config.listeners.iter().any(|listener| listener.name == *name)
+                && !next.iter().any(|next| next.name() == name)
+        };
         let mut writing = BTreeMap::new();
         for (name, listener) in self.listeners.take_except(is_unchanged) {
             if next.iter().any(|next| next.options.endpoint == listener.options.endpoint) {

@@ -51,10 +51,37 @@ impl Listener {
     /// # Errors
     /// As [`Listener::bind`]; or no socket or several were passed by that name, or it does not accept streams.
     pub(crate) fn open(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
+        let listener = Self::open_unplaced(endpoint, inherited)?;
+        listener.place()?;
+        listener.discard_replaced();
+        Ok(listener)
+    }
+
+    /// Opens an endpoint like [`Listener::open`], but leaves the path of a unix socket alone until [`Listener::place`].
+    ///
+    /// # Errors
+    /// As [`Listener::open`].
+    pub(crate) fn open_unplaced(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
             Endpoint::Unix(socket) => Self::unix(socket),
             Endpoint::Activated(name) => Self::adopt(inherited.socket(name)?),
+        }
+    }
+
+    /// Moves the file of a unix socket to its path, unless it is there already. If the last clone is dropped before
+    /// [`Listener::discard_replaced`], the file that was there is put back.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or the path meanwhile holds a live socket or another kind of file.
+    pub(crate) fn place(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.place())
+    }
+
+    /// Removes the file that [`Listener::place`] replaced.
+    pub(crate) fn discard_replaced(&self) {
+        if let Some(file) = &self.file {
+            file.discard_replaced();
         }
     }
 

@@ -12,6 +12,7 @@ mod peer_group;
 mod socket_activation;
 mod lingering;
 mod eviction;
+mod socket_path;
 mod socket_file;
 mod connection_state;
 mod connection_table;

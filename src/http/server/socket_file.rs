@@ -2,10 +2,9 @@
 //! socket. Its folder is opened once, through no symlink that others could have placed, and all later steps use that
 //! descriptor.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
+use super::socket_path::{check_replaceable, identity, own_sockets};
 use crate::secure_dir::{Dir, DirError};
 
 /// File of a bound socket; removed when dropped, if it is still the one that was created.
@@ -23,28 +23,84 @@ pub(super) struct SocketFile {
     path: PathBuf,
     folder: Dir,
     name: OsString,
+    temporary: OsString,
+    placement: Mutex<Placement>,
     identity: (u64, u64),
     /// Group of the file.
     pub(super) group: u32,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    /// The file has its temporary name.
+    Temporary,
+    /// The file is at its path, and the one that it replaced has the temporary name.
+    Exchanged,
+    /// The file is at its path.
+    Final,
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         own_sockets().remove(&self.identity);
-        let stat = self.folder.stat(Path::new(&self.name));
-        let is_own = stat.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity));
-        if is_own && let Err(error) = remove(&self.folder, &self.name) {
-            tracing::warn!(
-                event = "listener.socket.cleanup_failed",
-                path = self.path.display().to_string(),
-                error = error.to_string(),
-                "cannot remove the socket file"
-            );
+        if let Err(error) = self.withdraw() {
+            log_cleanup_failure(&self.path, &error);
         }
     }
 }
 
-/// Binds under a temporary name, listens, and renames the file to its path.
+impl SocketFile {
+    /// Moves the file to its path, unless it is there already. The file that it replaces is put back if this one is
+    /// dropped before [`SocketFile::discard_replaced`].
+    pub(super) fn place(&self) -> io::Result<()> {
+        let mut placement = self.placement();
+        if *placement == Placement::Temporary {
+            *placement = move_into_place(&self.folder, (&self.temporary, &self.name), &self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the file that this one replaced.
+    pub(super) fn discard_replaced(&self) {
+        let mut placement = self.placement();
+        if *placement == Placement::Exchanged {
+            *placement = Placement::Final;
+            if let Err(error) = remove(&self.folder, &self.temporary) {
+                log_cleanup_failure(&self.path.with_file_name(&self.temporary), &error);
+            }
+        }
+    }
+
+    /// Removes the file, and puts back the one that it replaced.
+    fn withdraw(&self) -> io::Result<()> {
+        let placement = *self.placement();
+        if placement == Placement::Exchanged && self.has_name(&self.name) {
+            exchange(&self.folder, &self.temporary, &self.name)?;
+        }
+        let name = if placement == Placement::Final { &self.name } else { &self.temporary };
+        if self.has_name(name) { remove(&self.folder, name) } else { Ok(()) }
+    }
+
+    fn has_name(&self, name: &OsStr) -> bool {
+        let stat = self.folder.stat(Path::new(name));
+        stat.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity))
+    }
+
+    fn placement(&self) -> MutexGuard<'_, Placement> {
+        self.placement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn log_cleanup_failure(path: &Path, error: &io::Error) {
+    tracing::warn!(
+        event = "listener.socket.cleanup_failed",
+        path = path.display().to_string(),
+        error = error.to_string(),
+        "cannot remove the socket file"
+    );
+}
+
+/// Binds under a temporary name and listens. [`SocketFile::place`] moves the file to its path.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)> {
     let (folder, name) = Dir::open_parent(&socket.path).map_err(|error| folder_error(&error))?;
     check_replaceable(&folder, &name, &socket.path)?;
@@ -60,7 +116,7 @@ pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)
     let temporary = temporary_name()?;
     let path = socket.path.with_file_name(&temporary);
     rustix::net::bind(&listener, &rustix::net::SocketAddrUnix::new(&path)?)?;
-    let file = finish(socket, folder, (&temporary, &name), &listener);
+    let file = finish(socket, folder, (temporary, name), &listener);
     Ok((UnixListener::from(listener), file?))
 }
 
@@ -79,11 +135,11 @@ const fn mode(socket: &UnixSocket) -> Mode {
 fn finish(
     socket: &UnixSocket,
     folder: Dir,
-    (temporary, name): (&OsStr, &OsStr),
+    (temporary, name): (OsString, OsString),
     listener: &OwnedFd,
 ) -> io::Result<SocketFile> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&folder, temporary, flags, Mode::empty())?;
+    let file = rustix::fs::openat(&folder, &*temporary, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
     let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 1;
     if !is_own || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
@@ -92,21 +148,18 @@ fn finish(
             "another process replaced the socket while it was created; other users may write its folder",
         ));
     }
-    let stat = match complete(socket, &file, &stat) {
+    let stat = complete(socket, &file, &stat).and_then(|stat| {
         // Nobody can connect before `listen`.
-        Ok(stat) => rustix::net::listen(listener, BACKLOG)
-            .map_err(io::Error::from)
-            .and_then(|()| move_into_place(&folder, (temporary, name), &socket.path))
-            .map(|()| stat),
-        Err(error) => Err(error),
-    };
+        rustix::net::listen(listener, BACKLOG)?;
+        Ok(stat)
+    });
     let stat = stat.inspect_err(|_| {
         // The first error is the one to report.
-        let _ = remove(&folder, temporary);
+        let _ = remove(&folder, &temporary);
     })?;
     own_sockets().insert(identity(&stat));
-    let (path, name) = (socket.path.clone(), name.to_owned());
-    Ok(SocketFile { path, folder, name, identity: identity(&stat), group: stat.st_gid })
+    let (path, placement) = (socket.path.clone(), Mutex::new(Placement::Temporary));
+    Ok(SocketFile { path, folder, name, temporary, placement, identity: identity(&stat), group: stat.st_gid })
 }
 
 /// Sets the owner, the group and the mode bits that the umask removed.
@@ -129,63 +182,27 @@ fn remove(folder: &Dir, name: &OsStr) -> io::Result<()> {
 
 /// Exchanges the two names, so that an old file at the path is checked under the temporary name and put back if a live
 /// socket appeared meanwhile.
-fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Path) -> io::Result<()> {
+fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Path) -> io::Result<Placement> {
     match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
-        Ok(()) => return Ok(()),
+        Ok(()) => return Ok(Placement::Final),
         Err(Errno::EXIST) => {}
-        // The file system does not support these flags.
-        Err(Errno::INVAL | Errno::NOSYS) => return Ok(rustix::fs::renameat(folder, temporary, folder, name)?),
+        // The file system does not support these flags, so a file that is replaced cannot be put back.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::renameat(folder, temporary, folder, name)?;
+            return Ok(Placement::Final);
+        }
         Err(errno) => return Err(errno.into()),
     }
-    rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::EXCHANGE)?;
+    exchange(folder, temporary, name)?;
     if let Err(error) = check_replaceable(folder, temporary, &path.with_file_name(temporary)) {
-        rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::EXCHANGE)?;
+        exchange(folder, temporary, name)?;
         return Err(error);
     }
-    remove(folder, temporary)
+    Ok(Placement::Exchanged)
 }
 
-fn check_replaceable(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> {
-    let Some(stat) = folder.stat(Path::new(name))? else { return Ok(()) };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "the path holds a file that is not a socket; remove it or choose another path",
-        ));
-    }
-    // Non-blocking: a full queue would block the whole process, forever if the listener is this process.
-    let probe = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )?;
-    match rustix::net::connect(&probe, &rustix::net::SocketAddrUnix::new(path)?) {
-        // This process's own socket: a reload binds the path again before it drops the old socket.
-        Ok(()) if is_listening(&probe) => Ok(()),
-        Err(Errno::AGAIN) if own_sockets().contains(&identity(&stat)) => Ok(()),
-        // A socket with a full queue is alive.
-        Ok(()) | Err(Errno::AGAIN) => {
-            Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket"))
-        }
-        Err(Errno::CONNREFUSED) => Ok(()),
-        Err(errno) => {
-            let error = io::Error::from(errno);
-            let text = format!("cannot tell whether another process listens on this socket: {error}");
-            Err(io::Error::new(error.kind(), text))
-        }
-    }
-}
-
-fn is_listening(probe: impl AsFd) -> bool {
-    rustix::net::sockopt::socket_peercred(probe).is_ok_and(|peer| peer.pid == rustix::process::getpid())
-}
-
-/// Socket files bound by this process: with a full queue the peer credentials cannot be read.
-static OWN_SOCKETS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
-
-fn own_sockets() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
-    OWN_SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+fn exchange(folder: &Dir, first: &OsStr, second: &OsStr) -> io::Result<()> {
+    Ok(rustix::fs::renameat_with(folder, first, folder, second, RenameFlags::EXCHANGE)?)
 }
 
 fn temporary_name() -> io::Result<OsString> {
@@ -195,9 +212,8 @@ fn temporary_name() -> io::Result<OsString> {
     Ok(format!(".{:08x}", u32::from_ne_bytes(random)).into())
 }
 
-const fn identity(stat: &Stat) -> (u64, u64) {
-    (stat.st_dev, stat.st_ino)
-}
-
 /// Length of the queue of unaccepted connections.
 pub(super) const BACKLOG: i32 = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ mod journal;
 mod memory;
 mod offline;
 mod reload;
+mod reload_sockets;
 mod restart;
 mod rotation;
 mod service_manager;
