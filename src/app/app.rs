@@ -19,7 +19,7 @@ use super::protected_memory;
 use super::reload::{ReloadPlan, RunningAgent};
 use super::sandbox::{self, SandboxReport};
 use super::session::Shared;
-use super::socket_placement::place_sockets;
+use super::socket_placement::{discard_replaced, place_sockets};
 use super::spawner;
 use super::systemd;
 use crate::agent::session_status::SessionStatusRegistry;
@@ -117,6 +117,7 @@ impl App {
         RunningAudit::check(&config.audit)?;
         let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
         place_sockets(&plan)?;
+        discard_replaced(&plan);
         #[cfg(feature = "acl")]
         let acl = match &config.acl {
             Some(options) => Some(BuiltAclServer::build(options, &inherited, &shared).await?),
@@ -302,12 +303,9 @@ impl Reloader {
         }
         RunningAudit::check(&new.audit)?;
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;
+        place_sockets(&plan).map_err(anyhow::Error::from)?;
         self.audit.apply(&new.audit, &self.shared)?;
-        if let Err(error) = place_sockets(&plan) {
-            // Back to the devices of the old configuration; the socket's error is the one to report.
-            let _ = self.audit.apply(&self.config.audit, &self.shared);
-            return Err(anyhow::Error::from(error).into());
-        }
+        discard_replaced(&plan);
         if let Some(log) = &self.log
             && new.log != self.config.log
         {

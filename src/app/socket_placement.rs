@@ -8,21 +8,32 @@ use crate::http::server::{Endpoint, Listener};
 /// Moves the files of the new sockets to their paths, where they replace those of running sockets.
 ///
 /// # Errors
-/// A path cannot be used. Dropping the plan then puts the replaced files back.
+/// A path cannot be used.
+///
+/// If the plan is dropped before [`discard_replaced`], the replaced files are put back.
 pub(super) fn place_sockets(plan: &ReloadPlan) -> Result<(), ListenError> {
+    for (listener, endpoint, socket) in sockets(plan) {
+        socket.place().map_err(|error| ListenError::new(&listener, endpoint, error))?;
+    }
+    Ok(())
+}
+
+/// Removes the files that the new sockets replaced.
+pub(super) fn discard_replaced(plan: &ReloadPlan) {
+    for (_, _, socket) in sockets(plan) {
+        socket.discard_replaced();
+    }
+}
+
+/// Lists the new sockets, each with its listener and configured address.
+fn sockets(plan: &ReloadPlan) -> impl Iterator<Item = (String, &Endpoint, &Listener)> {
     #[cfg(feature = "gateway")]
     let gateway = plan.gateway.sockets().map(|(endpoint, socket)| ("the gateway".to_owned(), endpoint, socket));
     #[cfg(not(feature = "gateway"))]
     let gateway = std::iter::empty();
-    let named = |listener: &BoundListener| format!("listener {}", listener.name());
-    let listeners =
-        plan.listeners.iter().map(|listener| (named(listener), &listener.options.endpoint, &listener.socket));
-    let sockets: Vec<(String, &Endpoint, &Listener)> = gateway.chain(listeners).collect();
-    for (listener, endpoint, socket) in &sockets {
-        socket.place().map_err(|error| ListenError::new(listener, endpoint, error))?;
-    }
-    for (_, _, socket) in sockets {
-        socket.discard_replaced();
-    }
-    Ok(())
+    let listeners = plan
+        .listeners
+        .iter()
+        .map(|listener| (format!("listener {}", listener.name()), &listener.options.endpoint, &listener.socket));
+    gateway.chain(listeners)
 }
