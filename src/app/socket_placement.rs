@@ -1,7 +1,6 @@
 //! Places the unix sockets of a plan: until then a running socket keeps its path, and the plan may be dropped.
 
 use super::error_codes::ListenError;
-use super::outputs::BoundListener;
 use super::reload::ReloadPlan;
 use crate::http::server::{Endpoint, Listener};
 
