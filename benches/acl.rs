@@ -17,8 +17,8 @@ mod counted;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -35,6 +35,7 @@ use keyward::acl::{AclOptions, AclServer, api};
 use keyward::clock::Clock;
 use keyward::http::server::{Endpoint, Listener, ListenerLimits};
 use keyward::metrics::Metrics;
+use parking_lot::Mutex;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -85,7 +86,7 @@ async fn creates(folder: &Path) {
     let commits = store.commits.load(Ordering::Relaxed) - before.0;
     let group = commits as f64 / (syncs.load(Ordering::Relaxed) - before.1) as f64;
 
-    let batch = store.last.lock().unwrap().clone();
+    let batch = store.last.lock().clone();
     let (alone, seen) = alone(folder, &batch, (group.round() as usize).max(1)).await;
     let rows = batch.writes.len();
     println!("http={made:.0} group={group:.1} store={alone:.0} store_group={seen:.1} rows={rows}");
@@ -256,7 +257,7 @@ impl Store for Watched {
 
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
         if self.commits.fetch_add(1, Ordering::Relaxed) % 100 == 50 {
-            self.last.lock().unwrap().clone_from(&batch);
+            self.last.lock().clone_from(&batch);
         }
         self.store.commit(batch).await
     }

@@ -2,10 +2,11 @@
 //!
 //! The credential is a session's token, a secret's value or a platform token.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, ClockReading};
@@ -231,7 +232,7 @@ impl RefreshSignal {
     /// Requests a check. Requests made before the check is complete join it.
     pub fn request(&self) -> RefreshRequest {
         let now = self.0.clock.now();
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.pending {
             return RefreshRequest::Accepted;
         }
@@ -250,14 +251,14 @@ impl RefreshSignal {
 
     /// Completes the pending request and wakes its callers; for the publisher.
     pub fn complete(&self) {
-        self.state().pending = false;
+        self.0.state.lock().pending = false;
         self.0.completed.notify_waiters();
     }
 
     /// Accepts at least one more request, after a new credential was published; for the publisher. The caller bounds how
     /// often that happens.
     pub(crate) fn allow_one(&self) {
-        self.state().bucket.allow_one();
+        self.0.state.lock().bucket.allow_one();
     }
 
     /// Waits until the pending request is complete; returns at once if there is none.
@@ -265,16 +266,12 @@ impl RefreshSignal {
         let mut completed = std::pin::pin!(self.0.completed.notified());
         loop {
             completed.as_mut().enable();
-            if !self.state().pending {
+            if !self.0.state.lock().pending {
                 return;
             }
             completed.as_mut().await;
             completed.set(self.0.completed.notified());
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, SignalState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     const RATE: BucketRate = BucketRate { size: 3, refill: Duration::from_mins(1) };

@@ -1,9 +1,10 @@
 //! Carries requests from callers to a credential's publisher: to log in sooner because callers wait, or to retry now.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 /// Counts waiting callers and carries requests to retry. Clones share it.
@@ -53,7 +54,7 @@ impl Demand {
     /// Requests a retry now. The receiver fails if the publisher was dropped.
     pub fn retry(&self) -> oneshot::Receiver<RetryOutcome> {
         let (sender, receiver) = oneshot::channel();
-        self.0.retries.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.0.retries.lock().push(sender);
         self.0.changed.notify_one();
         receiver
     }
@@ -65,7 +66,7 @@ impl Demand {
 
     /// Takes all pending requests to retry; for the publisher.
     pub(crate) fn take_retries(&self) -> Vec<oneshot::Sender<RetryOutcome>> {
-        std::mem::take(&mut self.0.retries.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.retries.lock())
     }
 }
 

@@ -3,8 +3,9 @@
 mod component;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, ClockReading};
@@ -67,7 +68,7 @@ impl Health {
     }
 
     fn collect<T>(&self, part: impl Fn(&Registration) -> T) -> BTreeMap<String, T> {
-        let components = self.lock();
+        let components = self.0.components.lock();
         components.iter().filter_map(|(name, all)| Some((name.clone(), part(all.last()?)))).collect()
     }
 
@@ -96,12 +97,8 @@ impl Health {
         self.0.started_at
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Registration>>> {
-        self.0.components.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<Registration>>)) {
-        change(&mut self.lock());
+        change(&mut self.0.components.lock());
         self.0.version.send_modify(|version| *version += 1);
     }
 }
@@ -172,7 +169,7 @@ impl HealthHandle {
     }
 
     fn modify<T>(&self, modify: impl FnOnce(&mut Registration) -> T) -> Option<T> {
-        let mut components = self.health.lock();
+        let mut components = self.health.0.components.lock();
         components.get_mut(&self.name)?.iter_mut().find(|registration| registration.id == self.id).map(modify)
     }
 }

@@ -3,8 +3,9 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
@@ -51,14 +52,10 @@ impl MetricRegistry {
 }
 
 impl Metrics {
-    fn lock(&self) -> MutexGuard<'_, RegisteredSets> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns a part's metrics, and registers them the first time. It takes a lock: code that counts often keeps the
     /// result.
     pub fn get<T: MetricSet>(&self) -> T {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let RegisteredSets { registry, sets } = &mut *all;
         let set = sets.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(T::register(registry)));
         // Sets are keyed by `TypeId`, so the downcast cannot fail.
@@ -74,7 +71,7 @@ impl Metrics {
     /// formatted.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        match prometheus_client::encoding::text::encode(&mut text, &self.lock().registry.0) {
+        match prometheus_client::encoding::text::encode(&mut text, &self.0.lock().registry.0) {
             Ok(()) => text,
             Err(std::fmt::Error) => String::new(),
         }

@@ -1,7 +1,8 @@
 //! Length of a failure, for the event that reports its end: each `*.recovered` event has it as `lasted_seconds`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::clock::{Clock, ClockReading};
 use crate::time_format::seconds;
@@ -36,7 +37,7 @@ pub(crate) struct SharedOutage {
 impl SharedOutage {
     /// Records a failure. Returns true if the outage begins with it.
     pub(crate) fn record_failure(&self, clock: &Clock) -> bool {
-        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outage = self.outage.lock();
         self.is_ongoing.store(true, Ordering::Relaxed);
         outage.record_failure(clock.now())
     }
@@ -46,7 +47,7 @@ impl SharedOutage {
         if !self.is_ongoing() {
             return None;
         }
-        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outage = self.outage.lock();
         self.is_ongoing.store(false, Ordering::Relaxed);
         outage.record_success(clock.now())
     }

@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
@@ -109,7 +109,7 @@ impl Visit for EventFields {
 }
 
 fn lock() -> MutexGuard<'static, VecDeque<RecentEvent>> {
-    LATEST.lock().unwrap_or_else(PoisonError::into_inner)
+    LATEST.lock()
 }
 
 #[cfg(test)]

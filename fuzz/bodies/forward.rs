@@ -2,7 +2,7 @@
 //! arrives there is one that hyper reads from the same bytes.
 #![allow(clippy::disallowed_methods, reason = "the runtime of one input ends its tasks")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -17,6 +17,7 @@ use keyward::http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions}
 use keyward::http::guard::GuardOptions;
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
@@ -105,7 +106,7 @@ async fn exchange(bytes: &[u8], requests: &[Message]) -> (usize, Vec<Message>) {
     }
     proxy.abort();
     server.abort();
-    let arrived = std::mem::take(&mut *arrived.lock().unwrap_or_else(PoisonError::into_inner));
+    let arrived = std::mem::take(&mut *arrived.lock());
     (count_responses(&received, requests), arrived)
 }
 
@@ -196,7 +197,7 @@ async fn serve(listener: UnixListener, arrived: Arc<Mutex<Vec<Message>>>) {
                 while let Some((request, rest)) = read_request(&received).expect("the server gets no request") {
                     received = rest.to_vec();
                     let bodiless = request.start.starts_with("HEAD ");
-                    arrived.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                    arrived.lock().push(request);
                     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
                     let _ = stream.write_all(&answer[..answer.len() - if bodiless { 2 } else { 0 }]).await;
                 }

@@ -4,12 +4,13 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use http::Method;
 use http::uri::PathAndQuery;
 use keyward::agent::api_proxy::fuzz::read_request;
 use keyward::gateway::proxy::fuzz::{is_forwarded, is_minting};
+use parking_lot::Mutex;
 
 /// A request line as Go reads it.
 #[derive(Debug)]
@@ -142,7 +143,7 @@ fn program() -> Option<PathBuf> {
 
 /// Asks Go for its reading of a request line, which holds no line feed.
 fn ask(line: &str) -> Option<InGo> {
-    let mut helper = HELPER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut helper = HELPER.lock();
     helper.input.write_all(format!("{line}\n").as_bytes()).expect("go-url has ended");
     let mut answer = String::new();
     helper.output.read_line(&mut answer).expect("go-url has ended");

@@ -1,12 +1,13 @@
 //! HTTP/1 messages as a strict reader and as hyper's server read them.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 /// A request or a response.
@@ -129,7 +130,7 @@ pub(crate) async fn by_hyper(bytes: &[u8]) -> Vec<Message> {
             let start = format!("{} {target}", head.method);
             let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
             let message = Message { start, headers: head.headers, body };
-            read.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+            read.lock().push(message);
             Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
         }
     });
@@ -137,5 +138,5 @@ pub(crate) async fn by_hyper(bytes: &[u8]) -> Vec<Message> {
     client.shutdown().await.expect("an end");
     let mut builder = hyper::server::conn::http1::Builder::new();
     let _ = builder.half_close(true).header_read_timeout(None).serve_connection(TokioIo::new(server), service).await;
-    std::mem::take(&mut *read.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *read.lock())
 }

@@ -10,9 +10,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use tokio::io::Interest;
 use tokio::sync::Notify;
@@ -92,14 +93,10 @@ impl OutputWatch {
 }
 
 impl WatchState {
-    fn folders(&self) -> MutexGuard<'_, BTreeMap<i32, Folder>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a file's folder and its watcher; returns the inotify watch.
     fn add(&self, path: &Path, changed: &Arc<Notify>) -> Option<i32> {
         let (events, folder, name) = (self.events.as_ref()?, path.parent()?, path.file_name()?);
-        let mut folders = self.folders();
+        let mut folders = self.folders.lock();
         let descriptor = inotify::add_watch(events, folder, WATCH_FLAGS).ok()?;
         let files = folders.entry(descriptor).or_default();
         if !files.iter().any(|(_, watcher)| Arc::ptr_eq(watcher, changed)) {
@@ -120,7 +117,7 @@ impl WatchState {
     }
 
     fn notify(&self, folder: i32, name: Option<&OsStr>, events: ReadFlags) {
-        let mut folders = self.folders();
+        let mut folders = self.folders.lock();
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
             folders.values().flatten().for_each(|(_, changed)| changed.notify_one());
         } else if events.contains(ReadFlags::IGNORED) {
@@ -134,7 +131,7 @@ impl WatchState {
     }
 
     fn remove(&self, folder: i32, changed: &Arc<Notify>) {
-        let mut folders = self.folders();
+        let mut folders = self.folders.lock();
         let Some(files) = folders.get_mut(&folder) else { return };
         files.retain(|(_, watcher)| !Arc::ptr_eq(watcher, changed));
         if files.is_empty() {
@@ -285,7 +282,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         expect_change(&file).await;
         drop(file);
-        assert!(watch.0.folders().is_empty(), "a watcher without outputs");
+        assert!(watch.0.folders.lock().is_empty(), "a watcher without outputs");
         stop.cancel();
         running.join_next().await.unwrap().unwrap();
     }

@@ -1,8 +1,9 @@
 //! Collects the status of sessions for operators. Never holds a secret.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::error_code::ErrorCode;
@@ -90,19 +91,15 @@ impl SessionStatusRegistry {
     /// Creates a handle for a session of this name. It shows nothing before its first update and then hides older
     /// handles of the same name.
     pub fn register(&self, name: impl Into<String>) -> SessionStatusHandle {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.created += 1;
         SessionStatusHandle { name: name.into(), id: state.created, registry: self.clone() }
     }
 
     /// Returns the status of all sessions by name.
     pub fn sessions(&self) -> BTreeMap<String, SessionStatus> {
-        let state = self.lock();
+        let state = self.0.lock();
         state.sessions.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,7 +114,7 @@ pub struct SessionStatusHandle {
 impl SessionStatusHandle {
     /// Replaces the session's status. Returns true if the registry shows this handle's status.
     pub fn update(&self, session: SessionStatus) -> bool {
-        let mut state = self.registry.lock();
+        let mut state = self.registry.0.lock();
         let all = state.sessions.entry(self.name.clone()).or_default();
         match all.binary_search_by_key(&self.id, |(id, _)| *id) {
             Ok(at) => all[at].1 = session,
@@ -128,7 +125,7 @@ impl SessionStatusHandle {
 
     /// Removes the session's status. Returns true if no other handle of its name is left.
     pub(crate) fn remove(&self) -> bool {
-        let mut state = self.registry.lock();
+        let mut state = self.registry.0.lock();
         let Some(all) = state.sessions.get_mut(&self.name) else { return true };
         all.retain(|(id, _)| *id != self.id);
         let none = all.is_empty();

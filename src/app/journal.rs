@@ -42,8 +42,9 @@ where
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use tracing_subscriber::fmt;
     use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -54,7 +55,7 @@ mod tests {
 
     impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -75,7 +76,7 @@ mod tests {
             tracing::info!("started");
             tracing::debug!("detail");
         });
-        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(buffer.0.lock().clone()).unwrap();
         let found: Vec<_> = text.lines().map(|line| (&line[..3], line.rsplit(' ').next().unwrap())).collect();
         let expected =
             [("<3>", "failed"), ("<4>", "first"), ("<4>", "<4>second"), ("<6>", "started"), ("<7>", "detail")];

@@ -1,9 +1,10 @@
 //! Log writer with a bounded queue: logging never waits for the reader of standard error.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Queue of log lines, written by a separate thread. Clones share it.
@@ -26,13 +27,9 @@ struct Queue {
 }
 
 impl LogWriter {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues a line, or counts it as dropped if the queue is full.
     fn push(&self, line: &[u8]) {
-        let mut queue = self.queue();
+        let mut queue = self.0.queue.lock();
         if queue.bytes.len() + line.len() > QUEUE_CAPACITY {
             queue.dropped += 1;
         } else {
@@ -46,7 +43,7 @@ impl LogWriter {
     /// were dropped once the reader has caught up.
     pub(super) fn write_to(&self, out: &mut impl Write, report_dropped: impl Fn(u64)) {
         loop {
-            let mut queue = self.queue();
+            let mut queue = self.0.queue.lock();
             queue.writing = false;
             self.0.changed.notify_all();
             if queue.bytes.is_empty() && queue.dropped > 0 {
@@ -55,8 +52,7 @@ impl LogWriter {
                 report_dropped(dropped);
                 continue;
             }
-            let nothing = |queue: &mut Queue| queue.bytes.is_empty();
-            let mut queue = self.0.changed.wait_while(queue, nothing).unwrap_or_else(PoisonError::into_inner);
+            self.0.changed.wait_while(&mut queue, |queue| queue.bytes.is_empty());
             let bytes = std::mem::take(&mut queue.bytes);
             queue.writing = true;
             drop(queue);
@@ -67,8 +63,8 @@ impl LogWriter {
 
     /// Waits until the queue is written, at most for `time`.
     pub(super) fn flush(&self, time: Duration) {
-        let busy = |queue: &mut Queue| queue.writing || !queue.bytes.is_empty() || queue.dropped > 0;
-        drop(self.0.changed.wait_timeout_while(self.queue(), time, busy));
+        let is_busy = |queue: &mut Queue| queue.writing || !queue.bytes.is_empty() || queue.dropped > 0;
+        self.0.changed.wait_while_for(&mut self.0.queue.lock(), is_busy, time);
     }
 }
 
@@ -148,7 +144,7 @@ mod tests {
         let line = vec![b'x'; 1024];
         lines.push(b"first");
         // Waits until the writer has taken it, so that the queue is empty.
-        while !lines.queue().writing {
+        while !lines.0.queue.lock().writing {
             std::thread::yield_now();
         }
         for _ in 0..QUEUE_CAPACITY / 1024 + 3 {

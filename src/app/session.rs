@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -130,21 +131,21 @@ impl SessionControl {
     /// Hands the token over at the end instead of revoking it. Call it before the session stops.
     pub(super) fn hand_over(&self) -> oneshot::Receiver<SessionShutdown> {
         let (sender, receiver) = oneshot::channel();
-        *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        *self.successor.lock() = Some(sender);
         receiver
     }
 
     /// Has the token revoked only after these listeners have ended. Call it before the session stops.
     pub(super) fn revoke_after(&self, listeners: Vec<CancellationToken>) {
-        *self.draining.lock().unwrap_or_else(PoisonError::into_inner) = listeners;
+        *self.draining.lock() = listeners;
     }
 
     fn take_draining(&self) -> Vec<CancellationToken> {
-        std::mem::take(&mut *self.draining.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.draining.lock())
     }
 
     fn take_successor(&self) -> Option<oneshot::Sender<SessionShutdown>> {
-        self.successor.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.successor.lock().take()
     }
 }
 

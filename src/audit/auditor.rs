@@ -1,10 +1,11 @@
 //! Hands records to the audit devices of the process, and waits where a request depends on it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::RwLock;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -82,7 +83,7 @@ impl Auditor {
     /// Sets the devices.
     pub fn set_devices(&self, devices: Vec<DeviceHandle>) {
         self.0.is_on.store(!devices.is_empty(), Ordering::Relaxed);
-        *self.0.devices.write().unwrap_or_else(PoisonError::into_inner) = devices;
+        *self.0.devices.write() = devices;
     }
 
     /// Records a request that may go on only once its record is kept.
@@ -118,7 +119,7 @@ impl Auditor {
         mut confirm: impl FnMut(&DeviceHandle) -> Option<oneshot::Sender<bool>>,
     ) {
         let at = SystemTime::now();
-        let devices = self.0.devices.read().unwrap_or_else(PoisonError::into_inner);
+        let devices = self.0.devices.read();
         let mut push = |device: &DeviceHandle, record| {
             // A full queue drops the sender, which the receiver notices.
             device.0.queue.push(QueuedRecord { at, record, confirmation: confirm(device) }, share);

@@ -1,9 +1,10 @@
 //! Bounded queue of one audit device, which its thread empties.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -74,13 +75,9 @@ pub(super) struct QueuedWork {
 }
 
 impl RecordQueue {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues a record. Returns false if the queue is full, and counts the record as lost.
     pub(super) fn push(&self, record: QueuedRecord, share: QueueShare) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         let limit = if share == QueueShare::Full { CAPACITY } else { CAPACITY / 2 };
         let fits = state.records.len() < limit && !state.stop;
         if fits {
@@ -105,21 +102,21 @@ impl RecordQueue {
 
     /// Makes the device write queued records.
     pub(super) fn flush(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.is_urgent |= !state.records.is_empty();
         self.wake(state);
     }
 
     /// Has the device open its file anew if another one stands at its path.
     pub(super) fn reopen(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.reopen = true;
         self.wake(state);
     }
 
     /// Makes the device write queued records and stop.
     pub(super) fn stop(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.stop = true;
         self.wake(state);
     }
@@ -142,7 +139,7 @@ impl RecordQueue {
     pub(super) fn take(&self, timeout: Option<Duration>) -> QueuedWork {
         let end = timeout.map(|timeout| Instant::now() + timeout);
         let mut collected = Instant::now() + COLLECT_TIME;
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         while !state.is_due() {
             let now = Instant::now();
             let is_collecting = now < collected;
@@ -151,7 +148,10 @@ impl RecordQueue {
             }
             let until = is_collecting.then_some(collected).into_iter().chain(end).min();
             state.wait = if is_collecting { WakeCondition::UrgentWork } else { WakeCondition::QueuedWork };
-            state = self.wait(state, until.map(|until| until - now));
+            match until {
+                None => self.0.changed.wait(&mut state),
+                Some(until) => drop(self.0.changed.wait_for(&mut state, until - now)),
+            }
             state.wait = WakeCondition::Nothing;
             if !is_collecting {
                 collected = Instant::now() + COLLECT_TIME;
@@ -166,14 +166,6 @@ impl RecordQueue {
             lost_records: std::mem::take(&mut state.lost_records),
             reopen: std::mem::take(&mut state.reopen),
             stop: state.stop && state.records.is_empty(),
-        }
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, timeout: Option<Duration>) -> MutexGuard<'a, State> {
-        let changed = &self.0.changed;
-        match timeout {
-            None => changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => changed.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0,
         }
     }
 }
@@ -228,9 +220,9 @@ mod tests {
     fn while_records_are_collected_only_a_request_that_waits_or_a_full_batch_wakes_the_thread() {
         let queue = RecordQueue::default();
         let waits = |wait, change: &dyn Fn()| {
-            queue.state().wait = wait;
+            queue.0.state.lock().wait = wait;
             change();
-            queue.state().wait == wait
+            queue.0.state.lock().wait == wait
         };
         let push = || assert!(queue.push(queued(), QueueShare::Full));
         assert!(waits(WakeCondition::UrgentWork, &|| queue.flush()), "nothing is queued");

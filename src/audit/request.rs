@@ -1,8 +1,9 @@
 //! A request that is audited: what all its records share, and what the parts that handle it note.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::facts::{Attestation, AuditNote, Decision, RequestFacts};
@@ -34,7 +35,7 @@ impl AuditedRequest {
 
     /// Changes the note.
     pub(crate) fn note(&self, change: impl FnOnce(&mut AuditNote)) {
-        change(&mut self.0.note.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.note.lock());
     }
 
     /// Notes a refusal by a rule.
@@ -65,7 +66,7 @@ impl AuditedRequest {
 
     /// Returns the note as it is now.
     pub(crate) fn current_note(&self) -> AuditNote {
-        self.0.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.note.lock().clone()
     }
 
     /// Returns the facts as a JSON object, with the attestation among those about the caller.

@@ -4,9 +4,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -75,7 +76,7 @@ impl ExecutableOpener {
         match &self.0 {
             None => open_here(pid, access).map(File::from),
             Some(remote) => {
-                let mut requests = remote.requests.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut requests = remote.requests.lock();
                 let opened = requests.open(pid, access);
                 let is_silent = requests.timed_out.is_some();
                 remote.is_silent.send_if_modified(|was| std::mem::replace(was, is_silent) != is_silent);
@@ -167,7 +168,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::NotFound);
             // A reply to a request that nobody waits for any more.
             {
-                let requests = opener.0.as_ref().unwrap().requests.lock().unwrap();
+                let requests = opener.0.as_ref().unwrap().requests.lock();
                 OpenRequest { number: 0, pid, access: ExecutableAccess::Identity }.send(&requests.socket).unwrap();
             }
             opener.open(pid, ExecutableAccess::Identity).unwrap();

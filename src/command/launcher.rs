@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::pin::pin;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -145,16 +146,12 @@ pub(crate) struct SpawnedChild {
 }
 
 impl SpawnerClient {
-    fn table(&self) -> MutexGuard<'_, ChildTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn start(&self, spec: &CommandSpec, input: bool, permit: OwnedSemaphorePermit) -> io::Result<ChildProcess> {
         let variables = spec.variables.0.iter();
         let variables = variables.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
         let (reply, started) = oneshot::channel();
         let id = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             if self.ended.is_cancelled() {
                 return Err(spawner_ended());
             }
@@ -165,7 +162,7 @@ impl SpawnerClient {
         };
         let request = Request::Start { id, command: spec.command.clone(), variables: Variables(variables), input };
         if let Err(error) = self.send(&request) {
-            self.table().starting.remove(&id);
+            self.table.lock().starting.remove(&id);
             return Err(error);
         }
         let child = started.await.unwrap_or_else(|_| Err(spawner_ended()))?;
@@ -182,18 +179,18 @@ impl SpawnerClient {
             match reply {
                 Reply::Started { id, pid } => self.register(id, pid),
                 Reply::Failed { id, error } => {
-                    if let Some(starting) = self.table().starting.remove(&id) {
+                    if let Some(starting) = self.table.lock().starting.remove(&id) {
                         let _ = starting.reply.send(Err(error.into()));
                     }
                 }
                 Reply::Ended { id, status } => {
-                    if let Some(waiting) = self.table().running.remove(&id) {
+                    if let Some(waiting) = self.table.lock().running.remove(&id) {
                         let _ = waiting.send(status.map(ExitStatus::from_raw).map_err(io::Error::from));
                     }
                 }
             }
         }
-        let mut table = self.table();
+        let mut table = self.table.lock();
         self.ended.cancel();
         table.starting.clear();
         table.running.clear();
@@ -202,7 +199,7 @@ impl SpawnerClient {
     fn register(&self, id: ChildId, pid: u32) {
         let (sender, ended) = oneshot::channel();
         let starting = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             table.running.insert(id, sender);
             table.starting.remove(&id)
         };

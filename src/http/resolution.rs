@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -134,11 +134,11 @@ fn report(host: &str, error: &str, now: ClockReading) {
 }
 
 fn names() -> MutexGuard<'static, BTreeMap<String, ResolvedName>> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+    NAMES.lock()
 }
 
 fn lookups() -> MutexGuard<'static, BTreeMap<String, LookupResult>> {
-    LOOKUPS.lock().unwrap_or_else(PoisonError::into_inner)
+    LOOKUPS.lock()
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 use std::alloc::Layout;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 use tokio::sync::Notify;
@@ -107,7 +107,7 @@ static ARENA: Mutex<Arena> = Mutex::new(Arena { regions: Vec::new() });
 
 /// No operation leaves the arena inconsistent, so a panic elsewhere while it was locked is no reason to stop.
 fn lock_arena() -> MutexGuard<'static, Arena> {
-    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+    ARENA.lock()
 }
 
 impl Arena {

@@ -1,8 +1,9 @@
 //! Collects the status of the process, and of the parts that have one, for operators. Never holds a secret.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -72,38 +73,34 @@ impl<S> Status<S> {
 impl StatusRegistry {
     /// Records the outcome of a reload.
     pub(crate) fn record_reload(&self, failure: ReloadFailure) {
-        self.lock().reload_failure = failure;
+        self.0.lock().reload_failure = failure;
     }
 
     /// Returns the failure of the last reload; empty if it succeeded.
     pub(crate) fn reload_failure(&self) -> ReloadFailure {
-        self.lock().reload_failure.clone()
+        self.0.lock().reload_failure.clone()
     }
 
     /// Sets the status of a part, which has this key in the whole; a status that cannot be serialized removes it.
     pub(crate) fn set_section(&self, key: &'static str, section: &impl Serialize) {
         match to_raw_value(section) {
-            Ok(section) => self.lock().sections.insert(key, section),
-            Err(_) => self.lock().sections.remove(key),
+            Ok(section) => self.0.lock().sections.insert(key, section),
+            Err(_) => self.0.lock().sections.remove(key),
         };
     }
 
     /// Removes the status of a part.
     pub(crate) fn remove_section(&self, key: &str) {
-        self.lock().sections.remove(key);
+        self.0.lock().sections.remove(key);
     }
 
     fn sections(&self) -> BTreeMap<&'static str, Box<RawValue>> {
-        self.lock().sections.clone()
+        self.0.lock().sections.clone()
     }
 
     /// Returns the status of a part as JSON.
     pub fn section(&self, key: &str) -> Option<Box<RawValue>> {
-        self.lock().sections.get(key).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().sections.get(key).cloned()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Browsers that have signed in: in memory, for 15 minutes after the last page that a person opened.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -9,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 use crate::clock::{Clock, ClockReading};
@@ -63,7 +63,7 @@ impl BrowserSessions {
 
     /// Returns the rights of the browser that sent these headers. `prolong` if a person opened the page.
     pub(super) fn find(&self, headers: &HeaderMap, prolong: bool) -> BrowserRights {
-        let (now, mut state) = (self.clock.now(), self.lock());
+        let (now, mut state) = (self.clock.now(), self.state.lock());
         state.sessions.retain(|_, session| now.since(session.used) < LIFETIME);
         let Some(session) = digest_of(headers).and_then(|digest| state.sessions.get_mut(&digest)) else {
             return BrowserRights::default();
@@ -79,7 +79,7 @@ impl BrowserSessions {
     /// # Errors
     /// There were too many; the value is the time until the next one.
     pub(super) fn try_sign_in(&self) -> Result<(), Duration> {
-        self.lock().sign_ins.try_take(SIGN_INS, self.clock.now())
+        self.state.lock().sign_ins.try_take(SIGN_INS, self.clock.now())
     }
 
     /// Adds rights to the browser that sent these headers, under a new cookie, which is returned. `None` without entropy.
@@ -87,7 +87,7 @@ impl BrowserSessions {
         let mut bytes = Zeroizing::new([0_u8; 32]);
         aws_lc_rs::rand::fill(&mut *bytes).ok()?;
         let id = Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes));
-        let (now, mut state) = (self.clock.now(), self.lock());
+        let (now, mut state) = (self.clock.now(), self.state.lock());
         if let Some(digest) = digest_of(headers) {
             state.sessions.remove(&digest);
         }
@@ -102,13 +102,9 @@ impl BrowserSessions {
     /// Ends the session of the browser that sent these headers. Returns the header that deletes its cookie.
     pub(super) fn sign_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if let Some(digest) = digest_of(headers) {
-            self.lock().sessions.remove(&digest);
+            self.state.lock().sessions.remove(&digest);
         }
         set_cookie("", Duration::ZERO)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -193,7 +189,7 @@ mod tests {
             sessions.sign_in(&HeaderMap::new(), key()).unwrap();
         }
         assert!(!sessions.find(&first, true).has_key);
-        assert_eq!(sessions.lock().sessions.len(), MAX_SESSIONS);
+        assert_eq!(sessions.state.lock().sessions.len(), MAX_SESSIONS);
         let allowed = std::iter::repeat_with(|| sessions.try_sign_in()).take_while(Result::is_ok).count();
         assert_eq!(allowed, 10);
     }

@@ -1,6 +1,8 @@
 //! Services of this process that the pages show.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::http::in_process::InProcessService;
 use crate::status::StatusDocument;
@@ -18,22 +20,22 @@ struct Services {
 impl UiSources {
     /// Sets the ACL server's API; `None` removes it.
     pub(crate) fn set_acl(&self, service: Option<InProcessService>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).acl = service;
+        self.0.write().acl = service;
     }
 
     /// Sets the gateway's own endpoints; `None` removes them.
     pub(crate) fn set_gateway(&self, service: Option<InProcessService>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).gateway = service;
+        self.0.write().gateway = service;
     }
 
     /// Returns the ACL server's API, if the server runs here.
     pub(super) fn acl(&self) -> Option<InProcessService> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).acl.clone()
+        self.0.read().acl.clone()
     }
 
     /// Returns the gateway's own endpoints, if a gateway runs here.
     pub(super) fn gateway(&self) -> Option<InProcessService> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).gateway.clone()
+        self.0.read().gateway.clone()
     }
 }
 

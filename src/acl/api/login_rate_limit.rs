@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::clock::ClockReading;
 use crate::http::server::Peer;
@@ -71,7 +72,7 @@ impl LoginRateLimiter {
         let refill = Duration::from_secs(1) / self.limit.per_second.max(1);
         let rate = BucketRate { size: self.limit.burst.max(1), refill };
         let source = LoginSource::from_peer(peer);
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         if buckets.len() >= MAX_SOURCES && !buckets.contains_key(&source) {
             buckets.retain(|_, bucket| bucket.available(rate, now) < rate.size);
             if buckets.len() >= MAX_SOURCES {
@@ -144,7 +145,7 @@ mod tests {
         let busy = user(u32::MAX);
         assert!(limiter.admit(&busy, at(1_500)).is_ok() && limiter.admit(&busy, at(1_500)).is_ok());
         assert!(limiter.admit(&user(u32::MAX - 1), at(1_500)).is_ok());
-        assert_eq!(limiter.buckets.lock().unwrap().len(), 2);
+        assert_eq!(limiter.buckets.lock().len(), 2);
         assert!(limiter.admit(&busy, at(1_500)).is_err());
     }
 }

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Body as _;
+use parking_lot::Mutex;
 
 use super::operation::Operation;
 use super::query::ConsistencyMode;
@@ -101,19 +102,15 @@ impl ResponseCache {
     /// Hashes a key; shares the key of the cached entry if there is one.
     pub(super) fn hash_key(&self, key: CacheKey) -> HashedKey {
         let hash = self.hasher.hash_one(&key);
-        let contents = self.lock();
+        let contents = self.contents.lock();
         let cached_key = contents.entries.get(&hash).filter(|entry| *entry.key == key);
         HashedKey { hash, key: cached_key.map_or_else(|| Arc::new(key), |entry| Arc::clone(&entry.key)) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CacheContents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the response if the store is still at `revision`, and neither the caller's token nor the token shown has
     /// expired since.
     pub(super) fn get(&self, key: &HashedKey, revision: Revision, now: Timestamp) -> Option<CachedResponse> {
-        let contents = self.lock();
+        let contents = self.contents.lock();
         let entry = contents.entries.get(&key.hash);
         let entry = entry.filter(|entry| contents.revision == revision && key.matches(entry))?;
         if entry.until.is_some_and(|until| until <= now) {
@@ -138,7 +135,7 @@ impl ResponseCache {
         let Either::Left(body) = result.response.body() else { return };
         let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let Some(size) = size.filter(|size| *size <= MAX_BODY) else { return };
-        let mut contents = self.lock();
+        let mut contents = self.contents.lock();
         if contents.revision > revision {
             return;
         }

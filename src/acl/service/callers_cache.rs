@@ -1,7 +1,9 @@
 //! Cache of authenticated callers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::caller::Caller;
 use crate::acl::model::secret::SecretHash;
@@ -24,14 +26,14 @@ const MAX_CALLERS: usize = 4096;
 impl CallersCache {
     /// Returns the cached caller if the store is still at revision `at`.
     pub(super) fn get(&self, secret: Option<&SecretHash>, at: Revision) -> Option<Arc<Caller>> {
-        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = self.0.lock();
         // The hashes are keyed, so comparison time reveals nothing.
         cached.callers.get(&secret.cloned()).filter(|_| cached.at == at).cloned()
     }
 
     /// Stores a caller that was loaded when the store was at revision `at` or later.
     pub(super) fn insert(&self, secret: Option<SecretHash>, at: Revision, caller: &Arc<Caller>) {
-        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.0.lock();
         if cached.at > at {
             return;
         }

@@ -11,8 +11,10 @@ mod stored_method;
 pub mod fuzz;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::acl_service::AclService;
 use super::caller::LiveToken;
@@ -223,7 +225,7 @@ impl LoginRole {
         service.epoch(Freshness::Linearizable).await?;
         // Read before the names: a concurrent write then invalidates the cached ids, never the reverse.
         let at = service.repository.store().last("policy-name");
-        let cached = || self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = || self.linked.lock();
         if let Some((_, ids)) = cached().as_ref().filter(|(then, _)| Some(*then) == at) {
             return Ok(ids.clone());
         }

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::acl::store::{Key, Revision};
 
@@ -27,14 +29,14 @@ const MAX_RECORDS: usize = 4096;
 impl RecordCache {
     /// Returns the record at that revision, if cached.
     pub(super) fn get<T: Send + Sync + 'static>(&self, key: &Key, at: Revision) -> Option<Arc<T>> {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.0.lock();
         let (_, value) = records.get(key).filter(|(modified, _)| *modified == at)?;
         Arc::clone(value).downcast().ok()
     }
 
     /// Stores a deserialized record.
     pub(super) fn insert<T: Send + Sync + 'static>(&self, key: &Key, at: Revision, value: &Arc<T>) {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.0.lock();
         if records.len() >= MAX_RECORDS {
             records.clear();
         }

@@ -4,8 +4,7 @@
 //! neither the old nor the new one: while the marker exists nothing is answered from the store, and
 //! [`Repository::commit`] rejects all other batches.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::error::ServiceError;
@@ -84,7 +83,7 @@ impl RestoreLock {
         freshness: Freshness,
     ) -> Result<RestoreState, ServiceError> {
         let last = repository.store().last(keys::RESTORE);
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.0.lock();
         if let Some(state) = lock().as_ref().filter(|state| Some(state.at) == last) {
             return Ok(state.clone());
         }
@@ -107,7 +106,7 @@ impl RestoreLock {
 
     /// Returns whether a restore was in progress at the last read.
     pub(super) fn was_restoring(&self) -> bool {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.lock();
         state.as_ref().is_some_and(|state| state.marker.is_some())
     }
 }

@@ -1,7 +1,9 @@
 //! Cache of parsed rules.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::acl::model::id::Id;
 use crate::acl::model::rules::{Rules, RulesError};
@@ -29,12 +31,12 @@ const ENTRIES: usize = 4096;
 impl RulesCache {
     /// Returns the rules of a policy at a revision, if cached.
     pub(super) fn policy(&self, id: Id, at: Revision) -> Option<CachedPolicy> {
-        self.policies.lock().unwrap_or_else(PoisonError::into_inner).get(&(id, at)).cloned()
+        self.policies.lock().get(&(id, at)).cloned()
     }
 
     /// Stores the rules of a policy at a revision.
     pub(super) fn insert(&self, id: Id, at: Revision, rules: CachedPolicy) {
-        let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policies = self.policies.lock();
         if policies.len() >= ENTRIES {
             policies.clear();
         }
@@ -46,7 +48,7 @@ impl RulesCache {
     /// # Errors
     /// The text is not valid.
     pub(super) fn text(&self, text: &str) -> Result<Arc<Rules>, RulesError> {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut texts = self.texts.lock();
         if let Some(rules) = texts.get(text) {
             return Ok(Arc::clone(rules));
         }

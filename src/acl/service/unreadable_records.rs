@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 
 use super::keys;
@@ -22,10 +22,6 @@ impl UnreadableRecords {
         Self { reported: Mutex::default(), counter }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<Key>> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Updates the set after a read of all keys under `prefix` after `after`, up to `last` (`None`: to the end).
     pub(super) fn update(&self, prefix: &str, after: Option<&Key>, last: Option<&Key>, unreadable: &[Key]) {
         let looked_at = |key: &Key| {
@@ -34,14 +30,14 @@ impl UnreadableRecords {
         };
         // Reading existing records cannot show that a kind has missing ones.
         let is_kind = |key: &Key| key.as_str().ends_with('/');
-        self.lock().retain(|key| is_kind(key) || !looked_at(key) || unreadable.contains(key));
+        self.reported.lock().retain(|key| is_kind(key) || !looked_at(key) || unreadable.contains(key));
         for key in unreadable {
             self.report(key);
         }
     }
 
     pub(super) fn has(&self, prefix: &str) -> bool {
-        let reported = self.lock();
+        let reported = self.reported.lock();
         reported.len() >= MAX_REPORTED
             || reported.iter().any(|key| {
                 let key = key.as_str();
@@ -50,7 +46,7 @@ impl UnreadableRecords {
     }
 
     pub(super) fn report_kind(&self, kind: &str) {
-        if self.lock().insert(keys::kind_prefix(kind, None).into()) {
+        if self.reported.lock().insert(keys::kind_prefix(kind, None).into()) {
             self.counter.inc();
             tracing::error!(
                 event = "acl.store.damaged",
@@ -61,7 +57,7 @@ impl UnreadableRecords {
     }
 
     pub(super) fn report(&self, key: &Key) {
-        let mut reported = self.lock();
+        let mut reported = self.reported.lock();
         if reported.len() < MAX_REPORTED && reported.insert(key.clone()) {
             self.counter.inc();
             let key = key.as_str();

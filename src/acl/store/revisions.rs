@@ -1,6 +1,6 @@
 //! Revision of the last change of each kind of record, as far as this server knows.
 
-use std::sync::{PoisonError, RwLock};
+use parking_lot::RwLock;
 
 use super::Revision;
 
@@ -19,14 +19,14 @@ struct Revisions {
 impl KindRevisions {
     /// Returns the revision of the last change of a kind, or a later one.
     pub(super) fn last(&self, kind: &str) -> Revision {
-        let revisions = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let revisions = self.0.read();
         let entry = revisions.each.iter().find(|(entry_kind, _)| **entry_kind == *kind);
         entry.map(|(_, at)| *at).unwrap_or_default().max(revisions.all)
     }
 
     /// Records changes of several kinds atomically.
     pub(super) fn record<'a>(&self, kinds: impl IntoIterator<Item = (&'a str, Revision)>) {
-        let mut revisions = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut revisions = self.0.write();
         for (kind, at) in kinds {
             match revisions.each.iter_mut().find(|(entry_kind, _)| **entry_kind == *kind) {
                 Some((_, last)) => *last = at.max(*last),
@@ -38,7 +38,7 @@ impl KindRevisions {
     /// Sets the lower bound: changes up to `at` are unknown.
     #[cfg(feature = "etcd")]
     pub(super) fn raise_lower_bound(&self, at: Revision) {
-        let mut revisions = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut revisions = self.0.write();
         revisions.all = at.max(revisions.all);
     }
 }

@@ -1,9 +1,10 @@
 //! Registry of tasks that wait for a change, by key or prefix.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -31,7 +32,7 @@ pub(super) struct Watcher<'a> {
 
 impl Watchers {
     pub(super) fn watch(&self, prefix: &str) -> Watcher<'_> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let waiters = if let Some(waiters) = all.get(prefix) {
             Arc::clone(waiters)
         } else {
@@ -49,7 +50,7 @@ impl Watchers {
 
     /// Wakes the tasks that wait for one of the keys.
     pub(super) fn wake_keys<'a>(&self, keys: impl IntoIterator<Item = &'a str>) {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         if all.is_empty() {
             return;
         }
@@ -65,7 +66,7 @@ impl Watchers {
 
     /// Wakes all waiting tasks.
     pub(super) fn wake_all(&self) {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.values().for_each(|waiters| waiters.changed.notify_waiters());
     }
 }
@@ -79,7 +80,7 @@ impl Watcher<'_> {
 
 impl Drop for Watcher<'_> {
     fn drop(&mut self) {
-        let mut all = self.watchers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.watchers.0.lock();
         if self.waiters.count.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(&self.waiters.prefix);
         }

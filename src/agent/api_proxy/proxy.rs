@@ -1,11 +1,12 @@
 //! An API proxy: its parts, built from options, and its background work.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -184,9 +185,9 @@ impl ApiProxy {
 
     /// Restores the cache of the previous process. Call it before the first request is served.
     pub async fn restore_cache(&self) {
-        let Some(mut tasks) = self.cache_tasks().take() else { return };
+        let Some(mut tasks) = self.cache_tasks.lock().take() else { return };
         tasks.renewer.restore().await;
-        *self.cache_tasks() = Some(tasks);
+        *self.cache_tasks.lock() = Some(tasks);
     }
 
     /// Returns the cache; `None` without one.
@@ -197,14 +198,10 @@ impl ApiProxy {
     /// Renews the cache's leases and runs its probes until `stop` is cancelled, and saves the cache. Saves it again when `served`
     /// is ready: after the last request. Returns at once the second time, or without a cache.
     pub async fn run_cache(&self, stop: CancellationToken, served: impl Future<Output = ()>) {
-        let tasks = self.cache_tasks().take();
+        let tasks = self.cache_tasks.lock().take();
         if let Some(CacheTasks { renewer, probes }) = tasks {
             tokio::join!(renewer.run(stop.clone(), served), probe::run(probes, stop));
         }
-    }
-
-    fn cache_tasks(&self) -> MutexGuard<'_, Option<CacheTasks>> {
-        self.cache_tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

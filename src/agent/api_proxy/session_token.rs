@@ -1,9 +1,10 @@
 //! The session's token as a request header, built once for each token.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use parking_lot::RwLock;
 
 use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::clock::Clock;
@@ -61,13 +62,13 @@ impl SessionToken {
     }
 
     fn header_for(&self, token: &Arc<Token>) -> TokenHeader {
-        let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+        let cached = self.cached.read();
         if let Some(header) = cached.as_ref().filter(|header| Arc::ptr_eq(&header.token, token)) {
             return header.clone();
         }
         drop(cached);
         let header = TokenHeader { token: Arc::clone(token), value: token.secret.header_value() };
-        *self.cached.write().unwrap_or_else(PoisonError::into_inner) = Some(header.clone());
+        *self.cached.write() = Some(header.clone());
         header
     }
 }

@@ -1,11 +1,10 @@
 //! Recovery after the server has refused the session's token: one check by the session for all requests that met the refusal.
-
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Response;
 use http_body_util::{Either, Full};
 use hyper::body::Body as _;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::leak_filter::FilteredBody;
@@ -190,7 +189,7 @@ impl SuspicionLimiter {
 
     fn try_take(&self) -> bool {
         let now = self.clock.now();
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).try_take(SUSPICIONS, now).is_ok()
+        self.bucket.lock().try_take(SUSPICIONS, now).is_ok()
     }
 }
 

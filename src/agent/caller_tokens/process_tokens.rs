@@ -1,10 +1,11 @@
 //! Tokens of a caller's processes: one for each, created on its first request.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -123,7 +124,7 @@ impl ProcessTokens {
 
     /// Runs until `stop` is cancelled, then revokes all tokens. Returns at once the second time.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let started = self.started.lock().take();
         let Some(mut started) = started else { return };
         let mut running = JoinSet::new();
         loop {
@@ -193,7 +194,7 @@ impl ProcessTable {
     fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
         let process = identity.process().ok_or(ProcessTokenRefusal::NoProcess)?;
         let pid = process.id().ok_or(ProcessTokenRefusal::NoProcess)?;
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         // Check the entry's process after the connection's: while both live, one id is one process. In the other order,
         // the entry's process could end and its id pass to a new process between the two checks.
         let token = entries.get(&pid).filter(|entry| entry.process.is_alive()).map(|entry| entry.token.clone());
@@ -277,7 +278,7 @@ impl ProcessTable {
 
     /// Removes an ended process from the table, unless a new process has taken its id.
     fn remove(&self, process: &PinnedProcess, id: u64) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if let Some(pid) = process.id()
             && entries.get(&pid).is_some_and(|entry| entry.token.id == id)
         {
@@ -307,10 +308,6 @@ impl ProcessTable {
             }
             _ => health.clear_warning(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, TableEntry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Revokes the tokens of a process that has ended.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
@@ -82,7 +83,7 @@ impl TokenRevoker {
             let revoked = self.upstream.revoke_accessor(&session.secret, accessor, namespace).await;
             match revoked {
                 Err(error) if matches!(error.verdict(), TokenVerdict::Denied | TokenVerdict::Suspect) => {
-                    *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.generation);
+                    *self.denied.lock() = Some(session.generation);
                 }
                 // The session's token is dead, and perhaps not this one.
                 Err(error) if error.is_token_dead() => {}
@@ -93,7 +94,7 @@ impl TokenRevoker {
     }
 
     fn denied(&self) -> Option<Generation> {
-        *self.denied.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.denied.lock()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Caches a value per caller token, such as a prebuilt header.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::caller_token::CallerToken;
 use crate::agent::token::{SessionHandle, TokenWatch};
@@ -19,7 +21,7 @@ impl<T> Default for TokenMap<T> {
 impl<T> TokenMap<T> {
     /// Returns the value of a token; builds it the first time.
     pub(in crate::agent) fn get_or_build(&self, token: &CallerToken, build: impl FnOnce(SessionHandle) -> T) -> Arc<T> {
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.0.lock();
         if let Some((_, value)) = values.get(&token.id) {
             return Arc::clone(value);
         }

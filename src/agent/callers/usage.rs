@@ -1,10 +1,11 @@
 //! Use of the limits of callers: requests and connections of all processes that are one caller, on all listeners.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::grants::CallerTokenScope;
@@ -43,7 +44,7 @@ impl CallerUsage {
     /// None is left; the value is the time until the next one is.
     pub(super) fn take_request(&self, per_second: u32, now: ClockReading) -> Result<(), Duration> {
         let rate = BucketRate { size: per_second.max(1), refill: Duration::from_secs(1) / per_second.max(1) };
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = self.bucket.lock();
         match &mut *bucket {
             Some((current_rate, bucket)) if *current_rate == rate => bucket.try_take(rate, now),
             // New, or of another rate since a reload.
@@ -82,17 +83,13 @@ struct CallerStatus {
 }
 
 impl CallerRegistry {
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the kernel that identifies callers; `probe` is called once.
     pub(crate) fn kernel(&self, probe: impl FnOnce() -> PeerKernel) -> Arc<PeerKernel> {
-        Arc::clone(self.lock().kernel.get_or_insert_with(|| Arc::new(probe())))
+        Arc::clone(self.0.lock().kernel.get_or_insert_with(|| Arc::new(probe())))
     }
 
     pub(super) fn usage(&self, caller: &str) -> Arc<CallerUsage> {
-        Arc::clone(self.lock().usages.entry(caller.to_owned()).or_default())
+        Arc::clone(self.0.lock().usages.entry(caller.to_owned()).or_default())
     }
 
     /// Returns the count of a caller's live tokens, which their owners change.
@@ -101,7 +98,7 @@ impl CallerRegistry {
     }
 
     pub(super) fn unmatched(&self) -> Arc<CallerUsage> {
-        Arc::clone(&self.lock().unmatched)
+        Arc::clone(&self.0.lock().unmatched)
     }
 
     /// Returns the status of the callers of a policy.
@@ -122,7 +119,7 @@ impl CallerRegistry {
             }
         });
         let callers = callers.collect();
-        let state = self.lock();
+        let state = self.0.lock();
         let kernel_features = state.kernel.iter().flat_map(|kernel| kernel.support().features()).collect();
         CallersStatus { kernel_features, callers, unmatched: load(&state.unmatched.refused) }
     }

@@ -1,9 +1,9 @@
 //! `AppRole`: a role id and a secret id from files. The secret id may be wrapped in a single-use token.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use super::consumable_file::{ConsumableFile, unreadable};
 use super::{IdentityError, IdentityErrorKind, IdentityProof, IdentitySource};
@@ -55,7 +55,7 @@ impl AppRoleSource {
     }
 
     async fn unwrap(&self, wrapping: SecretString, path: &str) -> Result<SecretString, IdentityError> {
-        let previous = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let previous = self.opened.lock().clone();
         if let Some((_, inside)) =
             previous.filter(|(opened, _)| secret::ct_eq(opened, wrapping.expose_secret().as_bytes()))
         {
@@ -89,7 +89,7 @@ impl AppRoleSource {
             ));
         }
         let inside = self.upstream.unwrap(&token, "secret_id", namespace).await.map_err(failed)?;
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         *opened = Some((wrapping, inside.clone()));
         Ok(inside)
     }

@@ -1,7 +1,8 @@
 //! A secret file that may be deleted after it is read; its last content is then kept in memory.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::{IdentityError, IdentityErrorKind};
 use crate::error_chain::format_chain;
@@ -27,7 +28,7 @@ impl ConsumableFile {
 
     /// Returns the file's content; if it was deleted after an earlier read, the content of that read.
     pub(super) fn read(&self, source_name: &'static str) -> Result<SecretString, IdentityError> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         match secret::read_file(&self.path) {
             Ok(read) => {
                 if self.remove {

@@ -1,10 +1,11 @@
 //! The Azure identity source: selects where the token comes from, retries, and reads the token's claims.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use super::error::AttemptError;
 use super::login_fields::{self, InstanceMetadata};
@@ -137,7 +138,7 @@ impl CloudSource {
     /// Logs the selection once, and again when it changes.
     fn log_selection(&self, selection: &Selection) {
         let source = selection.selected.describe();
-        let mut logged_selection = self.logged_selection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged_selection = self.logged_selection.lock();
         if logged_selection.as_ref() == Some(&source) {
             return;
         }
@@ -229,13 +230,13 @@ impl CloudSource {
 
     /// Returns the instance metadata, cached after the first response; the login works without it.
     async fn instance(&self) -> Option<InstanceMetadata> {
-        let cached = self.instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cached = self.instance.lock().clone();
         if cached.is_some() {
             return cached;
         }
         match metadata::instance(self.machine().ok()?, &self.options.endpoints.metadata).await {
             Ok(instance) => {
-                *self.instance.lock().unwrap_or_else(PoisonError::into_inner) = Some(instance.clone());
+                *self.instance.lock() = Some(instance.clone());
                 Some(instance)
             }
             Err(failure) => {

@@ -3,8 +3,8 @@
 //! The variables and their rules are those of Azure's SDKs (azidentity for Go, "identity binding").
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use url::Url;
 
 use super::AzureEnv;
@@ -107,7 +107,7 @@ impl TokenProxy {
                 let name = file.display();
                 let read = std::fs::read(file)
                     .map_err(|error| AttemptError::setting(format!("cannot read {name} ({CA_FILE}): {error}")))?;
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = last.lock();
                 if !read.is_empty() {
                     *last = Some(read);
                 }

@@ -1,11 +1,12 @@
 //! The token itself: serialised once for each state of the watch, and never served past its end.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use parking_lot::RwLock;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
@@ -108,7 +109,7 @@ impl TokenReader {
 
     fn to_response(&self, reading: &CredentialState<Token>) -> Response<Full<Bytes>> {
         if let Availability::Available(token) = &reading.availability
-            && let Some(cached) = &*self.cached.read().unwrap_or_else(PoisonError::into_inner)
+            && let Some(cached) = &*self.cached.read()
             && Arc::ptr_eq(token, &cached.token)
             && !self.has_ended(token)
         {
@@ -118,11 +119,11 @@ impl TokenReader {
             TokenLookup::Token(token) => {
                 let body = serialize(&self.session, &token);
                 let cached = CachedResponse { token, body: body.clone() };
-                *self.cached.write().unwrap_or_else(PoisonError::into_inner) = Some(cached);
+                *self.cached.write() = Some(cached);
                 json_bytes(StatusCode::OK, body)
             }
             TokenLookup::None { reason, retry_after } => {
-                *self.cached.write().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.cached.write() = None;
                 retry_later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [&reason] }, retry_after)
             }
         }

@@ -1,8 +1,9 @@
 //! A circuit breaker that many renewers share: a few calls at once while the server responds, one at a time with backoff
 //! while it does not (the half-open state). During an outage, any number of secrets makes as many calls as one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::backoff::{Backoff, random_unit};
@@ -50,10 +51,10 @@ impl CircuitBreaker {
         // The semaphore is never closed.
         let slot = self.0.slots.acquire().await.ok();
         let mut half_open = None;
-        if self.outage().is_some() {
+        if self.0.outage.lock().is_some() {
             let guard = self.0.half_open_permit.lock().await;
             // The previous attempt may have ended the outage.
-            let retry_at = self.outage().map(|outage| outage.retry_at);
+            let retry_at = self.0.outage.lock().map(|outage| outage.retry_at);
             if let Some(retry_at) = retry_at {
                 self.0.clock.sleep_until(retry_at).await;
                 half_open = Some(guard);
@@ -61,17 +62,13 @@ impl CircuitBreaker {
         }
         Permit { breaker: self, _slot: slot, _half_open: half_open }
     }
-
-    fn outage(&self) -> MutexGuard<'_, Option<OpenState>> {
-        self.0.outage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Permit<'_> {
     /// Records whether the server responded, and ends the permission.
     pub(crate) fn record(self, responded: bool) {
         let now = self.breaker.0.clock.now();
-        let mut outage = self.breaker.outage();
+        let mut outage = self.breaker.0.outage.lock();
         if responded {
             *outage = None;
             return;

@@ -1,7 +1,9 @@
 //! Limits the creation of tokens for callers: a token bucket of their own, and one backoff for all after a failure.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::clock::ClockReading;
@@ -52,7 +54,7 @@ impl CreationLimit {
     /// # Errors
     /// None may be created now.
     pub(crate) fn check(&self, now: ClockReading) -> Result<(), CreationRefusal> {
-        self.lock().check(now)
+        self.0.lock().check(now)
     }
 
     /// Takes a permit.
@@ -60,7 +62,7 @@ impl CreationLimit {
     /// # Errors
     /// None is left now, or the last creation failed.
     pub(crate) fn take(&self, now: ClockReading) -> Result<(), CreationRefusal> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.check(now)?;
         state.bucket.take(RATE, now, 1);
         Ok(())
@@ -68,7 +70,7 @@ impl CreationLimit {
 
     /// Records a creation that succeeded.
     pub(super) fn record_success(&self, now: ClockReading) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.failures.record_success(now);
         state.error = None;
     }
@@ -82,13 +84,9 @@ impl CreationLimit {
         retry_after: Option<Duration>,
         unit: f64,
     ) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.failures.record_failure(now, failure, retry_after, unit);
         state.error = Some((code, error.into()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LimitState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

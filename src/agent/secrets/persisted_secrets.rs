@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
@@ -96,10 +97,6 @@ impl PersistedSecrets {
         Ok(Self(Arc::new(Inner { file, max_stale_age: offline.max_stale_age, records, changed })))
     }
 
-    fn records(&self) -> MutexGuard<'_, Records> {
-        self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Restores the secrets of the previous process.
     pub(super) async fn load(&self, now: ClockReading) {
         let max_age = self.0.max_stale_age;
@@ -110,19 +107,19 @@ impl PersistedSecrets {
             secrets = records.len(),
             "secrets of the previous process are restored"
         );
-        let mut state = self.records();
+        let mut state = self.0.records.lock();
         (state.fingerprint, state.secrets) = (fingerprint, records);
     }
 
     /// Returns a secret of the previous process, and its token at that time.
     pub(super) fn find_restored(&self, request: &SecretRequest) -> Option<(SecretRecord, Option<TokenFingerprint>)> {
-        let state = self.records();
+        let state = self.0.records.lock();
         let record = state.secrets.get(request).filter(|record| record.login.is_none())?;
         Some((record.clone(), state.fingerprint.clone()))
     }
 
     pub(super) fn insert(&self, request: &SecretRequest, record: SecretRecord) {
-        let mut state = self.records();
+        let mut state = self.0.records.lock();
         let is_same = state.secrets.get(request).is_some_and(|old| {
             old.login.is_some() && old.lease.is_none() && record.lease.is_none() && old.data == record.data
         });
@@ -131,7 +128,7 @@ impl PersistedSecrets {
     }
 
     pub(super) fn remove(&self, request: &SecretRequest) {
-        let mut state = self.records();
+        let mut state = self.0.records.lock();
         if state.secrets.remove(request).is_some() {
             self.record_change(&mut state, ChangeLevel::Content);
         }
@@ -139,7 +136,7 @@ impl PersistedSecrets {
 
     /// Removes the secrets without a request since they were restored.
     pub(super) fn retain(&self, is_used: impl Fn(&SecretRequest) -> bool) {
-        let mut state = self.records();
+        let mut state = self.0.records.lock();
         let previous_len = state.secrets.len();
         state.secrets.retain(|request, _| is_used(request));
         if state.secrets.len() < previous_len {
@@ -162,7 +159,7 @@ impl PersistedSecrets {
     pub(super) async fn save_changes(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
         loop {
             tokio::select! {
-                () = self.0.changed.notified() => writer.schedule(clock.now(), self.records().changes),
+                () = self.0.changed.notified() => writer.schedule(clock.now(), self.0.records.lock().changes),
                 () = writer.wait_until_due(clock) => writer.write(self.snapshot(clock.now(), tokens)),
             }
         }
@@ -170,7 +167,7 @@ impl PersistedSecrets {
 
     /// Saves what was not saved yet.
     pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: BackgroundWriter) {
-        let changes = self.records().changes;
+        let changes = self.0.records.lock().changes;
         writer.finish(clock, changes, || self.snapshot(clock.now(), tokens)).await;
     }
 
@@ -182,7 +179,7 @@ impl PersistedSecrets {
     ) -> impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + use<> {
         let token = tokens.peek().availability.available();
         let (mut secrets, previous) = {
-            let mut state = self.records();
+            let mut state = self.0.records.lock();
             state.changes = ChangeLevel::None;
             (state.secrets.clone(), state.fingerprint.clone())
         };

@@ -1,9 +1,10 @@
 //! Registry of the secrets that templates use: each is read and renewed once, however many use it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -116,7 +117,7 @@ impl SecretRegistry {
 
     /// Subscribes to a secret. The first subscription reads it; it is renewed until `LINGER` after the last one has ended.
     pub(crate) fn subscribe(&self, request: &SecretRequest) -> Subscription {
-        let mut secrets = self.0.secrets();
+        let mut secrets = self.0.secrets.lock();
         if let Some(secret) = secrets.get_mut(request) {
             secret.subscriptions += 1;
             return Subscription { watch: secret.watch.clone(), request: request.clone(), registry: self.clone() };
@@ -154,7 +155,7 @@ impl SecretRegistry {
 
     /// Number of secrets.
     pub fn len(&self) -> usize {
-        self.0.secrets().len()
+        self.0.secrets.lock().len()
     }
 
     /// Returns true if there is no secret.
@@ -163,15 +164,9 @@ impl SecretRegistry {
     }
 }
 
-impl Inner {
-    fn secrets(&self) -> MutexGuard<'_, BTreeMap<SecretRequest, SharedSecret>> {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut secrets = self.registry.0.secrets();
+        let mut secrets = self.registry.0.secrets.lock();
         if let Some(secret) = secrets.get_mut(&self.request) {
             secret.subscriptions = secret.subscriptions.saturating_sub(1);
             if secret.subscriptions == 0 {
@@ -228,7 +223,7 @@ impl RegistryWorker {
     /// Removes a secret without subscriptions; with `None`, restored secrets that were never requested.
     fn remove_unused(&self, request: Option<&SecretRequest>) {
         let Some(registry) = self.registry.upgrade() else { return };
-        let mut secrets = registry.secrets();
+        let mut secrets = registry.secrets.lock();
         match (request, &self.persisted) {
             (Some(request), persisted) => {
                 if secrets.get(request).is_some_and(|secret| secret.subscriptions == 0)

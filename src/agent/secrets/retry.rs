@@ -1,7 +1,9 @@
 //! Schedule of a secret's retries: a pure function of the failure and of the budget that the secrets of one session share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::agent::retry_budget::spread_retry_after;
 use crate::agent::token::Generation;
@@ -107,7 +109,7 @@ impl Default for Budget {
 
 impl QuickRetryBudget {
     fn try_take(&self, now: ClockReading) -> bool {
-        let mut budget = self.lock();
+        let mut budget = self.0.lock();
         let mut refilled = budget.refilled.unwrap_or(now);
         while budget.remaining < QUICK_RETRIES && now.since(refilled) >= REFILL {
             budget.remaining += 1;
@@ -122,16 +124,12 @@ impl QuickRetryBudget {
     /// True if a refusal that may be the policy's shall have the session check its token. At most once in two minutes,
     /// as for the API proxy: a policy that always refuses must not use up the checks that a dead token needs.
     pub(super) fn may_suspect_token(&self, now: ClockReading) -> bool {
-        let mut budget = self.lock();
+        let mut budget = self.0.lock();
         let is_due = budget.suspected.is_none_or(|last| now.since(last) >= SUSPICION_INTERVAL);
         if is_due {
             budget.suspected = Some(now);
         }
         is_due
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Budget> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use gotmpl::TemplateError as EngineError;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::agent::secrets::{SecretRequest, SecretResponse};
 use crate::secret_string::SecretString;
@@ -61,7 +62,7 @@ pub(super) struct SharedEvaluation(Arc<Mutex<Evaluation>>);
 
 impl SharedEvaluation {
     pub(super) fn lock(&self) -> MutexGuard<'_, Evaluation> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns a dependency's result, and records the request; `None` if it is not resolved yet.

@@ -1,9 +1,10 @@
 //! Fault injection of the emulated cloud, and request counters.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -77,12 +78,12 @@ impl CloudFaultInjector {
 
     /// Fails the next `count` token requests, at any endpoint, with this response.
     pub fn fail_next_tokens_with(&self, count: usize, failure: &Failure) {
-        self.settings_mut().failures.extend(std::iter::repeat_n(failure.clone(), count));
+        self.settings.lock().failures.extend(std::iter::repeat_n(failure.clone(), count));
     }
 
     /// Delays every response.
     pub fn delay(&self, delay: Duration) {
-        self.settings_mut().delay = delay;
+        self.settings.lock().delay = delay;
     }
 
     /// Closes the metadata service and the authority, so that connections are refused; or opens them again.
@@ -92,38 +93,38 @@ impl CloudFaultInjector {
 
     /// Dates tokens by a clock this far ahead of ours (behind, if negative).
     pub fn skew(&self, seconds: i64) {
-        self.settings_mut().skew_seconds = seconds;
+        self.settings.lock().skew_seconds = seconds;
     }
 
     /// Issues tokens for this audience, whatever is requested; `None` for the requested one.
     pub fn audience(&self, audience: Option<String>) {
-        self.settings_mut().audience = audience;
+        self.settings.lock().audience = audience;
     }
 
     /// Issues tokens with this lifetime from now on.
     pub fn token_life(&self, life: Duration) {
-        self.settings_mut().token_life = Some(life);
+        self.settings.lock().token_life = Some(life);
     }
 
     /// Answers requests for the instance document with 404, as hosts that are not virtual machines do; or normally again.
     pub fn block_instance(&self, on: bool) {
-        self.settings_mut().block_instance = on;
+        self.settings.lock().block_instance = on;
     }
 
     /// Returns the number of requests to an endpoint, failed ones too.
     pub fn requests(&self, target: FaultTarget) -> u64 {
-        self.settings_mut().requests.get(&target).copied().unwrap_or(0)
+        self.settings.lock().requests.get(&target).copied().unwrap_or(0)
     }
 
     /// Returns all counters.
     pub fn counts(&self) -> BTreeMap<FaultTarget, u64> {
-        self.settings_mut().requests.clone()
+        self.settings.lock().requests.clone()
     }
 
     /// Removes all faults; counters stay.
     pub fn reset(&self) {
         {
-            let mut settings = self.settings_mut();
+            let mut settings = self.settings.lock();
             let requests = std::mem::take(&mut settings.requests);
             *settings = Settings { requests, ..Settings::default() };
         }
@@ -131,12 +132,12 @@ impl CloudFaultInjector {
     }
 
     pub(super) fn settings(&self) -> Settings {
-        self.settings_mut().clone()
+        self.settings.lock().clone()
     }
 
     /// Counts a request. Returns the delay, and the failure if one is due.
     pub(super) fn record_request(&self, target: FaultTarget) -> (Duration, Option<Failure>) {
-        let mut settings = self.settings_mut();
+        let mut settings = self.settings.lock();
         *settings.requests.entry(target).or_default() += 1;
         let failure = if target.issues_tokens() { settings.failures.pop_front() } else { None };
         (settings.delay, failure)
@@ -164,9 +165,5 @@ impl CloudFaultInjector {
         let settled = |counts: &ListenerCounts| counts.closed == if is_refusing { counts.all } else { 0 };
         // The sender is our own.
         let _ = self.listeners.subscribe().wait_for(settled).await;
-    }
-
-    fn settings_mut(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,9 @@
 //! Fault injection of the emulated platform, and its request log.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::call_log::RecordedCall;
 use super::edition::Edition;
@@ -185,6 +187,6 @@ impl PlatformFaultInjector {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

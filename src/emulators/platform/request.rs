@@ -1,13 +1,13 @@
 //! A request as routes see it.
 
 use std::collections::HashMap;
-use std::sync::MutexGuard;
 
 use axum::RequestPartsExt as _;
 use axum::extract::{FromRequest, Path, Request};
 use bytes::Bytes;
 use http::Uri;
 use http_body_util::{BodyExt as _, Limited};
+use parking_lot::MutexGuard;
 use serde_json::{Map, Value};
 
 use super::EmulatorState;

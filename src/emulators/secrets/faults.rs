@@ -1,9 +1,10 @@
 //! Fault injection of the emulated Vault, and request counters.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::leases::{LeasedCredential, Leases};
@@ -176,14 +177,14 @@ impl SecretsFaultInjector {
 
     /// Queues a response for the next call of `operation`.
     pub fn respond_next(&self, operation: Operation, response: CannedResponse) {
-        self.state().next.entry(operation).or_default().push_back(response);
+        self.0.state.lock().next.entry(operation).or_default().push_back(response);
     }
 
     /// Answers every call of `operation` with this response; `None` restores the real one.
     pub fn respond_always(&self, operation: Operation, response: Option<CannedResponse>) {
         match response {
-            Some(response) => self.state().always.insert(operation, response),
-            None => self.state().always.remove(&operation),
+            Some(response) => self.0.state.lock().always.insert(operation, response),
+            None => self.0.state.lock().always.remove(&operation),
         };
     }
 
@@ -219,84 +220,84 @@ impl SecretsFaultInjector {
 
     /// Answers everything with an HTML page.
     pub fn garbage(&self, garbage: bool) {
-        self.state().garbage = garbage;
+        self.0.state.lock().garbage = garbage;
     }
 
     /// Rejects invalid tokens as OpenBao does, without a reason, or as Vault does.
     pub fn respond_as_openbao(&self, openbao: bool) {
-        self.state().openbao = openbao;
+        self.0.state.lock().openbao = openbao;
     }
 
     /// Dates responses by a clock this far ahead of ours (behind, if negative). Tokens are not affected.
     pub fn skew(&self, seconds: i64) {
-        self.state().skew_seconds = seconds;
+        self.0.state.lock().skew_seconds = seconds;
     }
 
     /// Revokes every token except batch tokens, which are not stored.
     pub fn revoke_all(&self) {
-        self.state().tokens.revoke_all();
+        self.0.state.lock().tokens.revoke_all();
     }
 
     /// Forgets every token, like a restart with in-memory storage.
     pub fn lose_state(&self) {
-        self.state().tokens = Tokens::default();
+        self.0.state.lock().tokens = Tokens::default();
     }
 
     /// Returns the request counters.
     pub fn counts(&self) -> OperationCounts {
-        self.state().counts
+        self.0.state.lock().counts
     }
 
     /// Returns the number of stored tokens, including expired ones that were not used since.
     pub fn tokens(&self) -> usize {
-        self.state().tokens.len()
+        self.0.state.lock().tokens.len()
     }
 
     /// Returns the number of leases, including expired ones that nothing was requested for since.
     pub fn leases(&self) -> usize {
-        self.state().leases.len()
+        self.0.state.lock().leases.len()
     }
 
     /// Returns the number of leases issued so far, ended ones included.
     pub fn leases_issued(&self) -> u64 {
-        self.state().leases.total_issued()
+        self.0.state.lock().leases.total_issued()
     }
 
     /// Counts a call, and returns the response that replaces the real one, if any.
     pub(super) fn record_call(&self, operation: Operation) -> Option<CannedResponse> {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.counts.0[operation as usize] += 1;
         let next = state.next.get_mut(&operation).and_then(VecDeque::pop_front);
         next.or_else(|| state.always.get(&operation).cloned())
     }
 
     pub(super) fn is_garbage(&self) -> bool {
-        self.state().garbage
+        self.0.state.lock().garbage
     }
 
     /// Returns the error message for an invalid token.
     pub(super) fn dead_token(&self) -> &'static str {
-        if self.state().openbao { OPENBAO_DEAD_TOKEN } else { VAULT_DEAD_TOKEN }
+        if self.0.state.lock().openbao { OPENBAO_DEAD_TOKEN } else { VAULT_DEAD_TOKEN }
     }
 
     /// Applies the clock skew.
     pub(super) fn apply_skew(&self, wall: SystemTime) -> SystemTime {
-        let seconds = self.state().skew_seconds;
+        let seconds = self.0.state.lock().skew_seconds;
         let shift = Duration::from_secs(seconds.unsigned_abs());
         if seconds < 0 { wall.checked_sub(shift) } else { wall.checked_add(shift) }.unwrap_or(wall)
     }
 
     pub(super) fn with_tokens<R>(&self, access: impl FnOnce(&mut Tokens) -> R) -> R {
-        access(&mut self.state().tokens)
+        access(&mut self.0.state.lock().tokens)
     }
 
     pub(super) fn with_leases<R>(&self, access: impl FnOnce(&mut Leases) -> R) -> R {
-        access(&mut self.state().leases)
+        access(&mut self.0.state.lock().leases)
     }
 
     /// Removes leases that have ended, or whose token has; returns their credentials.
     pub(super) fn sweep_leases(&self, now: ClockReading) -> Vec<LeasedCredential> {
-        let State { tokens, leases, .. } = &mut *self.state();
+        let State { tokens, leases, .. } = &mut *self.0.state.lock();
         leases.sweep(now, |owner| tokens.is_alive(owner, now))
     }
 
@@ -322,10 +323,6 @@ impl SecretsFaultInjector {
     async fn set_offline(&self, offline: bool) {
         self.0.offline.send_replace(offline);
         let _ = self.0.is_offline.subscribe().wait_for(|is_offline| *is_offline == offline).await;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

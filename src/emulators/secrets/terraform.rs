@@ -4,10 +4,10 @@
 //! With a platform it creates and deletes real tokens there; without one it returns random strings.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -91,7 +91,7 @@ impl Engine {
 
     /// Returns the team's single token; creates it if needed.
     pub(super) async fn single_token(&self, role: &str) -> Result<CreatedToken, String> {
-        let token = self.single_tokens.lock().unwrap_or_else(PoisonError::into_inner).get(role).cloned();
+        let token = self.single_tokens.lock().get(role).cloned();
         match token {
             Some(token) => Ok(token),
             None => self.rotate(role).await,
@@ -102,7 +102,7 @@ impl Engine {
     pub(super) async fn rotate(&self, role: &str) -> Result<CreatedToken, String> {
         let body = json!({ "data": { "type": "authentication-token", "attributes": {} } });
         let token = self.create_token("authentication-token", &body).await?;
-        self.single_tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(role.to_owned(), token.clone());
+        self.single_tokens.lock().insert(role.to_owned(), token.clone());
         Ok(token)
     }
 

@@ -1,8 +1,9 @@
 //! Product and release of the platform, learned from its responses.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 
 use crate::gateway::availability::{PlatformStatus, Product, ServerInfo};
 use crate::status::StatusRegistry;
@@ -21,13 +22,9 @@ impl PlatformInfo {
         Self { origin, status_registry, server: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<ServerInfo>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the product and release known now.
     pub(super) fn server(&self) -> Arc<ServerInfo> {
-        Arc::clone(&self.lock())
+        Arc::clone(&self.server.lock())
     }
 
     /// Shows in the status what is known now.
@@ -37,7 +34,7 @@ impl PlatformInfo {
 
     /// Learns product and release from response headers; most responses repeat what is known.
     pub(super) fn learn(&self, headers: &HeaderMap) {
-        let mut current = self.lock();
+        let mut current = self.server.lock();
         if let Some(learned) = current.updated_by(headers) {
             tracing::info!(
                 event = "gateway.platform.detected",

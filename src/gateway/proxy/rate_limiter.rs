@@ -7,9 +7,9 @@
 //! limit pass within one of the platform's seconds.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Requests per second that are sent to an upstream.
@@ -95,7 +95,7 @@ struct QueuePlace<'a> {
 
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        self.limiter.schedule().window(self.limit).waiting -= 1;
+        self.limiter.schedule.lock().window(self.limit).waiting -= 1;
     }
 }
 
@@ -129,10 +129,6 @@ impl RateLimiter {
         Self { configured, schedule: Mutex::new(schedule), queue_head_lock, run_list_head_lock }
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for the request's slot. Returns the length of the wait.
     ///
     /// # Errors
@@ -160,7 +156,7 @@ impl RateLimiter {
         let _guard = head_lock.lock().await;
         loop {
             let now = Instant::now();
-            let slot = self.schedule().take_slot(limit, now);
+            let slot = self.schedule.lock().take_slot(limit, now);
             if slot <= now {
                 return Ok(now - start);
             }
@@ -174,7 +170,7 @@ impl RateLimiter {
 
     /// Adds a request to the queue; returns `None` if it passes at once. The error is a wait over the maximum.
     fn enter(&self, limit: Limit, now: Instant) -> Result<Option<QueuePlace<'_>>, Duration> {
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         let position = schedule.window(limit).waiting;
         let slot = if position == 0 { schedule.take_slot(limit, now) } else { schedule.slot(limit, position, now) };
         if slot > now + MAX_WAIT {
@@ -192,7 +188,7 @@ impl RateLimiter {
     pub(super) fn update_limit(&self, limit: Option<u32>) {
         if self.configured == RateLimit::FromServer {
             let rate = limit.map(|limit| usize::try_from(limit).unwrap_or(MAX_RATE).clamp(1, MAX_RATE));
-            let mut schedule = self.schedule();
+            let mut schedule = self.schedule.lock();
             if rate.is_some() || !schedule.is_reported {
                 schedule.rate = rate;
             }
@@ -209,7 +205,7 @@ impl RateLimiter {
     pub(super) fn pause(&self, time: Duration) {
         if self.is_enabled() {
             let end = Instant::now() + time.min(MAX_WAIT);
-            let mut schedule = self.schedule();
+            let mut schedule = self.schedule.lock();
             schedule.paused_until = Some(schedule.paused_until.map_or(end, |paused_until| paused_until.max(end)));
         }
     }

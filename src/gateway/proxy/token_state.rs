@@ -1,10 +1,11 @@
 //! State of the platform token: accepted, rejected or missing. Calls whose token was rejected wait for a new one.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
@@ -67,13 +68,9 @@ impl TokenState {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<TokenRejection>> {
-        self.rejection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Forgets the rejection.
     pub(super) fn clear(&self) {
-        if self.lock().take().is_some() {
+        if self.rejection.lock().take().is_some() {
             self.rejected.store(false, Ordering::Relaxed);
             self.rejection_changed.notify_one();
         }
@@ -98,7 +95,7 @@ impl TokenState {
         if !self.is_current(token) {
             return false;
         }
-        let mut rejection = self.lock();
+        let mut rejection = self.rejection.lock();
         let since = rejection.as_ref().map_or_else(|| self.clock.now(), |rejection| rejection.since);
         *rejection = Some(TokenRejection { token: Arc::clone(token), since });
         self.rejected.store(true, Ordering::Relaxed);
@@ -173,7 +170,7 @@ impl TokenState {
 
     /// Returns since when the platform rejects the current token, if it does.
     pub(super) fn rejected_since(&self) -> Option<ClockReading> {
-        let rejection = self.lock().clone()?;
+        let rejection = self.rejection.lock().clone()?;
         self.is_current(&rejection.token).then_some(rejection.since)
     }
 

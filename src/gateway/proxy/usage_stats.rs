@@ -1,11 +1,11 @@
 //! Usage by client: counted while the gateway runs, reported under the local token.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
+use parking_lot::Mutex;
 
 use crate::gateway::actions::ReportedCall;
 use crate::gateway::api_changelog::Change;
@@ -63,14 +63,10 @@ const MAX_CLIENTS: usize = 128;
 const OTHERS: &str = "other";
 
 impl UsageStats {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClientUsage>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a request. Returns the name under which its client is counted.
     pub(super) fn record_request(&self, headers: &HeaderMap, matched: MatchedToken, now: SystemTime) -> String {
         let client_name = client_name(headers);
-        let mut clients = self.lock();
+        let mut clients = self.clients.lock();
         let old = u64::from(matched == MatchedToken::Previous);
         let count = |calls: &mut ClientUsage| {
             calls.requests += 1;
@@ -95,7 +91,7 @@ impl UsageStats {
         replaced: bool,
         now: SystemTime,
     ) {
-        let mut all = self.deprecated_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.deprecated_calls.lock();
         let mut key = DeprecatedCallKey { change: change.id.as_str(), client_name: client_name.to_owned(), reported };
         if all.len() >= MAX_DEPRECATED_CALLS && !all.contains_key(&key) {
             (key.reported.organization, key.reported.workspace) = (None, None);
@@ -109,12 +105,12 @@ impl UsageStats {
 
     /// Copies the counters of calls that a change is about.
     pub(super) fn deprecated_calls(&self) -> BTreeMap<DeprecatedCallKey, DeprecatedCallCount> {
-        self.deprecated_calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.deprecated_calls.lock().clone()
     }
 
     /// Copies the counters of all clients.
     pub(super) fn clients(&self) -> BTreeMap<String, ClientUsage> {
-        self.lock().clone()
+        self.clients.lock().clone()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Keeps a minted token fresh: mints the next one before it expires, and deletes replaced ones.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::description::DescriptionPrefix;

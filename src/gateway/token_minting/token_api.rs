@@ -1,11 +1,11 @@
 //! Client of the platform's token API: create, list and delete.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -230,7 +230,7 @@ impl TokenApi {
     }
 
     fn clock_offset(&self) -> Option<i64> {
-        *self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.clock_offset.lock()
     }
 
     /// Returns the current time by the platform's clock.
@@ -250,8 +250,7 @@ impl TokenApi {
             Err(behind) => -seconds(behind.duration()),
         };
         let clock_offset = if clock_offset.unsigned_abs() <= CLOCK_TOLERANCE { 0 } else { clock_offset };
-        let previous_offset =
-            self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner).replace(clock_offset).unwrap_or_default();
+        let previous_offset = self.clock_offset.lock().replace(clock_offset).unwrap_or_default();
         if clock_offset.abs_diff(previous_offset) > CLOCK_TOLERANCE {
             tracing::warn!(
                 event = "gateway.mint.clock_differs",

@@ -1,8 +1,9 @@
 //! Resolves the names of servers and proxies, and records the addresses of a failed connection.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::Host;
 
@@ -29,7 +30,7 @@ impl Resolver {
     }
 
     fn remember(&self, addresses: Vec<IpAddr>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        *self.last.lock() = addresses;
     }
 }
 
@@ -68,7 +69,7 @@ impl ConnectionRoute {
         if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return vec![SocketAddr::new(address, *port)];
         }
-        let last = self.resolver.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.resolver.last.lock();
         last.iter().map(|address| SocketAddr::new(*address, *port)).collect()
     }
 }

@@ -1,9 +1,9 @@
 //! Limits the rate of logged rejections, so that a caller that is rejected all the time does not fill the log.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Counts logged and suppressed rejections by reason.
@@ -22,7 +22,7 @@ impl LogThrottle {
     /// suppressed before it.
     pub(crate) fn allow(&self, reason: &'static str) -> Option<u64> {
         let now = Instant::now();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let entry = all.entry(reason).or_insert(Entry { since: now, lines: 0, suppressed: 0 });
         if now - entry.since >= RESET_AFTER {
             entry.lines = 0;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::procfs;
 
@@ -32,7 +34,7 @@ impl CgroupTree {
     /// Returns the path of a cgroup. `pid` is a process in it, if its files in `/proc` may be readable.
     pub(super) fn path(&self, id: u64, pid: Option<u32>) -> Option<Arc<str>> {
         let mount = self.mount.as_deref()?;
-        if let Some(path) = self.paths.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        if let Some(path) = self.paths.lock().get(&id) {
             return path.clone();
         }
         // `/proc` may be hidden, or the process may have moved; the inode proves the path either way.
@@ -42,7 +44,7 @@ impl CgroupTree {
             None => search(mount, id).ok()?,
         };
         let path: Option<Arc<str>> = path.map(Into::into);
-        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paths = self.paths.lock();
         if paths.len() >= MAX_CACHED {
             paths.clear();
         }

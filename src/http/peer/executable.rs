@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 
 use super::facts::ExecutableFacts;
@@ -88,7 +89,7 @@ impl Executables {
         if version_before.file != file {
             return Err(io::ErrorKind::NotFound.into());
         }
-        if let Some(digest) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&version_before) {
+        if let Some(digest) = self.digests.lock().get(&version_before) {
             return Ok(*digest);
         }
         let mut content = self.opener.open(pid, ExecutableAccess::Content)?;
@@ -96,7 +97,7 @@ impl Executables {
         if version(&content)? != version_before {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut digests = self.digests.lock();
         if digests.len() >= MAX_CACHED {
             digests.clear();
         }

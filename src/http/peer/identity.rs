@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -150,7 +151,7 @@ impl PeerIdentity {
 
     /// Returns the file that the process runs, or ran at the last look if that is recent enough.
     fn executable_of(&self, process: &PinnedProcess, age: ExecutableAge) -> Option<FileId> {
-        let (mut last, now) = (self.last_snapshot.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let (mut last, now) = (self.last_snapshot.lock(), Instant::now());
         if age == ExecutableAge::Current || now - last.at >= RECENT {
             *last = ExecutableSnapshot { at: now, file: self.reader.executable_of(process) };
         }

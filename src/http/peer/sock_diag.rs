@@ -4,8 +4,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Once, OnceLock};
 
+use parking_lot::Mutex;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -76,7 +77,7 @@ impl Channel {
     }
 
     fn query(&self, peer: SocketAddr, local: SocketAddr) -> io::Result<Option<SocketOwner>> {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         let (socket, sequence) = &mut *inner;
         *sequence = sequence.wrapping_add(1);
         let Some(request) = request(peer, local, *sequence) else { return Ok(None) };

@@ -2,9 +2,10 @@
 //! the process's own user.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -57,10 +58,6 @@ impl ConnectionSlots {
         Self { max, share: (max / 2).max(1), reserve: (max / 16).min(16), recorder, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a slot for this caller, waiting for at most `within`.
     pub(super) async fn take(
         self: &Arc<Self>,
@@ -68,7 +65,7 @@ impl ConnectionSlots {
         within: Duration,
     ) -> Result<ConnectionSlot, ForwardError> {
         let (group, slot) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             // No caller can exceed its share yet, so the caller is not looked up.
             if state.in_use() < self.share {
                 return Ok(state.enter(self, caller, None));
@@ -87,7 +84,7 @@ impl ConnectionSlots {
         let slot = Box::pin(tokio::time::timeout(within, slot)).await;
         self.recorder.iter().for_each(|recorder| recorder.record_wait(started.elapsed()));
         slot.ok().and_then(Result::ok).ok_or_else(|| {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
             let all = state.in_use() >= self.max
                 || state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share);
@@ -102,7 +99,7 @@ impl ConnectionSlots {
 
     /// Releases a slot and hands it to the longest waiting caller that may have it.
     fn release(self: &Arc<Self>, index: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.leave(index);
         while let Some(next) =
             state.waiting.iter().position(|(group, give)| give.is_closed() || self.admits(&state, *group))
@@ -223,9 +220,9 @@ mod tests {
         fill(base_uid + 2, 0, Some("all 32 connections to the upstream are busy")).await;
         fill(0, 2, Some("all 32 connections to the upstream are busy")).await;
         slot_owners.truncate(1);
-        assert_eq!(slots.lock().in_use(), 1);
+        assert_eq!(slots.state.lock().in_use(), 1);
         slot_owners.clear();
-        let state = slots.lock();
+        let state = slots.state.lock();
         assert!(
             state.in_use() == 0 && state.unknown == 0 && state.by_group.is_empty() && state.waiting.is_empty(),
             "{state:?}"

@@ -2,10 +2,11 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -41,15 +42,11 @@ struct IdleConnections {
 }
 
 impl IdlePool {
-    fn lock(&self) -> MutexGuard<'_, IdleConnections> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Closes connections that get old, until there are none.
     async fn close_old(&self, max_age: Duration) {
         loop {
             let oldest = {
-                let mut idle = self.lock();
+                let mut idle = self.0.lock();
                 let now = Instant::now();
                 idle.connections.retain(|(_, since)| now - *since < max_age);
                 idle.watched = !idle.connections.is_empty();
@@ -117,7 +114,7 @@ impl Pool {
 
     /// Takes the last used connection; if it is too old, all are.
     fn pop_idle(&self) -> Option<Box<UpstreamConnection>> {
-        let mut idle = self.idle.lock();
+        let mut idle = self.idle.0.lock();
         let (wire, since) = idle.connections.pop()?;
         if since.elapsed() < self.options.idle {
             return Some(wire);
@@ -139,13 +136,13 @@ impl Pool {
     /// dropped when it gets old.
     fn keep(&self, wire: Box<UpstreamConnection>) {
         let watched = {
-            let mut idle = self.idle.lock();
+            let mut idle = self.idle.0.lock();
             idle.connections.push((wire, Instant::now()));
             std::mem::replace(&mut idle.watched, true)
         };
         if !watched {
             let (idle, most) = (Arc::clone(&self.idle), self.options.idle);
-            let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut closing = self.closing.lock();
             while closing.try_join_next().is_some() {}
             closing.spawn(async move { idle.close_old(most).await });
         }

@@ -1,11 +1,12 @@
 //! Copies request bodies while they are sent, so that a request can be retried, within limits of size and memory.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
 
 use crate::http::body_buffer::{BodyBuffer, BufferBudget};
 
@@ -38,18 +39,14 @@ struct Copy {
 }
 
 impl ReplayBuffer {
-    fn lock(&self) -> MutexGuard<'_, Copy> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns true once the whole body was read and copied.
     pub(crate) fn is_whole(&self) -> bool {
-        self.lock().complete == Some(true)
+        self.0.lock().complete == Some(true)
     }
 
     /// Returns the whole body if it was read and copied completely.
     pub(crate) fn into_whole(self) -> Option<Bytes> {
-        let mut copy = self.lock();
+        let mut copy = self.0.lock();
         let is_complete = copy.complete.replace(false) == Some(true);
         is_complete.then(|| std::mem::take(&mut copy.buffer).into_bytes())
     }
@@ -75,7 +72,7 @@ impl Body for TeeBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        let mut copy = this.copied.lock();
+        let mut copy = this.copied.0.lock();
         match &frame {
             None => {
                 copy.complete.get_or_insert(true);

@@ -1,13 +1,14 @@
 //! Request bodies on their way to an upstream: streamed, never collected.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::replay_buffer::TeeBody;
@@ -135,7 +136,7 @@ impl BodyProgress {
     }
 
     fn access<R>(&self, access: impl FnOnce(&mut Progress) -> R) -> Option<R> {
-        self.0.as_ref().map(|progress| access(&mut progress.lock().unwrap_or_else(PoisonError::into_inner)))
+        self.0.as_ref().map(|progress| access(&mut progress.lock()))
     }
 
     /// Number of chunks so far.

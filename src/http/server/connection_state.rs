@@ -1,10 +1,11 @@
 //! Tracks the phase of one connection and its time limits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::ListenerLimits;
@@ -222,7 +223,7 @@ impl ConnectionState {
     }
 
     pub(super) fn set_waker(&self, waker: &Waker) {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+        *self.waker.lock() = Some(waker.clone());
     }
 
     /// Returns true if the connection closes now, since it has no request in flight.
@@ -244,7 +245,7 @@ impl ConnectionState {
     pub(super) fn close(&self) {
         self.lingers.store(false, Ordering::Release);
         self.closing.store(true, Ordering::Release);
-        if let Some(waker) = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(waker) = self.waker.lock().take() {
             waker.wake();
         }
     }

@@ -1,10 +1,11 @@
 //! Table of a listener's open connections.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -50,13 +51,9 @@ impl ConnectionTable {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Admits a new connection, closing another if needed; returns false if none can be closed.
     pub(super) fn make_room(&self, peer: &Peer) -> bool {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let capped = peer.uid().is_some();
         // Below this number callers are not looked up.
         let few = if capped { self.limits.per_user } else { self.limits.connections }.min(self.limits.connections / 2);
@@ -80,7 +77,7 @@ impl ConnectionTable {
 
     /// Closes one idle connection to free its descriptor; returns false if all serve requests.
     pub(super) fn evict_one(&self) -> bool {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let candidates = candidates(&mut open);
         let entry = pick_victim(&candidates).and_then(|(id, _)| open.remove(&id));
         entry.inspect(|entry| entry.abort.abort()).is_some()
@@ -95,7 +92,7 @@ impl ConnectionTable {
     ) {
         let connection = Arc::new(ConnectionState::new(self.epoch, Arc::clone(&self.use_counter)));
         // The lock is held over the start: a task that ends at once is removed after it was added.
-        let mut open = self.open();
+        let mut open = self.open.lock();
         if let Some(gauge) = &self.gauge {
             gauge.inc();
         }
@@ -108,7 +105,7 @@ impl ConnectionTable {
     pub(super) fn sweep(&self) -> Option<Instant> {
         let now = millis(self.epoch.elapsed()) + 1;
         let mut next = now + millis(self.limits.idle_timeout / 4).max(10);
-        let mut open = self.open();
+        let mut open = self.open.lock();
         open.retain(|_, entry| {
             let (phase, stamp) = entry.connection.phase();
             if (phase, stamp) != (entry.seen.0, entry.seen.1) {
@@ -131,21 +128,21 @@ impl ConnectionTable {
 
     /// Closes every connection after the request in flight, or after its first request.
     pub(super) fn close(&self) {
-        for entry in self.open().values() {
+        for entry in self.open.lock().values() {
             entry.connection.close();
         }
     }
 
     /// Closes every connection after the request in flight, or after the next one.
     pub(super) fn linger(&self) {
-        for entry in self.open().values() {
+        for entry in self.open.lock().values() {
             entry.connection.linger();
         }
     }
 
     /// Aborts connections that have sent nothing.
     pub(super) fn close_silent(&self) {
-        for entry in self.open().values().filter(|entry| entry.connection.phase().0 == Phase::Fresh) {
+        for entry in self.open.lock().values().filter(|entry| entry.connection.phase().0 == Phase::Fresh) {
             entry.abort.abort();
         }
     }
@@ -180,7 +177,7 @@ impl ConnectionGuard {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.table.open().remove(&self.id);
+        self.table.open.lock().remove(&self.id);
         if let Some(gauge) = &self.table.gauge {
             gauge.dec();
         }

@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -53,7 +53,7 @@ impl SocketFile {
     /// Moves the file to its path, unless it is there already. The file that it replaces is put back if this one is
     /// dropped before [`SocketFile::discard_replaced`].
     pub(super) fn place(&self) -> io::Result<()> {
-        let mut placement = self.placement();
+        let mut placement = self.placement.lock();
         if *placement == Placement::Temporary {
             *placement = move_into_place(&self.folder, (&self.temporary, &self.name), &self.path)?;
         }
@@ -62,7 +62,7 @@ impl SocketFile {
 
     /// Removes the file that this one replaced.
     pub(super) fn discard_replaced(&self) {
-        let mut placement = self.placement();
+        let mut placement = self.placement.lock();
         if *placement == Placement::Exchanged {
             *placement = Placement::Final;
             if let Err(error) = remove(&self.folder, &self.temporary) {
@@ -73,7 +73,7 @@ impl SocketFile {
 
     /// Removes the file, and puts back the one that it replaced.
     fn withdraw(&self) -> io::Result<()> {
-        let placement = *self.placement();
+        let placement = *self.placement.lock();
         if placement == Placement::Exchanged && self.has_name(&self.name) {
             exchange(&self.folder, &self.temporary, &self.name)?;
         }
@@ -84,10 +84,6 @@ impl SocketFile {
     fn has_name(&self, name: &OsStr) -> bool {
         let stat = self.folder.stat(Path::new(name));
         stat.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity))
-    }
-
-    fn placement(&self) -> MutexGuard<'_, Placement> {
-        self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

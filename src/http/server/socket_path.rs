@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -57,7 +57,7 @@ fn is_listening(probe: impl AsFd) -> bool {
 static OWN_SOCKETS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 pub(super) fn own_sockets() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
-    OWN_SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+    OWN_SOCKETS.lock()
 }
 
 /// Device and inode of a file.

@@ -7,7 +7,9 @@
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::config::client_config;
 use super::pem::certificate_files;
@@ -61,7 +63,7 @@ impl<T: Clone> FollowedFiles<T> {
     /// The value from the files as they are now, or from the last ones that could be used.
     pub(crate) fn current(&self) -> T {
         let Inner { paths, build, loaded } = &*self.0;
-        let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = loaded.lock();
         if paths.is_empty() {
             return loaded.value.clone();
         }

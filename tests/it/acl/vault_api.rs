@@ -218,7 +218,7 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
     let next = Key::new("key-2");
     let new = next.sign(&world.claims());
-    world.issuer.faults.keys.lock().unwrap().push(next.jwk());
+    world.issuer.faults.keys.lock().push(next.jwk());
     for _ in 0..5 {
         let answer = world.server.login("principal", &new).await;
         assert_eq!(answer.status, 403);
@@ -246,7 +246,7 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
 
     // A withdrawn key is trusted for an hour at most.
     world.issuer.faults.failing.store(false, Ordering::Relaxed);
-    *world.issuer.faults.keys.lock().unwrap() = vec![next.jwk()];
+    *world.issuer.faults.keys.lock() = vec![next.jwk()];
     world.clock.suspend(Duration::from_mins(61));
     let answer = world.server.login("principal", &world.jwt()).await;
     assert!(answer.error().contains("no key \"key-1\""), "{answer:?}");
@@ -272,12 +272,12 @@ async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Out
 #[tokio::test]
 async fn logins_fail_if_the_issuer_is_unreachable_or_another_one() {
     let world = World::start().await;
-    *world.issuer.faults.claimed.lock().unwrap() = "https://other.example/".to_owned();
+    *world.issuer.faults.claimed.lock() = "https://other.example/".to_owned();
     let answer = world.server.login("principal", &world.jwt()).await;
     assert_eq!(answer.status, 503);
     assert!(answer.error().contains("the discovery document is of issuer"), "{answer:?}");
     assert_eq!(world.issuer.fetches(), 0);
-    world.issuer.faults.claimed.lock().unwrap().clear();
+    world.issuer.faults.claimed.lock().clear();
     world.clock.suspend(Duration::from_secs(6));
     assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
 }

@@ -524,11 +524,11 @@ async fn the_authoritys_refusals_are_retried_by_their_number() {
 
 /// Collects the log of this thread.
 #[derive(Clone, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+struct Log(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -553,7 +553,7 @@ async fn selected_and_skipped_sources_are_logged_once_without_secrets() {
     for _ in 0..3 {
         jwts.push(signed(source.prove().await.unwrap()).jwt);
     }
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = String::from_utf8(log.0.lock().clone()).unwrap();
     let count = |expected: &str| text.matches(expected).count();
     assert_eq!(count("identity.source.chosen"), 1, "{text}");
     assert_eq!(count("identity.source.skipped"), 3);

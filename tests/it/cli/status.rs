@@ -4,9 +4,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ impl FakeAgent {
                 }
                 assert!(request.starts_with(b"GET /agent/v1/status HTTP/1.1\r\n"), "{request:?}");
                 // Without a response the connection is closed, as by an agent that is killed.
-                let Some(body) = answer.lock().unwrap().as_ref().map(Value::to_string) else { continue };
+                let Some(body) = answer.lock().as_ref().map(Value::to_string) else { continue };
                 let length = body.len();
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
@@ -50,7 +51,7 @@ impl FakeAgent {
     }
 
     fn set(&self, answer: Option<Value>) {
-        *self.answer.lock().unwrap() = answer;
+        *self.answer.lock() = answer;
     }
 
     /// Arguments of `keyward status` for it.

@@ -229,7 +229,7 @@ impl Case {
     }
 
     pub(super) fn expect(&self, change: impl FnOnce(&mut Expectation)) {
-        change(&mut self.watcher.as_ref().unwrap().expectation.lock().unwrap());
+        change(&mut self.watcher.as_ref().unwrap().expectation.lock());
     }
 
     /// Marks the beginning of the fault, which `fault` makes.
@@ -267,7 +267,7 @@ impl Case {
     /// Records how long something took that has a limit, which the machine's own delays prolong.
     pub(super) fn took(&mut self, invariant: Invariant, name: &str, time: Duration, limit: Duration) {
         self.record.observe_time(name, time);
-        let stall = self.watcher.as_ref().map_or(Duration::ZERO, |watcher| watcher.observations.lock().unwrap().stall);
+        let stall = self.watcher.as_ref().map_or(Duration::ZERO, |watcher| watcher.observations.lock().stall);
         let most = limit + stall * 3;
         self.record.check(invariant, (time > most).then(|| format!("{name} took {time:?}, and {limit:?} are allowed")));
     }

@@ -55,7 +55,7 @@ impl Case {
     }
 
     fn check_watch(&mut self, watcher: &Watcher) {
-        let observations = watcher.observations.lock().unwrap();
+        let observations = watcher.observations.lock();
         let record = &mut self.record;
         if !observations.tokens().is_empty() {
             record.check(Invariant::ServeUntilExpiry, None);

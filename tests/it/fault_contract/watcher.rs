@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use keyward::emulators::secrets::Secrets;
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -95,7 +96,7 @@ impl Watcher {
                     let before_sleep = now();
                     std::thread::sleep(PAUSE);
                     let (stall, since) = (before_sleep.elapsed().saturating_sub(PAUSE), before.elapsed());
-                    let mut observations = observations.lock().unwrap();
+                    let mut observations = observations.lock();
                     observations.stall = observations.stall.max(stall);
                     if observations.last.is_none() && !observations.ends.is_empty() {
                         observations.without += since;
@@ -126,8 +127,8 @@ fn round(watched: &Watched, expectation: &Mutex<Expectation>, observations: &Mut
     let answer = ask(&watched.socket, "GET", "/agent/v1/token");
     let (took, ended) = (begun.elapsed(), now());
     // Read after the response: a test changes it before the event that it allows.
-    let expected = *expectation.lock().unwrap();
-    let observations = &mut *observations.lock().unwrap();
+    let expected = *expectation.lock();
+    let observations = &mut *observations.lock();
     observations.calls += 1;
     match answer {
         Ok((200, body)) => {

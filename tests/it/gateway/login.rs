@@ -3,8 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::exec::World;
 use crate::harness::binary::eventually;
@@ -30,13 +31,13 @@ fn run(
         threads.spawn(|| {
             let mut piece = [0; 4096];
             while let Ok(length @ 1..) = screen.read(&mut piece) {
-                output_bytes.lock().unwrap().extend_from_slice(&piece[..length]);
+                output_bytes.lock().extend_from_slice(&piece[..length]);
             }
         });
         for (place, line) in typed.lines().enumerate() {
             // Terraform discards input that comes before its prompt.
             eventually(Duration::from_secs(30), || {
-                let text = String::from_utf8_lossy(&output_bytes.lock().unwrap()).into_owned();
+                let text = String::from_utf8_lossy(&output_bytes.lock()).into_owned();
                 let is_prompted = text.matches("Enter a value:").count() > place;
                 (is_prompted || child.try_wait().unwrap().is_some()).then_some(()).ok_or(text)
             });
@@ -46,7 +47,7 @@ fn run(
         drop(keyboard);
         child.wait_with_output().unwrap()
     });
-    let bytes = [output_bytes.into_inner().unwrap(), output.stderr].concat();
+    let bytes = [output_bytes.into_inner(), output.stderr].concat();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     // Its lines are broken and framed for people.
     (output.status.success(), text.replace(['\u{2502}', '\n'], " ").split_whitespace().collect::<Vec<_>>().join(" "))

@@ -1,6 +1,6 @@
 //! The gateway as clients of the platform see it: requests that pass, are changed, or are refused.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -8,6 +8,7 @@ use keyward::clock::{Clock, TestClock};
 use keyward::gateway::proxy::{Exemption, RateLimit};
 #[cfg(feature = "dev")]
 use keyward::http::{server::ListenerLimits, tls::ServerCertificate};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -294,7 +295,7 @@ async fn a_call_with_429_is_retried_after_the_pause() {
     let count = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&count);
     front.platform.answers(move |request| {
-        let mut count = counted.lock().unwrap();
+        let mut count = counted.lock();
         *count += 1;
         let reset = if request.target.contains("minute") { "40" } else { "0.3" };
         let status = if *count % 2 == 1 || request.target.contains("minute") { 429 } else { 200 };
@@ -304,14 +305,14 @@ async fn a_call_with_429_is_retried_after_the_pause() {
     let answer = front.request("POST", "/api/v2/runs").body("body").send().await.unwrap();
     assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "body"));
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
-    assert_eq!(*count.lock().unwrap(), 2);
+    assert_eq!(*count.lock(), 2);
     // A body that is too large to buffer is not sent again, and the caller decides how long it waits.
     let stream = futures_util::stream::iter([Ok::<_, std::io::Error>(vec![b'x'; 2 << 20])]);
     let streamed = front.request("POST", "/api/v2/runs").body(reqwest::Body::wrap_stream(stream)).send().await.unwrap();
     assert_eq!(streamed.status(), 429);
     let long = front.get("/api/v2/minute").await;
     assert_eq!((long.status().as_u16(), &long.headers()["retry-after"]), (429, &"40".parse().unwrap()));
-    assert_eq!(*count.lock().unwrap(), 4);
+    assert_eq!(*count.lock(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,14 +321,14 @@ async fn calls_that_wait_for_the_limit_when_a_429_comes_are_sent_after_its_pause
     let arrived = Arc::new(Mutex::new(Vec::new()));
     let times = Arc::clone(&arrived);
     front.platform.answers(move |_| {
-        let mut times = times.lock().unwrap();
+        let mut times = times.lock();
         times.push(tokio::time::Instant::now());
         // The first comes at once; when the second does, the others are in the queue.
         reply(if times.len() == 2 { 429 } else { 200 }, &[("x-ratelimit-reset", "4")], "")
     });
     let all = join_all((0..4).map(|_| front.get("/api/v2/ping"))).await;
     assert!(all.iter().all(|answer| answer.status() == 200), "{all:?}");
-    let times = arrived.lock().unwrap().clone();
+    let times = arrived.lock().clone();
     assert_eq!(times.len(), 5, "the refused one was sent once more");
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps[1] >= Duration::from_secs(4), "{gaps:?}");
@@ -340,7 +341,7 @@ async fn callers_together_stay_below_the_limit() {
     let arrived = Arc::new(Mutex::new(Vec::new()));
     let times = arrived.clone();
     front.platform.answers(move |_| {
-        times.lock().unwrap().push(tokio::time::Instant::now());
+        times.lock().push(tokio::time::Instant::now());
         reply(200, &[], "")
     });
     let all = join_all((0..50).map(|_| front.get("/api/v2/ping"))).await;
@@ -348,7 +349,7 @@ async fn callers_together_stay_below_the_limit() {
     let text = front.metrics.text();
     let waited = text.lines().find_map(|line| line.strip_prefix("keyward_gateway_queue_seconds_count ")).unwrap();
     assert!((1..=30).contains(&waited.parse::<u32>().unwrap()), "the first 20 need not wait: {waited}");
-    let times = arrived.lock().unwrap().clone();
+    let times = arrived.lock().clone();
     assert_eq!(times.len(), 50);
     for window in times.windows(21) {
         assert!(window[20] - window[0] >= Duration::from_secs(1), "21 requests within {:?}", window[20] - window[0]);
@@ -542,12 +543,12 @@ async fn two_hundred_calls_at_once_stay_within_the_platforms_rate() {
     let came = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&came);
     front.platform.answers(move |_| {
-        noted.lock().unwrap().push(tokio::time::Instant::now());
+        noted.lock().push(tokio::time::Instant::now());
         reply(200, &[("content-type", "application/vnd.api+json"), ("x-ratelimit-limit", "30")], r#"{"data":[]}"#)
     });
     let answers = join_all((0..200).map(|_| front.get("/api/v2/organizations"))).await;
     assert!(answers.iter().all(|answer| answer.status() == 200), "{answers:?}");
-    let mut came = came.lock().unwrap().clone();
+    let mut came = came.lock().clone();
     came.sort();
     assert_eq!(came.len(), 200);
     for (place, window) in came.windows(31).enumerate() {

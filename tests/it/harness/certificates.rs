@@ -1,7 +1,8 @@
 //! A certificate authority of a test, and a server whose certificate the test swaps.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -51,7 +52,7 @@ impl Presented {
     }
 
     pub(crate) fn swap(&self, certificate: Arc<CertifiedKey>) {
-        *self.0.lock().unwrap() = certificate;
+        *self.0.lock() = certificate;
     }
 
     /// TLS settings of the server. Sessions are not resumed: each connection sees the certificate.
@@ -68,6 +69,6 @@ impl Presented {
 
 impl ResolvesServerCert for Presented {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.lock().unwrap()))
+        Some(Arc::clone(&self.0.lock()))
     }
 }

@@ -1,10 +1,11 @@
 //! A TCP proxy between the program and a server of the test that breaks connections as networks do, and counts what passes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -76,7 +77,7 @@ impl ChaosProxy {
 
     /// Forwards new connections to another server.
     pub(crate) fn set_target(&self, upstream: SocketAddr) {
-        *self.shared.upstream.lock().unwrap() = upstream;
+        *self.shared.upstream.lock() = upstream;
     }
 
     /// Number of connections that were accepted.
@@ -86,7 +87,7 @@ impl ChaosProxy {
 
     /// First lines of the requests that came, where they came in plain text.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.shared.requests.lock().unwrap().clone()
+        self.shared.requests.lock().clone()
     }
 
     /// Most logins that were under way at once.
@@ -151,14 +152,14 @@ impl Shared {
         let text = String::from_utf8_lossy(bytes);
         let line = text.lines().next().filter(|line| line.ends_with(" HTTP/1.1"))?.to_owned();
         let login = line.contains("/login ").then(|| Login::begin(self));
-        self.requests.lock().unwrap().push(line);
+        self.requests.lock().push(line);
         login
     }
 }
 
 /// Forwards one connection. It is reset where this ends before the other side closes.
 async fn relay(mut near: TcpStream, shared: Arc<Shared>) {
-    let upstream = *shared.upstream.lock().unwrap();
+    let upstream = *shared.upstream.lock();
     let Ok(mut far) = TcpStream::connect(upstream).await else { return };
     let _ = near.set_zero_linger();
     let fault = shared.fault.subscribe();

@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Response to every question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl Dns {
         std::thread::spawn(move || {
             let mut question = [0; 512];
             while let Ok((length, from)) = socket.recv_from(&mut question) {
-                let answer = current.lock().unwrap().clone();
+                let answer = current.lock().clone();
                 if let Some(response) = respond(&question[..length], &answer) {
                     let _ = socket.send_to(&response, from);
                 }
@@ -48,7 +50,7 @@ impl Dns {
     }
 
     pub(crate) fn answer(&self, answer: DnsAnswer) {
-        *self.0.lock().unwrap() = answer;
+        *self.0.lock() = answer;
     }
 }
 

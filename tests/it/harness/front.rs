@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
@@ -19,6 +19,7 @@ use keyward::health::Health;
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use keyward::metrics::Metrics;
 use keyward::status::StatusRegistry;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -42,11 +43,11 @@ impl Deref for Platform {
 
 impl Platform {
     pub(crate) fn accept(&self, token: &str) {
-        self.good.lock().unwrap().insert(token.to_owned());
+        self.good.lock().insert(token.to_owned());
     }
 
     pub(crate) fn revoke(&self, token: &str) {
-        self.good.lock().unwrap().remove(token);
+        self.good.lock().remove(token);
     }
 
     /// Serves on a free port of loopback.
@@ -76,7 +77,7 @@ impl Platform {
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
-        let good = self.good.lock().unwrap().contains(scripted::bearer(&parts.headers));
+        let good = self.good.lock().contains(scripted::bearer(&parts.headers));
         if parts.uri.path() == "/api/v2/upload" && good {
             return whole(200, "text/plain", count(body).await.to_string());
         }

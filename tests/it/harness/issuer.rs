@@ -1,7 +1,7 @@
 //! A small issuer of cloud identities: real keys, real signatures, a discovery document, a key set and fault injection.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::encoding::AsDer as _;
@@ -15,6 +15,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, Peer};
 use keyward::jwt::signing_input;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +113,7 @@ impl IssuerFaults {
     fn respond(&self, path: &str, own: &str) -> (StatusCode, Value) {
         match path {
             "/tenant/.well-known/openid-configuration" => {
-                let claimed = self.claimed.lock().unwrap();
+                let claimed = self.claimed.lock();
                 let issuer = if claimed.is_empty() { own } else { claimed.as_str() };
                 (StatusCode::OK, json!({"issuer": issuer, "jwks_uri": format!("{own}keys")}))
             }
@@ -121,7 +122,7 @@ impl IssuerFaults {
                 if self.failing.load(Ordering::Relaxed) {
                     return (StatusCode::INTERNAL_SERVER_ERROR, Value::Null);
                 }
-                (StatusCode::OK, json!({"keys": *self.keys.lock().unwrap()}))
+                (StatusCode::OK, json!({"keys": *self.keys.lock()}))
             }
             _ => (StatusCode::NOT_FOUND, Value::Null),
         }

@@ -2,7 +2,7 @@
 //! a proxy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request;
@@ -11,6 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, Peer};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -59,22 +60,22 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn requests(&self) -> Vec<Seen> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 
     pub(crate) fn last(&self) -> Seen {
-        self.requests.lock().unwrap().last().unwrap().clone()
+        self.requests.lock().last().unwrap().clone()
     }
 
     /// Sets the responses that replace the usual ones.
     pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
-        *self.script.lock().unwrap() = Some(Arc::new(script));
+        *self.script.lock() = Some(Arc::new(script));
     }
 
     /// The script that answers, or none.
     #[cfg(feature = "dev")]
     pub(crate) fn script(&self) -> MutexGuard<'_, Option<Script>> {
-        self.script.lock().unwrap()
+        self.script.lock()
     }
 
     /// Takes a request to its end, and remembers it.
@@ -82,13 +83,13 @@ impl Scripted {
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let target = parts.uri.path_and_query().unwrap().to_string();
         let request = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
-        self.requests.lock().unwrap().push(request.clone());
+        self.requests.lock().push(request.clone());
         request
     }
 
     /// Response of the script, if there is one.
     pub(crate) fn scripted(&self, request: &Seen) -> Option<Answer> {
-        let script = self.script.lock().unwrap().clone()?;
+        let script = self.script.lock().clone()?;
         Some(script(request).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync()))
     }
 }

@@ -1,8 +1,9 @@
 //! A proxy that opens tunnels for `CONNECT`, and records its requests.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -33,7 +34,7 @@ impl Tunnel {
 
     /// The heads of the requests so far.
     pub(crate) fn heads(&self) -> Vec<String> {
-        self.heads.lock().unwrap().clone()
+        self.heads.lock().clone()
     }
 }
 
@@ -43,7 +44,7 @@ async fn relay(mut client: TcpStream, recorded: Arc<Mutex<Vec<String>>>, expecte
         head.push(client.read_u8().await.unwrap());
     }
     let head = String::from_utf8(head).unwrap();
-    recorded.lock().unwrap().push(head.clone());
+    recorded.lock().push(head.clone());
     if !head.contains(&expected) {
         client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await.unwrap();
         return;

@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::scripted;
@@ -29,6 +29,7 @@ use keyward::http::guard::{self, AccessMode};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
 use keyward::secret_string::SecretString;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -64,7 +65,7 @@ impl Deref for Vault {
 impl Vault {
     /// Each response waits for a permit from here.
     pub(crate) fn holds(&self, gate: Arc<Semaphore>) {
-        *self.gate.lock().unwrap() = Some(gate);
+        *self.gate.lock() = Some(gate);
     }
 
     /// How many calls are under way.
@@ -94,7 +95,7 @@ impl Vault {
             return whole(200, JSON, count(body).await.to_string());
         }
         let recorded = self.take(parts, body).await;
-        let gate = self.gate.lock().unwrap().clone();
+        let gate = self.gate.lock().clone();
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
         }

@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::binary::{ask, eventually};
@@ -219,20 +220,20 @@ fn an_unread_log_blocks_no_caller() {
         move || {
             let mut buffer = vec![0; 65536];
             while let count @ 1.. = log.read(&mut buffer).unwrap() {
-                text.lock().unwrap().extend_from_slice(&buffer[..count]);
+                text.lock().extend_from_slice(&buffer[..count]);
             }
         }
     });
     reads(1);
     // From then on the last lines fit.
     eventually(Duration::from_mins(1), || {
-        let text = text.lock().unwrap();
+        let text = text.lock();
         let dropped = memchr::memmem::find(&text, b"log.lines.dropped");
         dropped.map(|_| ()).ok_or_else(|| format!("{} bytes", text.len()))
     });
     assert_eq!(agent.stop(), Some(0));
     reader.join().unwrap();
-    let log_text = String::from_utf8(std::mem::take(&mut text.lock().unwrap())).unwrap();
+    let log_text = String::from_utf8(std::mem::take(&mut text.lock())).unwrap();
     assert!(log_text.contains("log.lines.dropped"), "{} bytes: {}", log_text.len(), &log_text[log_text.len() - 4000..]);
     assert!(log_text.trim_end().ends_with("event=\"agent.stopped\""), "{}", &log_text[log_text.len() - 4000..]);
     let refusals = log_text.lines().filter(|line| line.contains("local.refused")).count();

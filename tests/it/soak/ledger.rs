@@ -1,8 +1,9 @@
 //! Counts of responses, by kind, and everything that was wrong.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::fault::Tolerance;
 use super::plan::RESPONSE;
@@ -65,14 +66,14 @@ pub(super) struct Totals {
 impl Ledger {
     /// Counts a correct response of a kind of caller.
     pub(super) fn good(&self, class: &'static str) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         *inner.good.entry(class).or_default() += 1;
         inner.requests += 1;
     }
 
     /// Counts an error that says why, such as `proxy 503`; it is wrong if no fault explains it.
     pub(super) fn error(&self, class: &str, kind: &str, requested_at: Instant, detail: &str) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let name = format!("{class} {kind}");
         *inner.errors.entry(name.clone()).or_default() += 1;
         *inner.recent_errors.entry(name.clone()).or_default() += 1;
@@ -89,7 +90,7 @@ impl Ledger {
 
     /// Counts a wrong response.
     pub(super) fn wrong(&self, text: String) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         inner.requests += 1;
         let fault = inner.phase.fault.clone();
         inner.wrong(format!("{text} (the last fault: {fault})"));
@@ -97,7 +98,7 @@ impl Ledger {
 
     /// Begins a fault.
     pub(super) fn begin(&self, fault: &str, tolerance: Tolerance) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let next = Phase { fault: fault.to_owned(), tolerance, calm_since: None };
         let ended = std::mem::replace(&mut inner.phase, next);
         inner.past.push_front(ended);
@@ -106,34 +107,30 @@ impl Ledger {
 
     /// Ends it: from now on each error is a wrong response.
     pub(super) fn end_tolerance(&self, now: Instant) {
-        self.inner().phase.calm_since = Some(now);
+        self.0.lock().phase.calm_since = Some(now);
     }
 
     /// Records a delay of the test's own timers, which decays.
     pub(super) fn stalled(&self, delay: Duration) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         inner.stall = delay.max(inner.stall.mul_f64(0.9));
     }
 
     /// Time by which limits are extended: the machine itself was late.
     pub(super) fn slack(&self) -> Duration {
-        self.inner().stall * 3
+        self.0.lock().stall * 3
     }
 
     /// Requests and errors since the last call.
     pub(super) fn recent(&self) -> (u64, BTreeMap<String, u64>) {
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         (std::mem::take(&mut inner.requests), std::mem::take(&mut inner.recent_errors))
     }
 
     pub(super) fn totals(&self) -> Totals {
-        let inner = self.inner();
+        let inner = self.0.lock();
         let (good, errors, wrong) = (inner.good.clone(), inner.errors.clone(), inner.wrong.clone());
         Totals { good, errors, wrong, wrongs: inner.wrongs }
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap()
     }
 }
 

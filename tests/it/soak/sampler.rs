@@ -2,10 +2,12 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::client::now;
 use super::ledger::Ledger;
@@ -64,7 +66,7 @@ impl Sampler {
                         let figures = format!("{at},{process},{rss_kib},{anonymous_kib},{descriptors},{threads}");
                         writeln!(file, "{figures},{log_bytes},{requests},{errors}").unwrap();
                     }
-                    samples.lock().unwrap().push(sample);
+                    samples.lock().push(sample);
                 }
             }
         });
@@ -77,7 +79,7 @@ impl Sampler {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
-        std::mem::take(&mut self.samples.lock().unwrap())
+        std::mem::take(&mut self.samples.lock())
     }
 }
 

@@ -1,11 +1,12 @@
 //! Correct responses: versions of the secrets with their times, and owners and ends of the tokens.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keyward::emulators::secrets::{Role, Secrets};
 use keyward::secret_string::SecretString;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::client::now;
@@ -79,7 +80,7 @@ impl Truth {
     /// Writes the next version of a session's secret, as somebody else would.
     pub(super) async fn write(&self, owner: &str) {
         let number = {
-            let mut versions = self.versions.lock().unwrap();
+            let mut versions = self.versions.lock();
             let list = versions.entry(owner.to_owned()).or_default();
             let number = list.last().map_or(1, |last| last.number + 1);
             list.push(Version { number, written: None });
@@ -89,12 +90,12 @@ impl Truth {
         };
         let url = format!("{}/v1/secret/data/{owner}/value", self.secrets.url());
         let data = json!({"owner": owner, "version": number.to_string(), "filler": filler(owner, number)});
-        let root = self.root.lock().unwrap().expose_secret().to_owned();
+        let root = self.root.lock().expose_secret().to_owned();
         let request = self.http.post(url).header("x-vault-token", root);
         // A canned error of the emulated Vault hits this write too: the version is then never seen.
         let written =
             request.json(&json!({ "data": data })).send().await.is_ok_and(|response| response.status().is_success());
-        let mut versions = self.versions.lock().unwrap();
+        let mut versions = self.versions.lock();
         let list = versions.get_mut(owner).unwrap();
         if written {
             list.iter_mut()
@@ -113,7 +114,7 @@ impl Truth {
         requested_at: Instant,
         age: Duration,
     ) -> Result<(), String> {
-        let versions = self.versions.lock().unwrap();
+        let versions = self.versions.lock();
         check(versions.get(owner).map_or(&[], Vec::as_slice), owner, fields, requested_at, age)
     }
 
@@ -125,17 +126,17 @@ impl Truth {
         requested_at: Instant,
         over: Duration,
     ) -> Result<(), String> {
-        if !self.tokens.lock().unwrap().contains_key(token) {
+        if !self.tokens.lock().contains_key(token) {
             let found = self.owner(token).await;
             // The look-up failed for a fault's sake: the next response with this token is checked.
             if found.is_none() && self.secrets.remaining(token).is_some() {
                 return Ok(());
             }
             let known = KnownToken { owner: found.unwrap_or_default(), end: now(), dead: false };
-            self.tokens.lock().unwrap().insert(token.to_owned(), known);
+            self.tokens.lock().insert(token.to_owned(), known);
         }
         let left = self.secrets.remaining(token);
-        let mut tokens = self.tokens.lock().unwrap();
+        let mut tokens = self.tokens.lock();
         if tokens.len() > 4000 {
             let old = now().checked_sub(Duration::from_mins(10)).unwrap_or_else(now);
             tokens.retain(|_, entry| entry.end > old);
@@ -168,18 +169,18 @@ impl Truth {
 
     /// Revokes every token but the test's own; until [`Truth::revoked`] the agent may not know.
     pub(super) fn revoke(&self) {
-        *self.revoking.lock().unwrap() = Some(now() + Duration::from_hours(1));
+        *self.revoking.lock() = Some(now() + Duration::from_hours(1));
         self.secrets.faults().revoke_all();
-        *self.root.lock().unwrap() = root(&self.secrets);
+        *self.root.lock() = root(&self.secrets);
     }
 
     /// The agent has been told to look at its tokens: a second later none of the revoked ones may be served.
     pub(super) fn revoked(&self) {
-        *self.revoking.lock().unwrap() = Some(now() + Duration::from_secs(1));
+        *self.revoking.lock() = Some(now() + Duration::from_secs(1));
     }
 
     fn is_revoking(&self, requested_at: Instant) -> bool {
-        self.revoking.lock().unwrap().is_some_and(|until| requested_at < until)
+        self.revoking.lock().is_some_and(|until| requested_at < until)
     }
 
     /// Writes the first version of each secret.

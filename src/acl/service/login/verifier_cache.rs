@@ -1,7 +1,9 @@
 //! Verifiers of stored auth methods.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
 use crate::acl::model::id::Id;
@@ -38,7 +40,7 @@ impl VerifierCache {
     /// Returns the cached verifier, or builds one.
     pub(super) fn get_or_build(&self, method: &Stored<AuthMethodRecord>) -> Result<Arc<Verifier>, ServiceError> {
         let id = method.value.id;
-        let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verifiers = self.verifiers.lock();
         if let Some(verifier) = verifiers.get(&id).filter(|verifier| verifier.at == method.modified) {
             return Ok(Arc::clone(verifier));
         }

@@ -10,7 +10,9 @@ mod keyring;
 mod file;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 pub(crate) use file::SealKeyError;
 pub(crate) use key::{SealError, SealKey};
@@ -97,7 +99,7 @@ impl Sealer {
 
     /// Returns the keys as last read.
     pub(crate) fn keys(&self) -> Arc<SealKeys> {
-        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.keys.read())
     }
 
     /// Updates the keys from a key record; reads the key file again if the record names an unknown key.
@@ -135,7 +137,7 @@ impl Sealer {
     }
 
     fn store_keys(&self, keys: SealKeys) -> Arc<SealKeys> {
-        let mut current = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.keys.write();
         if current.at <= keys.at {
             *current = Arc::new(keys);
         }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use redb::StorageBackend;
 
 /// Handle of the backend. One database instance at a time holds a lease.
@@ -188,7 +189,7 @@ fn page_ranges(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, 
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

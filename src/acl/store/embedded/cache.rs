@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Key, Record};
 
@@ -95,7 +96,7 @@ impl Cache {
     /// Ends a write, committed or abandoned.
     pub(super) fn end_write(&self) {
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             if !shard.writing.is_empty() {
                 shard.writing.clear();
                 shard.writes += 1;
@@ -106,14 +107,14 @@ impl Cache {
     /// Empties the cache and invalidates outstanding misses.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             *shard = Shard { writes: shard.writes + 1, ..Shard::default() };
         }
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
         let number = usize::try_from(self.hasher.hash_one(key) % SHARD_COUNT as u64).unwrap_or_default();
-        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[number].lock()
     }
 }
 
@@ -172,7 +173,7 @@ mod tests {
         }
         assert!(weight > 2 * Cache::MAX_BYTES);
         let entries = cache.shards.iter().map(|shard| {
-            let shard = shard.lock().unwrap();
+            let shard = shard.lock();
             let weigh = |entries: &HashMap<Key, Record>| -> usize {
                 entries.iter().map(|(key, record)| super::weight(key, record)).sum()
             };

@@ -1,7 +1,8 @@
 //! Opens the database, and reopens it after a failure.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use redb::{Database, DatabaseError};
 
 use super::StoreError;
@@ -39,12 +40,12 @@ impl SharedState {
     }
 
     pub(super) fn database(&self) -> Arc<Database> {
-        Arc::clone(&self.database.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.database.read())
     }
 
     /// Replaces the database after a failure.
     pub(super) fn replace(&self, database: Database) -> Result<(), StoreError> {
-        *self.database.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(database);
+        *self.database.write() = Arc::new(database);
         // A batch whose write failed may be visible now, or no longer.
         self.cache.clear();
         self.load_kind_revisions()?;

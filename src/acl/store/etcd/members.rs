@@ -2,11 +2,12 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, Error as ClientError};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connect::{Connection, EtcdTls, LeaderRequirement};
@@ -165,7 +166,7 @@ impl Member {
 
     /// Returns the connection, a new one if the certificate files have changed. Calls on the old one end there.
     async fn connection(&self) -> Arc<Connection> {
-        let current = || Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner));
+        let current = || Arc::clone(&self.connection.lock());
         let connection = current();
         if connection.is_current(&self.tls) {
             return connection;
@@ -178,7 +179,7 @@ impl Member {
     async fn reconnect(&self, failed: &Arc<Connection>) {
         match Connection::new(&self.address, &self.options, &self.tls, self.leader).await {
             Ok(renewed) => {
-                let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut connection = self.connection.lock();
                 if Arc::ptr_eq(&connection, failed) {
                     *connection = Arc::new(renewed);
                 }

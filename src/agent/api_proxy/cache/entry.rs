@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
@@ -120,7 +120,7 @@ impl CacheEntry {
     pub(super) fn body(&self, remaining: Duration) -> Bytes {
         let Some((position, _)) = &self.lease_ref else { return self.body.clone() };
         let seconds = remaining.as_secs();
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut served = self.served.lock();
         if let Some((_, body)) = served.as_ref().filter(|(then, _)| *then == seconds) {
             return body.clone();
         }

@@ -1,11 +1,12 @@
 //! Coalesces equal requests: one goes to the server, and all callers that wait share its response.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::key::CacheKey;
@@ -78,7 +79,7 @@ impl<T> Singleflight<T> {
 }
 
 fn lock<T>(flights: &Mutex<HashMap<CacheKey, T>>) -> MutexGuard<'_, HashMap<CacheKey, T>> {
-    flights.lock().unwrap_or_else(PoisonError::into_inner)
+    flights.lock()
 }
 
 /// Leader of a coalesced request. If it is dropped before it completes, as when its caller hangs up, a waiter takes over.

@@ -1,9 +1,10 @@
 //! The cache that a listener's requests share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
@@ -206,7 +207,7 @@ impl Cache {
 
 impl CacheState {
     pub(super) fn entries(&self) -> MutexGuard<'_, CachedEntries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 
     /// Updates the gauge, and wakes the renewer if there is more to save.

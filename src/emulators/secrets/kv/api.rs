@@ -25,7 +25,7 @@ pub(in crate::emulators::secrets) struct Call<'a> {
 impl Stores {
     /// Handles a request below `kv/`.
     pub(in crate::emulators::secrets) fn plain(&self, call: Call<'_>) -> WrappableResponse {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let store = &mut all.entry(call.namespace.to_owned()).or_default().plain;
         match call.verb {
             Verb::Read => store.read(call.path).map_or_else(empty, |value| {
@@ -50,7 +50,7 @@ impl Stores {
 
     /// Handles a request below `secret/`.
     pub(in crate::emulators::secrets) fn versioned(&self, call: Call<'_>) -> WrappableResponse {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let namespace = all.entry(call.namespace.to_owned()).or_default();
         let (part, path) = call.path.split_once('/').unwrap_or((call.path, ""));
         match part {

@@ -5,8 +5,8 @@ mod plain;
 mod versioned;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::clock::ClockReading;
@@ -28,17 +28,13 @@ impl Stores {
     pub(super) fn with_examples(now: ClockReading) -> Self {
         let stores = Self::default();
         let value = json!({ "greeting": "hello from the emulated Vault" });
-        let mut all = stores.all();
+        let mut all = stores.0.lock();
         let namespace = all.entry(String::new()).or_default();
         // Cannot fail: the store is empty.
         let _ = namespace.versioned.write("example", value.clone(), None, now);
         namespace.plain.write("example", value);
         drop(all);
         stores
-    }
-
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Namespace>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

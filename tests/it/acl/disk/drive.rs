@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use redb::StorageBackend;
 
 /// Atomic write unit of a drive.
@@ -59,17 +60,17 @@ impl Rng {
 
 impl Drive {
     pub(super) fn set(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.lock());
+        change(&mut self.0.0.lock());
         self.0.1.notify_all();
     }
 
     pub(super) fn get<T>(&self, inspect: impl FnOnce(&State) -> T) -> T {
-        inspect(&self.lock())
+        inspect(&self.0.0.lock())
     }
 
     /// Returns the drive after a power loss: everything synced, and any part of later writes.
     pub(super) fn after_power_loss(&self, rng: &mut Rng) -> Self {
-        let state = self.lock();
+        let state = self.0.0.lock();
         let mut image = state.synced.clone();
         // From all later writes to none, and from whole writes to torn ones.
         let (kept_percent, torn) = (rng.below(101), [0, 0, 10, 60][rng.below(4)]);
@@ -95,13 +96,9 @@ impl Drive {
         Self(Arc::new((Mutex::new(state), Condvar::new())))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.0.lock().unwrap()
-    }
-
     /// Counts one call; fails after the power loss.
     fn call(&self) -> io::Result<MutexGuard<'_, State>> {
-        let mut state = self.lock();
+        let mut state = self.0.0.lock();
         match &mut state.power {
             Some(0) => return Err(io::Error::other("there is no power")),
             Some(left) => *left -= 1,
@@ -148,7 +145,7 @@ impl StorageBackend for Drive {
         let mut guard = self.call()?;
         guard.syncs += 1;
         while guard.gate_closed {
-            guard = self.0.1.wait(guard).unwrap();
+            self.0.1.wait(&mut guard);
         }
         let state = &mut *guard;
         if state.read_only || state.failing_syncs > 0 {

@@ -36,7 +36,7 @@ async fn signing_keys_are_fetched_once_and_again_when_stale() {
     let nameless = issuer.key.sign_as(&json!({"alg": "RS256"}), &claims(&world, &issuer));
     assert_eq!(login(&nameless).await.status, 200);
     let next = Key::new("key-2");
-    issuer.faults.keys.lock().unwrap().push(next.jwk());
+    issuer.faults.keys.lock().push(next.jwk());
     let unknown = next.sign(&claims(&world, &issuer));
     for _ in 0..3 {
         let refused = login(&unknown).await;
@@ -53,7 +53,7 @@ async fn signing_keys_are_fetched_once_and_again_when_stale() {
     assert_eq!((login(&jwt).await.status, issuer.fetches()), (200, 3));
     assert_eq!((login(&jwt).await.status, issuer.fetches()), (200, 3));
     issuer.faults.failing.store(false, Ordering::Relaxed);
-    *issuer.faults.keys.lock().unwrap() = vec![next.jwk()];
+    *issuer.faults.keys.lock() = vec![next.jwk()];
     world.acl.clock.suspend(Duration::from_secs(61));
     assert_eq!((login(&jwt).await.status, issuer.fetches()), (403, 4));
 
@@ -73,7 +73,7 @@ async fn a_discovery_document_names_keys_and_issuer() {
     assert!(refused.status == 403 && refused.text.contains("issued by a different provider"), "{refused:?}");
 
     let (world, issuer) = fetching(|issuer| json!({"OIDCDiscoveryURL": issuer.url, "BoundAudiences": ["a"]})).await;
-    *issuer.faults.claimed.lock().unwrap() = "https://other.example/".to_owned();
+    *issuer.faults.claimed.lock() = "https://other.example/".to_owned();
     let refused = world.acl.log_in("people", &issuer.key.sign(&claims(&world, &issuer))).await;
     assert!(refused.status == 503 && refused.text.contains("the discovery document is of issuer"), "{refused:?}");
     assert_eq!(issuer.fetches(), 0);

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use keyward::acl::store::etcd::EtcdOptions;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
@@ -176,7 +177,7 @@ pub(crate) fn options(endpoints: impl IntoIterator<Item = url::Url>) -> EtcdOpti
 /// Shared server of tests. It ends with its last user, and its directory with it.
 pub(crate) fn shared() -> Arc<Server> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap();
+    let mut shared = SHARED.lock();
     shared.upgrade().unwrap_or_else(|| {
         let server = Arc::new(Server::start());
         *shared = Arc::downgrade(&server);
