@@ -69,7 +69,7 @@ impl Token {
         };
         match self.format {
             Format::Json => print_line(&serde_json::to_string_pretty(&response)?),
-            Format::Text => print_line(response["token"].as_str().context("the agent's answer holds no token")?),
+            Format::Text => print_line(response["token"].as_str().context("the agent's response holds no token")?),
         }
         Ok(Exit::Ok)
     }

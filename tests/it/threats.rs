@@ -27,13 +27,13 @@ fn send(address: &str, head: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     write!(stream, "{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
-fn status(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
+fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{response:?}"))
 }
 
 /// Pages may send these without asking first: no header of their own, and bodies of three types. A page under 0.0.0.0
@@ -57,15 +57,15 @@ fn t03_requests_that_a_web_page_sends_without_a_preflight_change_nothing() {
                 "/v1/sys/seal",
                 "/v1/auth/token/revoke-self",
             ] {
-                let mut answers = vec![send(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n"), "")];
+                let mut responses = vec![send(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n"), "")];
                 for form in forms {
                     let head = format!("POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {form}\r\n");
-                    answers.push(send(address, &head, "{\"type\": \"all\"}"));
-                    answers.push(send(address, &format!("{head}Origin: http://{host}\r\n"), "{}"));
+                    responses.push(send(address, &head, "{\"type\": \"all\"}"));
+                    responses.push(send(address, &format!("{head}Origin: http://{host}\r\n"), "{}"));
                 }
-                for answer in answers {
-                    assert!(matches!(status(&answer), 403 | 412 | 421), "{host} {path}: {answer}");
-                    assert!(!answer.contains(&token) && !answer.contains("access-control-"), "{answer}");
+                for response in responses {
+                    assert!(matches!(status(&response), 403 | 412 | 421), "{host} {path}: {response}");
+                    assert!(!response.contains(&token) && !response.contains("access-control-"), "{response}");
                 }
             }
         }
@@ -118,9 +118,9 @@ fn t05_other_users_are_refused_on_a_socket_that_all_may_open() {
             // The kernel reports the user that connected, not the one that holds the socket now.
             ("2000", "2000 2000", false, 200),
         ] {
-            let answer = ask_as(&socket, user, groups, before);
-            assert_eq!(status(&answer), expected, "user {user}, groups {groups}, before {before}: {answer}");
-            assert_eq!(answer.contains(&token), expected == 200, "{answer}");
+            let response = ask_as(&socket, user, groups, before);
+            assert_eq!(status(&response), expected, "user {user}, groups {groups}, before {before}: {response}");
+            assert_eq!(response.contains(&token), expected == 200, "{response}");
         }
         agent.logs("uid=2000");
         let refused = agent.metric("keyward_local_refused_total{listener=\"local\",reason=\"peer\"}");
@@ -150,10 +150,10 @@ fn t07_a_caller_from_another_address_gets_no_byte_of_a_listener_on_loopback() {
             let head =
                 format!("GET /livez HTTP/1.1\r\nHost: {to}\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n");
             // A connection that was closed already may be reset.
-            let (mut stream, mut answer) = (stream, Vec::new());
+            let (mut stream, mut response) = (stream, Vec::new());
             let _ = stream.write_all(head.as_bytes());
-            let _ = stream.read_to_end(&mut answer);
-            String::from_utf8(answer).unwrap()
+            let _ = stream.read_to_end(&mut response);
+            String::from_utf8(response).unwrap()
         };
         for address in [LOCAL, PROXY, "127.0.0.1:8400"] {
             assert_eq!(fetch("192.0.2.1:0", address), "", "{address}");

@@ -29,7 +29,7 @@ pub(crate) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>>
         let policies = response["policies"].to_string();
         let expires = response["expires_at"].as_str().unwrap_or("never").to_owned();
         lines.push(format!("session {session}: logged in; policies {policies}; the token ends {expires}"));
-        tokens.push(response["token"].as_str().context("the answer holds no token")?.to_owned());
+        tokens.push(response["token"].as_str().context("the response holds no token")?.to_owned());
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
     let acl = loopback_client(ServerAddress::Url(Url::parse(&endpoints.acl)?))?;

@@ -30,7 +30,7 @@ pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router
         .route("/faults/old-registry-routes", post(old_registry_routes))
         .route("/faults/new-registry-routes", post(new_registry_routes))
         .route("/faults/fail-next", post(fail_next))
-        .route("/faults/lose-next-answers", post(lose_next_responses))
+        .route("/faults/lose-next-responses", post(lose_next_responses))
         .route("/faults/delay", post(delay))
         .route("/faults/blobs", post(blobs))
         .route("/faults/relative-downloads", post(relative_downloads))

@@ -117,7 +117,7 @@ impl ResponseRewriter {
         let encoding = encoding.to_str().ok().filter(|name| name.len() <= 32).unwrap_or("of an unknown name");
         if !self.warned_encoded.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                event = "gateway.answer.encoded",
+                event = "gateway.response.encoded",
                 upstream = self.origin,
                 encoding,
                 "refusing content-encoded responses: their links cannot be rewritten"

@@ -83,12 +83,12 @@ impl Channel {
         let Some(request) = request(peer, local, *sequence) else { return Ok(None) };
         rustix::net::sendto(&*socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         loop {
-            let mut answer = [0; 1024];
+            let mut reply = [0; 1024];
             // The kernel queues its response before `sendto` returns.
-            let (length, _) = rustix::net::recv(&*socket, &mut answer, RecvFlags::empty())?;
-            let answer = answer.get(..length).unwrap_or_default();
-            if read_u32(answer, 8) == Some(*sequence) {
-                return read(answer);
+            let (length, _) = rustix::net::recv(&*socket, &mut reply, RecvFlags::empty())?;
+            let reply = reply.get(..length).unwrap_or_default();
+            if read_u32(reply, 8) == Some(*sequence) {
+                return read(reply);
             }
         }
     }
@@ -126,19 +126,19 @@ fn request(peer: SocketAddr, local: SocketAddr, sequence: u32) -> Option<Vec<u8>
 }
 
 /// Decodes the owner from an `inet_diag_msg` after its `nlmsghdr`.
-fn read(answer: &[u8]) -> io::Result<Option<SocketOwner>> {
-    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+fn read(reply: &[u8]) -> io::Result<Option<SocketOwner>> {
+    let kind = reply.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     if kind != Some(SOCK_DIAG_BY_FAMILY) {
-        return match read_u32(answer, 16).map(u32::cast_signed) {
+        return match read_u32(reply, 16).map(u32::cast_signed) {
             Some(error) if kind == Some(NLMSG_ERROR) && -error == rustix::io::Errno::NOENT.raw_os_error() => Ok(None),
             Some(error) if kind == Some(NLMSG_ERROR) => Err(io::Error::from_raw_os_error(-error)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         };
     }
-    let (state, user, inode) = (answer.get(17).copied(), read_u32(answer, 16 + 64), read_u32(answer, 16 + 68));
+    let (state, user, inode) = (reply.get(17).copied(), read_u32(reply, 16 + 64), read_u32(reply, 16 + 68));
     // The kernel reports the remains of a closed socket as root's.
     let owned = matches!(state, Some(ESTABLISHED | CLOSE_WAIT)) && inode.is_some_and(|inode| inode != 0);
-    Ok(user.filter(|_| owned).map(|uid| SocketOwner { uid, cgroup_id: cgroup_id(answer.get(16 + 72..)) }))
+    Ok(user.filter(|_| owned).map(|uid| SocketOwner { uid, cgroup_id: cgroup_id(reply.get(16 + 72..)) }))
 }
 
 /// Finds the cgroup among the attributes behind an `inet_diag_msg`, each of a length, a type and a padded value.

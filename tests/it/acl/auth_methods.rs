@@ -90,9 +90,9 @@ async fn invalid_auth_methods_are_refused_with_the_reason() {
     let check = async |change: Value, status: u16, reason: &str| {
         let mut draft = jwt_method("new", &key);
         draft.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        let answer = acl.put("/v1/acl/auth-method", draft).await;
-        assert_eq!(answer.status, status, "{change} {answer:?}");
-        assert!(answer.text.contains(reason), "{change} {answer:?}");
+        let response = acl.put("/v1/acl/auth-method", draft).await;
+        assert_eq!(response.status, status, "{change} {response:?}");
+        assert!(response.text.contains(reason), "{change} {response:?}");
     };
     check(json!({"Name": ""}), 400, "Invalid Auth Method: no Name is set").await;
     let form = "Invalid Auth Method: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
@@ -139,8 +139,11 @@ async fn methods_and_rules_need_acl_read_and_acl_write() {
     for path in [method, "/v1/acl/auth-methods", &rule, "/v1/acl/binding-rules"] {
         assert_eq!(acl.call("GET", path, Some(&reads), None).await.status, 200, "{path}");
         for token in [Some(none.as_str()), None] {
-            let answer = acl.call("GET", path, token, None).await;
-            assert!(answer.status == 403 && answer.text.contains("lacks permission 'acl:read'"), "{path} {answer:?}");
+            let response = acl.call("GET", path, token, None).await;
+            assert!(
+                response.status == 403 && response.text.contains("lacks permission 'acl:read'"),
+                "{path} {response:?}"
+            );
         }
     }
     let bind = json!({"AuthMethod": "people", "BindType": "service", "BindName": "web"});
@@ -153,8 +156,11 @@ async fn methods_and_rules_need_acl_read_and_acl_write() {
         ("DELETE", &rule, None),
     ] {
         for token in [&reads, &none] {
-            let answer = acl.call(verb, path, Some(token), body.clone()).await;
-            assert!(answer.status == 403 && answer.text.contains("lacks permission 'acl:write'"), "{path} {answer:?}");
+            let response = acl.call(verb, path, Some(token), body.clone()).await;
+            assert!(
+                response.status == 403 && response.text.contains("lacks permission 'acl:write'"),
+                "{path} {response:?}"
+            );
         }
     }
 }
@@ -207,9 +213,9 @@ async fn invalid_binding_rules_are_refused_with_the_reason() {
     let check = async |change: Value, reason: &str| {
         let mut draft = json!({"AuthMethod": "people", "BindType": "service", "BindName": "web"});
         draft.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        let answer = acl.put("/v1/acl/binding-rule", draft).await;
-        assert_eq!(answer.status, 400, "{change} {answer:?}");
-        assert!(answer.text.contains(reason), "{change} {answer:?}");
+        let response = acl.put("/v1/acl/binding-rule", draft).await;
+        assert_eq!(response.status, 400, "{change} {response:?}");
+        assert!(response.text.contains(reason), "{change} {response:?}");
     };
     check(json!({"AuthMethod": ""}), "Invalid Binding Rule: no AuthMethod is set").await;
     check(json!({"AuthMethod": "nobody"}), "cannot find auth method \"nobody\"").await;

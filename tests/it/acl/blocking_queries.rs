@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Acl, Answer};
 
-fn index(answer: &Answer) -> u64 {
-    answer.headers["x-consul-index"].to_str().unwrap().parse().unwrap()
+fn index(response: &Answer) -> u64 {
+    response.headers["x-consul-index"].to_str().unwrap().parse().unwrap()
 }
 
 /// Runs a blocking read and, once it waits or has not to wait, `then`; returns the response and its duration.
 async fn waited<T>(acl: &Acl, secret: &str, path: &str, then: impl Future<Output = T>) -> (Answer, Duration, T) {
     let (start, ended) = (Instant::now(), CancellationToken::new());
     let read = async {
-        let answer = acl.call("GET", path, Some(secret), None).await;
+        let response = acl.call("GET", path, Some(secret), None).await;
         ended.cancel();
-        (answer, start.elapsed())
+        (response, start.elapsed())
     };
     let later = async {
         tokio::select! {
@@ -30,8 +30,8 @@ async fn waited<T>(acl: &Acl, secret: &str, path: &str, then: impl Future<Output
         }
         then.await
     };
-    let ((answer, after), done) = tokio::join!(read, later);
-    (answer, after, done)
+    let ((response, after), done) = tokio::join!(read, later);
+    (response, after, done)
 }
 
 /// Tolerance for a busy machine.
@@ -46,14 +46,14 @@ async fn a_blocking_read_without_changes_returns_after_its_wait() {
     for index_value in [index(&now), index(&now) + 1000] {
         let wait = Duration::from_millis(800);
         let path = format!("/v1/acl/roles?index={index_value}&wait=800ms");
-        let (answer, after, ()) = waited(&acl, &acl.root, &path, async {}).await;
-        assert_eq!((answer.status, index(&answer), answer.text), (200, index(&now), now.text.clone()));
+        let (response, after, ()) = waited(&acl, &acl.root, &path, async {}).await;
+        assert_eq!((response.status, index(&response), response.text), (200, index(&now), now.text.clone()));
         assert!((wait..wait * 17 / 16 + SLACK).contains(&after), "{index_value}: {after:?}");
     }
     // No index, 0 and an index of the past do not wait.
     for query in ["wait=10s", "index=0&wait=10s", "index=1&wait=10s", "index=&wait=10s"] {
-        let (answer, after, ()) = waited(&acl, &acl.root, &format!("/v1/acl/roles?{query}"), async {}).await;
-        assert_eq!(index(&answer), index(&now), "{query}");
+        let (response, after, ()) = waited(&acl, &acl.root, &format!("/v1/acl/roles?{query}"), async {}).await;
+        assert_eq!(index(&response), index(&now), "{query}");
         assert!(after < SLACK, "{query}: {after:?}");
     }
 }
@@ -97,16 +97,16 @@ async fn a_blocking_read_wakes_when_a_linked_record_changes() {
         let first = acl.call("GET", read, Some(secret), None).await;
         let join = if read.contains('?') { '&' } else { '?' };
         let path = format!("{read}{join}index={}&wait=60s", index(&first));
-        let (answer, after, made) = waited(&acl, secret, &path, acl.put(write, body)).await;
-        assert_eq!((made.status, answer.status), (200, 200), "{write}: {made:?} {answer:?}");
+        let (response, after, made) = waited(&acl, secret, &path, acl.put(write, body)).await;
+        assert_eq!((made.status, response.status), (200, 200), "{write}: {made:?} {response:?}");
         assert!(after < Duration::from_secs(30), "{read} after {write}: {after:?}");
-        assert!(index(&answer) > index(&first) && answer.text != first.text, "{read} after {write}: {answer:?}");
+        assert!(index(&response) > index(&first) && response.text != first.text, "{read} after {write}: {response:?}");
     }
     // No record shown has changed: the read does not wake.
     let first = acl.get(&at(&bare)).await;
     let path = format!("{}?index={}&wait=800ms", at(&bare), index(&first));
-    let (answer, after, _) = waited(&acl, &acl.root, &path, acl.put(&policy, json!({"Name": "p4"}))).await;
-    assert_eq!((index(&answer), &answer.text), (index(&first), &first.text));
+    let (response, after, _) = waited(&acl, &acl.root, &path, acl.put(&policy, json!({"Name": "p4"}))).await;
+    assert_eq!((index(&response), &response.text), (index(&first), &first.text));
     assert!(after >= Duration::from_millis(800), "{after:?}");
 }
 
@@ -143,9 +143,9 @@ async fn each_blocking_read_wakes_when_a_shown_record_changes() {
         let before = acl.call("GET", read, Some(secret), None).await;
         let separator = if read.contains('?') { '&' } else { '?' };
         let path = format!("{read}{separator}index={}&wait=20s", index(&before));
-        let (answer, after, _) = waited(&acl, secret, &path, acl.make(write, body)).await;
-        assert_eq!(answer.status, 200, "{read} {answer:?}");
-        assert!(index(&answer) > index(&before) && answer.text != before.text, "{read}");
+        let (response, after, _) = waited(&acl, secret, &path, acl.make(write, body)).await;
+        assert_eq!(response.status, 200, "{read} {response:?}");
+        assert!(index(&response) > index(&before) && response.text != before.text, "{read}");
         assert!(after < SLACK, "{read}: {after:?}");
     }
 }
@@ -163,9 +163,9 @@ async fn blocking_reads_wait_for_records_that_do_not_exist_yet() {
         let missing = acl.get(&read).await;
         assert_eq!(missing.status, 404);
         let path = format!("{read}?index={}&wait=20s", index(&missing));
-        let (answer, after, made) = waited(&acl, &acl.root, &path, acl.make(write, body)).await;
-        assert_eq!((answer.status, answer.json()), (200, made));
-        assert!(index(&answer) > index(&missing) && after < SLACK, "{after:?}");
+        let (response, after, made) = waited(&acl, &acl.root, &path, acl.make(write, body)).await;
+        assert_eq!((response.status, response.json()), (200, made));
+        assert!(index(&response) > index(&missing) && after < SLACK, "{after:?}");
     }
 }
 
@@ -182,30 +182,30 @@ async fn caller_and_rights_are_checked_again_after_a_wait() {
     let path = async |wait: &str| format!("/v1/acl/roles?index={}&wait={wait}", index(&acl.get("/v1/acl/roles").await));
 
     // The right is revoked during the wait: refused at the next change, and at the end of the wait.
-    let (answer, ..) = waited(&acl, &secret, &path("20s").await, async {
+    let (response, ..) = waited(&acl, &secret, &path("20s").await, async {
         acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p"})).await;
         acl.make("/v1/acl/role", json!({"Name": "r"})).await
     })
     .await;
-    assert_eq!((answer.status, answer.text.contains("lacks permission 'acl:read'")), (403, true), "{answer:?}");
+    assert_eq!((response.status, response.text.contains("lacks permission 'acl:read'")), (403, true), "{response:?}");
     acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p", "Rules": "acl = \"read\""})).await;
-    let (answer, ..) = waited(&acl, &secret, &path("600ms").await, async {
+    let (response, ..) = waited(&acl, &secret, &path("600ms").await, async {
         acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p"})).await
     })
     .await;
-    assert_eq!((answer.status, answer.headers.get("x-service-index")), (403, None), "{answer:?}");
+    assert_eq!((response.status, response.headers.get("x-service-index")), (403, None), "{response:?}");
 
     // Its token is deleted while it waits.
     acl.make(&format!("/v1/acl/policy/{policy}"), json!({"Name": "p", "Rules": "acl = \"read\""})).await;
-    let (answer, ..) =
+    let (response, ..) =
         waited(&acl, &secret, &path("600ms").await, acl.delete(&format!("/v1/acl/token/{accessor}"))).await;
-    assert_eq!((answer.status, answer.text.as_str()), (403, "ACL not found"));
+    assert_eq!((response.status, response.text.as_str()), (403, "ACL not found"));
     let token = acl.make("/v1/acl/token", json!({})).await;
     let (secret, accessor) = (token["SecretID"].as_str().unwrap(), token["AccessorID"].as_str().unwrap());
     let own = acl.call("GET", "/v1/acl/token/self", Some(secret), None).await;
     let path = format!("/v1/acl/token/self?index={}&wait=20s", index(&own));
-    let (answer, after, _) = waited(&acl, secret, &path, acl.delete(&format!("/v1/acl/token/{accessor}"))).await;
-    assert_eq!((answer.status, after < SLACK), (404, true), "{answer:?} {after:?}");
+    let (response, after, _) = waited(&acl, secret, &path, acl.delete(&format!("/v1/acl/token/{accessor}"))).await;
+    assert_eq!((response.status, after < SLACK), (404, true), "{response:?} {after:?}");
 }
 
 #[tokio::test]
@@ -219,8 +219,8 @@ async fn stopping_the_server_answers_blocking_queries_at_once() {
     acl.until_a_query_waits().await;
     let start = Instant::now();
     let _again = acl.restarted().await;
-    let answer = waiting.await.unwrap();
+    let response = waiting.await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
-    assert_eq!((answer.status().as_u16(), answer.headers()["x-service-index"].to_str().unwrap()), (200, "1"));
-    assert_eq!(answer.text().await.unwrap(), before.text);
+    assert_eq!((response.status().as_u16(), response.headers()["x-service-index"].to_str().unwrap()), (200, "1"));
+    assert_eq!(response.text().await.unwrap(), before.text);
 }

@@ -43,9 +43,9 @@ async fn a_reset_file_with_the_index_allows_another_bootstrap() {
     assert_eq!(unusable, 5);
 
     std::fs::write(file(&acl), format!("{first}\n")).unwrap();
-    let answers = futures_util::future::join_all((0..4).map(|_| bootstrap(&acl))).await;
-    let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
-    assert_eq!((made.len(), refused.len()), (1, 3), "{answers:?}");
+    let responses = futures_util::future::join_all((0..4).map(|_| bootstrap(&acl))).await;
+    let (made, refused): (Vec<_>, Vec<_>) = responses.iter().partition(|response| response.status == 200);
+    assert_eq!((made.len(), refused.len()), (1, 3), "{responses:?}");
     assert!(!file(&acl).exists());
     let next = index(refused[0]);
     assert_ne!(next, first, "an index counts once");
@@ -70,8 +70,8 @@ async fn a_reset_file_with_the_index_allows_another_bootstrap() {
 async fn a_bootstrap_secret_that_is_reserved_or_in_use_is_refused() {
     let acl = Acl::start().await;
     let ask = async |secret: &str| {
-        let answer = acl.call("PUT", "/v1/acl/bootstrap", None, Some(json!({"BootstrapSecret": secret}))).await;
-        (answer.status, answer.text)
+        let response = acl.call("PUT", "/v1/acl/bootstrap", None, Some(json!({"BootstrapSecret": secret}))).await;
+        (response.status, response.text)
     };
     let token = acl.make("/v1/acl/token", json!({})).await;
     let (accessor, root) = (token["AccessorID"].as_str().unwrap(), acl.root.as_str());

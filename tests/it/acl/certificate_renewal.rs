@@ -42,8 +42,8 @@ fn put(path: &Path, text: &str) {
 async fn call(address: &str, authority: &str) -> Result<(), String> {
     let authority = reqwest::Certificate::from_pem(authority.as_bytes()).unwrap();
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build().unwrap();
-    let answer = client.get(format!("https://{address}/v1/sys/health")).send().await;
-    answer.map(drop).map_err(|error| format!("{error:?}"))
+    let response = client.get(format!("https://{address}/v1/sys/health")).send().await;
+    response.map(drop).map_err(|error| format!("{error:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -53,8 +53,8 @@ async fn server() -> MockServer {
 }
 
 async fn on(server: &MockServer, verb: &str, at: &str, status: u16, body: impl Into<String>) {
-    let answer = ResponseTemplate::new(status).set_body_string(body);
-    Mock::given(method(verb)).and(path(at)).respond_with(answer).mount(server).await;
+    let response = ResponseTemplate::new(status).set_body_string(body);
+    Mock::given(method(verb)).and(path(at)).respond_with(response).mount(server).await;
 }
 
 /// Returns the method, path and token of each request that is no read.
@@ -226,9 +226,9 @@ async fn clonable() -> MockServer {
     let server = MockServer::start().await;
     let of = |secret: &str| wiremock::matchers::header("x-service-token", secret);
     for (secret, accessor) in [(SECRET, OLD), (NEW_SECRET, NEW)] {
-        let answer = ResponseTemplate::new(200).set_body_string(token(accessor, secret).to_string());
+        let response = ResponseTemplate::new(200).set_body_string(token(accessor, secret).to_string());
         let own = Mock::given(method("GET")).and(path("/v1/acl/token/self")).and(of(secret));
-        own.respond_with(answer).mount(&server).await;
+        own.respond_with(response).mount(&server).await;
     }
     on(&server, "GET", &format!("/v1/acl/token/{OLD}"), 200, token(OLD, SECRET).to_string()).await;
     on(&server, "PUT", &format!("/v1/acl/token/{OLD}/clone"), 200, token(NEW, NEW_SECRET).to_string()).await;

@@ -32,8 +32,8 @@ fn options(server: &MockServer, path: &str) -> AclClientOptions {
 /// Mock server with one response to everything, and a client of it.
 async fn mock_server(status: u16, body: impl Into<Vec<u8>>) -> (MockServer, AclClient) {
     let server = MockServer::start().await;
-    let answer = ResponseTemplate::new(status).set_body_raw(body, "application/json");
-    Mock::given(any()).respond_with(answer).mount(&server).await;
+    let response = ResponseTemplate::new(status).set_body_raw(body, "application/json");
+    Mock::given(any()).respond_with(response).mount(&server).await;
     let client = AclClient::new(&options(&server, "")).unwrap();
     (server, client)
 }
@@ -125,7 +125,7 @@ async fn responses_of_newer_and_older_servers_and_hidden_secrets_are_accepted() 
 #[tokio::test]
 async fn response_headers_become_metadata_of_the_read() {
     let server = MockServer::start().await;
-    let answer = ResponseTemplate::new(200)
+    let response = ResponseTemplate::new(200)
         .set_body_string("[]")
         .insert_header("X-Service-Index", "42")
         .insert_header("X-Service-KnownLeader", "true")
@@ -133,7 +133,7 @@ async fn response_headers_become_metadata_of_the_read() {
         .insert_header("X-Service-Results-Filtered-By-ACLs", "true")
         .insert_header("X-Service-Results-Unreadable", "true")
         .insert_header("Date", "Sun, 06 Nov 1994 08:49:37 GMT");
-    Mock::given(any()).respond_with(answer).mount(&server).await;
+    Mock::given(any()).respond_with(response).mount(&server).await;
     let client = AclClient::new(&options(&server, "")).unwrap();
     let reading = client.list_namespaces(&QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (42, true, true));
@@ -149,13 +149,13 @@ async fn response_headers_become_metadata_of_the_read() {
 #[tokio::test]
 async fn a_server_that_knows_consuls_headers_alone_gets_the_token_and_its_index_is_read() {
     let server = MockServer::start().await;
-    let answer = ResponseTemplate::new(200)
+    let response = ResponseTemplate::new(200)
         .set_body_string("[]")
         .insert_header("X-Consul-Index", "42")
         .insert_header("X-Consul-KnownLeader", "true")
         .insert_header("X-Consul-LastContact", "15")
         .insert_header("X-Consul-Results-Filtered-By-ACLs", "true");
-    Mock::given(header("X-Consul-Token", SECRET)).respond_with(answer).with_priority(1).mount(&server).await;
+    Mock::given(header("X-Consul-Token", SECRET)).respond_with(response).with_priority(1).mount(&server).await;
     let anonymous = "Permission denied: anonymous token lacks permission 'acl:read'";
     let refused = ResponseTemplate::new(403).set_body_string(anonymous);
     Mock::given(any()).respond_with(refused).with_priority(2).mount(&server).await;

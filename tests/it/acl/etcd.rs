@@ -48,8 +48,8 @@ async fn both_servers_serve_the_writes_of_each_other() {
     // A blocking query at one wakes by a write at the other, with an index valid at both.
     let index = read.headers["X-Service-Index"].to_str().unwrap().to_owned();
     let waiting = async |acl: &Acl, path: String| {
-        let answer = acl.get(&path).await;
-        (answer.json()["Description"].clone(), answer.headers["X-Service-Index"].to_str().unwrap().to_owned())
+        let response = acl.get(&path).await;
+        (response.json()["Description"].clone(), response.headers["X-Service-Index"].to_str().unwrap().to_owned())
     };
     let update = async {
         other.until_a_query_waits().await;
@@ -72,9 +72,9 @@ async fn verify_reads_all_records_of_etcd_which_have_no_checksum_of_their_own() 
     let server = shared();
     let (one, other, _folder) = start_two(server.options()).await;
     let counts = async |acl: &Acl| {
-        let answer = acl.get("/v1/operator/verify").await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let found = answer.json();
+        let response = acl.get("/v1/operator/verify").await;
+        assert_eq!(response.status, 200, "{response:?}");
+        let found = response.json();
         assert_eq!((&found["Clean"], &found["Damaged"]), (&true.into(), &0.into()), "{found}");
         assert_eq!(found["Records"], found["WithoutChecksum"], "{found}");
         found["Records"].as_u64().unwrap()
@@ -96,10 +96,10 @@ async fn requests_get_503_with_retry_after_while_etcd_is_unreachable() {
     let start = Instant::now();
     for (method, path) in [("GET", "/v1/acl/role/name/kept"), ("PUT", "/v1/acl/role")] {
         let body = (method == "PUT").then(|| json!({"Name": "new"}));
-        let answer = one.call(method, path, Some(&one.root), body).await;
-        assert_eq!(answer.status, 503, "{answer:?}");
-        assert!(answer.headers.contains_key("Retry-After"), "{answer:?}");
-        assert!(!answer.text.contains("127."), "{answer:?}");
+        let response = one.call(method, path, Some(&one.root), body).await;
+        assert_eq!(response.status, 503, "{response:?}");
+        assert!(response.headers.contains_key("Retry-After"), "{response:?}");
+        assert!(!response.text.contains("127."), "{response:?}");
     }
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     server.run();
@@ -126,9 +126,9 @@ async fn only_stale_reads_succeed_without_a_quorum() {
     stopped.iter_mut().for_each(Server::kill);
     soon(async { while one.get("/v1/acl/roles").await.status == 200 {} }).await;
     for path in ["/v1/acl/role/name/kept", "/v1/acl/role/name/kept?consistent", "/v1/acl/roles"] {
-        let answer = one.get(path).await;
-        assert_eq!(answer.status, 503, "{path}: {answer:?}");
-        assert!(answer.headers.contains_key("Retry-After"), "{path}: {answer:?}");
+        let response = one.get(path).await;
+        assert_eq!(response.status, 503, "{path}: {response:?}");
+        assert!(response.headers.contains_key("Retry-After"), "{path}: {response:?}");
     }
     let stale = one.get("/v1/acl/role/name/kept?stale").await;
     assert_eq!((stale.status, &stale.json()["ID"]), (200, &role["ID"]), "{stale:?}");
@@ -186,8 +186,8 @@ async fn tokens_keep_working_at_two_servers_during_a_rekey() {
     let check_token = async |acl: &Acl, secret: &str| {
         for mode in ["", "?stale"] {
             let path = format!("/v1/acl/token/self{mode}");
-            let answer = acl.call("GET", &path, Some(secret), None).await;
-            assert_eq!(answer.status, 200, "{answer:?}");
+            let response = acl.call("GET", &path, Some(secret), None).await;
+            assert_eq!(response.status, 200, "{response:?}");
         }
     };
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -199,13 +199,13 @@ async fn tokens_keep_working_at_two_servers_during_a_rekey() {
         }
     };
     let changing = async {
-        let answer = one.make("/v1/operator/rekey", json!({})).await;
+        let response = one.make("/v1/operator/rekey", json!({})).await;
         done.store(true, std::sync::atomic::Ordering::SeqCst);
-        answer
+        response
     };
-    let (answer, ()) = tokio::join!(changing, reading);
+    let (response, ()) = tokio::join!(changing, reading);
     // Includes the anonymous token.
-    assert_eq!((&answer["Done"], &answer["Rewritten"]), (&json!(true), &json!(secrets.len() + 1)), "{answer}");
+    assert_eq!((&response["Done"], &response["Rewritten"]), (&json!(true), &json!(secrets.len() + 1)), "{response}");
     let late = other.make("/v1/acl/token", json!({"Description": "late"})).await;
     secrets.push(late["SecretID"].as_str().unwrap().to_owned());
 
@@ -230,9 +230,9 @@ async fn a_bootstrap_reset_works_at_one_of_two_servers() {
     std::fs::write(folder.path().join("acl-bootstrap-reset"), &index_before).unwrap();
     let ask = async |acl: &Acl| acl.call("PUT", "/v1/acl/bootstrap", None, None).await;
     let (first, second) = tokio::join!(ask(&one), ask(&other));
-    let answers = [first, second];
-    let made: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
-    assert_eq!(made.len(), 1, "{answers:?}");
+    let responses = [first, second];
+    let made: Vec<_> = responses.iter().filter(|response| response.status == 200).collect();
+    assert_eq!(made.len(), 1, "{responses:?}");
     let secret = made[0].json()["SecretID"].as_str().unwrap().to_owned();
     for server in [&one, &other] {
         // The index was used already.

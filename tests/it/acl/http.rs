@@ -10,9 +10,9 @@ async fn raw(acl: &Acl) -> Raw {
 }
 
 /// Returns a header that must be equal under both names.
-fn both<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    let [ours, theirs] = ["x-service-", "x-consul-"].map(|start| answer.headers.get(format!("{start}{name}")));
-    assert_eq!(ours, theirs, "{name} in {answer:?}");
+fn both<'a>(response: &'a Answer, name: &str) -> Option<&'a str> {
+    let [ours, theirs] = ["x-service-", "x-consul-"].map(|start| response.headers.get(format!("{start}{name}")));
+    assert_eq!(ours, theirs, "{name} in {response:?}");
     ours.map(|value| value.to_str().unwrap())
 }
 
@@ -88,10 +88,10 @@ async fn unknown_paths_are_refused_with_the_texts_of_consul() {
         ("/elsewhere/../v1/acl/tokens", 400, odd),
         ("/%00", 400, odd),
     ] {
-        let answer = raw.ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
-        assert_eq!((answer.status, answer.body.as_str()), (status, text), "{path}");
-        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{path}");
-        assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
+        let response = raw.ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+        assert_eq!((response.status, response.body.as_str()), (status, text), "{path}");
+        assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"), "{path}");
+        assert_eq!(response.header("cache-control"), Some("no-store"), "{path}");
     }
 }
 
@@ -139,8 +139,8 @@ async fn the_token_is_accepted_in_several_places_with_a_fixed_precedence() {
     let root = acl.root.as_str();
     let junk = "11111111-1111-1111-1111-111111111111";
     let ask = async |query: &str, headers: &[(&str, &str)]| {
-        let answer = acl.send("GET", &format!("/v1/acl/roles{query}"), headers, b"").await;
-        (answer.status, answer.text)
+        let response = acl.send("GET", &format!("/v1/acl/roles{query}"), headers, b"").await;
+        (response.status, response.text)
     };
     let (in_query, junk_in_query) = (format!("?token={root}"), format!("?token={junk}"));
     let bearer = |scheme: &str, secret: &str| format!("{scheme} {secret}");
@@ -224,12 +224,12 @@ async fn bodies_are_decoded_leniently_and_errors_hold_no_values() {
         (b"null", "no Name is set"),
         (b"{}", "no Name is set"),
     ] {
-        let answer = put("/v1/acl/role", body).await;
+        let response = put("/v1/acl/role", body).await;
         let excerpt = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
-        assert_eq!(answer.status, 400, "{excerpt} {answer:?}");
-        assert!(answer.text.contains(text), "{excerpt} {answer:?}");
-        assert!(!answer.text.contains("hush") && !answer.text.contains('\n'), "{excerpt} {answer:?}");
-        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8", "{excerpt}");
+        assert_eq!(response.status, 400, "{excerpt} {response:?}");
+        assert!(response.text.contains(text), "{excerpt} {response:?}");
+        assert!(!response.text.contains("hush") && !response.text.contains('\n'), "{excerpt} {response:?}");
+        assert_eq!(response.headers["content-type"], "text/plain; charset=utf-8", "{excerpt}");
     }
     for path in ["/v1/acl/token", "/v1/acl/policy", "/v1/namespace", "/v1/acl/token/x/clone"] {
         assert_eq!(put(path, &[0, 1, 2]).await.status, 400, "{path}");
@@ -293,14 +293,14 @@ async fn only_reads_have_index_headers() {
         ("?max_stale=5s", "stale"),
         ("?cached&dc=dc1&near=x&filter=Name==a", "leader"),
     ] {
-        let answer = read(query).await;
-        assert_eq!((answer.status, both(&answer, "effective-consistency")), (200, Some(mode)), "{query}");
-        assert_eq!(both(&answer, "knownleader"), Some("true"));
-        assert_eq!(both(&answer, "lastcontact"), Some("0"));
-        assert_eq!(both(&answer, "query-backend"), Some("blocking-query"));
-        assert_eq!(both(&answer, "default-acl-policy"), Some("deny"));
-        assert_eq!(both(&answer, "results-filtered-by-acls"), None);
-        assert_eq!(answer.headers["cache-control"], "no-store");
+        let response = read(query).await;
+        assert_eq!((response.status, both(&response, "effective-consistency")), (200, Some(mode)), "{query}");
+        assert_eq!(both(&response, "knownleader"), Some("true"));
+        assert_eq!(both(&response, "lastcontact"), Some("0"));
+        assert_eq!(both(&response, "query-backend"), Some("blocking-query"));
+        assert_eq!(both(&response, "default-acl-policy"), Some("deny"));
+        assert_eq!(both(&response, "results-filtered-by-acls"), None);
+        assert_eq!(response.headers["cache-control"], "no-store");
     }
     for (query, text) in [
         ("?index=abc", "Invalid index"),
@@ -313,25 +313,25 @@ async fn only_reads_have_index_headers() {
         ("?max_stale=x", "Invalid max_stale value \"x\""),
         ("?ns=%ff", "Invalid query string"),
     ] {
-        let answer = read(query).await;
-        assert_eq!((answer.status, answer.text.contains(text)), (400, true), "{query} {answer:?}");
-        assert_eq!(both(&answer, "index"), None);
+        let response = read(query).await;
+        assert_eq!((response.status, response.text.contains(text)), (400, true), "{query} {response:?}");
+        assert_eq!(both(&response, "index"), None);
     }
     let headers = [("X-Service-Token", acl.root.as_str()), ("Cache-Control", "max-age=abc")];
-    let answer = acl.send("GET", "/v1/acl/roles", &headers, b"").await;
-    assert_eq!((answer.status, answer.text.as_str()), (400, "Invalid Cache-Control header."));
+    let response = acl.send("GET", "/v1/acl/roles", &headers, b"").await;
+    assert_eq!((response.status, response.text.as_str()), (400, "Invalid Cache-Control header."));
 
     // Writes ignore blocking parameters, and their responses have no index.
     let odd = "index=abc&wait=abc&stale&consistent";
     let made = acl.put(&format!("/v1/acl/role?{odd}"), json!({"Name": "r"})).await;
     let path = format!("/v1/acl/role/{}?{odd}", made.json()["ID"].as_str().unwrap());
     let waits = acl.put(&path.replace(odd, "index=999999&wait=10m"), json!({"Name": "r"})).await;
-    for answer in [made, waits, acl.delete(&path).await] {
-        assert_eq!(answer.status, 200, "{answer:?}");
+    for response in [made, waits, acl.delete(&path).await] {
+        assert_eq!(response.status, 200, "{response:?}");
         for name in ["index", "knownleader", "lastcontact", "effective-consistency", "query-backend"] {
-            assert_eq!(both(&answer, name), None, "{name}");
+            assert_eq!(both(&response, name), None, "{name}");
         }
-        assert_eq!(both(&answer, "default-acl-policy"), Some("deny"));
+        assert_eq!(both(&response, "default-acl-policy"), Some("deny"));
     }
     // A denied read has no index either; a read of an absent record has one for blocking queries.
     let denied = acl.call("GET", "/v1/acl/roles", None, None).await;

@@ -64,9 +64,9 @@ async fn a_login_creates_a_token_that_names_its_auth_method() {
     let world = World::start().await;
     world.rule("service", "web", "").await;
     let body = json!({"AuthMethod": "people", "BearerToken": world.jwt(), "Meta": {"foo": "bar", "a": "<b>"}});
-    let answer = world.acl.call("POST", "/v1/acl/login", Some("no-such-token"), Some(body)).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let token = answer.json();
+    let response = world.acl.call("POST", "/v1/acl/login", Some("no-such-token"), Some(body)).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let token = response.json();
     assert_eq!(token["Description"], "token created via login: {\"a\":\"<b>\",\"foo\":\"bar\"}");
     assert_eq!((&token["Local"], &token["AuthMethod"]), (&json!(true), &json!("people")));
     assert_eq!(token["ServiceIdentities"], json!([{"ServiceName": "web"}]));
@@ -130,11 +130,11 @@ async fn invalid_jwts_are_refused() {
     let check = async |name: &str, value: Value, status: u16, reason: &str| {
         let mut claims = world.claims();
         claims[name] = value;
-        let answer = world.acl.log_in("people", &world.key.sign(&claims)).await;
-        assert_eq!(answer.status, status, "{name} {claims} {answer:?}");
+        let response = world.acl.log_in("people", &world.key.sign(&claims)).await;
+        assert_eq!(response.status, status, "{name} {claims} {response:?}");
         assert!(
-            status == 200 || answer.text.starts_with("Permission denied: ") && answer.text.contains(reason),
-            "{answer:?}"
+            status == 200 || response.text.starts_with("Permission denied: ") && response.text.contains(reason),
+            "{response:?}"
         );
     };
     check("iss", json!("j"), 403, "issued by a different provider").await;
@@ -148,9 +148,9 @@ async fn invalid_jwts_are_refused() {
     check("first_name", Value::Null, 200, "").await;
 
     let check = async |body: Value, status: u16, reason: &str| {
-        let answer = world.acl.call("POST", "/v1/acl/login", None, Some(body.clone())).await;
-        assert_eq!((answer.status, answer.text.contains(reason)), (status, true), "{body} {answer:?}");
-        assert!(!answer.text.contains("hush"), "{answer:?}");
+        let response = world.acl.call("POST", "/v1/acl/login", None, Some(body.clone())).await;
+        assert_eq!((response.status, response.text.contains(reason)), (status, true), "{body} {response:?}");
+        assert!(!response.text.contains("hush"), "{response:?}");
     };
     let jwt = world.jwt();
     check(json!({"AuthMethod": "nobody", "BearerToken": jwt}), 403, "ACL not found").await;
@@ -221,15 +221,15 @@ async fn an_auth_method_is_looked_up_in_the_named_namespace() {
         world.acl.send("POST", &path, headers, login.to_string().as_bytes()).await
     };
     let none = json!({});
-    for answer in [
+    for response in [
         login("?authmethod-ns=team", &[], none.clone()).await,
         login("?authmethod-ns=TEAM&ns=default", &[("X-Service-Namespace", "default")], none.clone()).await,
         login("?ns=team", &[], none.clone()).await,
         login("", &[("X-Consul-Namespace", "team")], none.clone()).await,
         login("?ns=default", &[], json!({"Namespace": "team"})).await,
     ] {
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let token = answer.json();
+        assert_eq!(response.status, 200, "{response:?}");
+        let token = response.json();
         let spaces = (&token["Namespace"], &token["AuthMethodNamespace"]);
         assert_eq!(spaces, (&json!("Team"), &json!("Team")));
         assert_eq!(token["ServiceIdentities"], json!([{"ServiceName": "team-web"}]));

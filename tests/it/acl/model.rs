@@ -118,10 +118,10 @@ fn request(model: &Model, does: &Action) -> (&'static str, String, Value) {
 }
 
 /// Parts of a response that the model predicts.
-fn predicted_part(answer: &Value, first: &Value) -> Value {
+fn predicted_part(response: &Value, first: &Value) -> Value {
     let anonymous = json!("00000000-0000-0000-0000-000000000002");
     let built_in = |item: &&Value| [&first["AccessorID"], &anonymous].contains(&&item["AccessorID"]);
-    match answer {
+    match response {
         Value::Array(items) => {
             items.iter().filter(|item| !built_in(item)).map(|item| predicted_part(item, first)).collect()
         }
@@ -158,19 +158,19 @@ async fn ask(acl: &Acl, model: &mut Model, caller: u8, team: bool, does: &Action
     };
     let (method, path, body) = request(model, does);
     let path = format!("/v1/acl/{path}{}ns={}", if path.contains('?') { '&' } else { '?' }, namespace(team));
-    let answer = acl.call(method, &path, secret, Some(body)).await;
-    let document: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+    let response = acl.call(method, &path, secret, Some(body)).await;
+    let document: Value = serde_json::from_str(&response.text).unwrap_or_default();
     let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
     let id = if text("ID").is_empty() { text("AccessorID") } else { text("ID") };
     let expected = model.expected(does, team, caller, (id, text("SecretID")));
-    let about = format!("{caller:?} at {} s: {does:?}: {method} {path}: {answer:?}", model.now);
+    let about = format!("{caller:?} at {} s: {does:?}: {method} {path}: {response:?}", model.now);
     match expected {
         Ok(expected) => {
-            assert_eq!(answer.status, 200, "{about}; expected {expected}");
+            assert_eq!(response.status, 200, "{about}; expected {expected}");
             assert_eq!(predicted_part(&document, &model.first), expected, "{about}");
         }
         Err((status, text)) => {
-            let as_expected = answer.status == status && answer.text.starts_with(&text);
+            let as_expected = response.status == status && response.text.starts_with(&text);
             assert!(as_expected, "{about}; expected {status} {text}");
         }
     }

@@ -108,9 +108,9 @@ async fn invalid_namespaces_are_refused_with_the_reason() {
     acl.make("/v1/namespace", json!({"Name": "Team"})).await;
     let before = acl.get("/v1/namespaces").await;
     let check = async |method: &str, path: &str, body: Value, status: u16, text: &str| {
-        let answer = acl.call(method, path, Some(&acl.root), Some(body)).await;
-        assert_eq!(answer.status, status, "{path}: {answer:?}");
-        assert!(answer.text.contains(text) && !answer.text.contains('\n'), "{path}: {answer:?}");
+        let response = acl.call(method, path, Some(&acl.root), Some(body)).await;
+        assert_eq!(response.status, status, "{path}: {response:?}");
+        assert!(response.text.contains(text) && !response.text.contains('\n'), "{path}: {response:?}");
     };
     let label = "must be a valid DNS hostname label";
     let long = "x".repeat(64);
@@ -155,12 +155,12 @@ async fn anonymous_callers_cannot_read_or_change_namespaces() {
     assert_eq!(listed.headers["x-service-results-filtered-by-acls"], "true");
     assert_eq!(listed.headers["x-consul-results-filtered-by-acls"], "true");
     let check = async |method: &str, path: &str, permission: &str| {
-        let answer = acl.call(method, path, None, Some(json!({"Name": "team"}))).await;
+        let response = acl.call(method, path, None, Some(json!({"Name": "team"}))).await;
         let text = format!(
             "Permission denied: anonymous token lacks permission '{permission}'. The anonymous token is used implicitly when \
              a request does not specify a token."
         );
-        assert_eq!((answer.status, answer.text), (403, text), "{method} {path}");
+        assert_eq!((response.status, response.text), (403, text), "{method} {path}");
     };
     check("GET", "/v1/namespace/default", "operator:read").await;
     check("GET", "/v1/namespace/none", "operator:read").await;

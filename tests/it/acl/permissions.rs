@@ -16,9 +16,9 @@ async fn allowed<'a>(acl: &Acl, secret: &str, namespace: &str, questions: &[&'a 
         })
         .collect();
     let path = format!("/v1/internal/acl/authorize?ns={namespace}");
-    let answer = acl.call("POST", &path, Some(secret), Some(requests.into())).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let rulings = answer.json();
+    let response = acl.call("POST", &path, Some(secret), Some(requests.into())).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let rulings = response.json();
     let rulings = rulings.as_array().unwrap();
     assert_eq!(rulings.len(), questions.len());
     let yes = |ruling: &Value| ruling["Allow"].as_bool().unwrap();
@@ -129,9 +129,10 @@ async fn only_policies_of_default_apply_in_other_namespaces() {
         acl.make("/v1/acl/role", json!({"Name": "same", "Description": name, "Namespace": name})).await;
     }
     let list = async |secret: &str| {
-        let answer = acl.call("GET", "/v1/acl/roles?ns=*", Some(secret), None).await;
-        let names: Vec<Value> = answer.json().as_array().unwrap().iter().map(|one| one["Namespace"].clone()).collect();
-        (names, answer.headers.contains_key("x-service-results-filtered-by-acls"))
+        let response = acl.call("GET", "/v1/acl/roles?ns=*", Some(secret), None).await;
+        let names: Vec<Value> =
+            response.json().as_array().unwrap().iter().map(|one| one["Namespace"].clone()).collect();
+        (names, response.headers.contains_key("x-service-results-filtered-by-acls"))
     };
     assert_eq!(list(&acl.root).await, (vec![json!("default"), json!("other"), json!("team"), json!("team-2")], false));
     assert_eq!(list(&far).await, (vec![json!("default"), json!("team"), json!("team-2")], true));
@@ -140,8 +141,12 @@ async fn only_policies_of_default_apply_in_other_namespaces() {
     let one = acl.call("GET", "/v1/acl/roles?ns=other", Some(&far), None).await;
     assert_eq!(one.status, 403, "a list of one namespace is refused as a whole");
     for (method, path) in [("PUT", "/v1/acl/role?ns=*"), ("GET", "/v1/acl/role/name/same?ns=*")] {
-        let answer = acl.call(method, path, Some(&acl.root), Some(json!({"Name": "x"}))).await;
-        assert_eq!((answer.status, answer.text.contains("only lists span all namespaces")), (400, true), "{answer:?}");
+        let response = acl.call(method, path, Some(&acl.root), Some(json!({"Name": "x"}))).await;
+        assert_eq!(
+            (response.status, response.text.contains("only lists span all namespaces")),
+            (400, true),
+            "{response:?}"
+        );
     }
 }
 
@@ -152,10 +157,10 @@ async fn a_caller_sees_the_namespaces_in_which_it_may_do_something() {
         acl.make("/v1/namespace", json!({"Name": name})).await;
     }
     let list = async |secret: &str| {
-        let answer = acl.call("GET", "/v1/namespaces", Some(secret), None).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let names: Vec<Value> = answer.json().as_array().unwrap().iter().map(|one| one["Name"].clone()).collect();
-        (Value::from(names), answer.headers.contains_key("x-service-results-filtered-by-acls"))
+        let response = acl.call("GET", "/v1/namespaces", Some(secret), None).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        let names: Vec<Value> = response.json().as_array().unwrap().iter().map(|one| one["Name"].clone()).collect();
+        (Value::from(names), response.headers.contains_key("x-service-results-filtered-by-acls"))
     };
     assert_eq!(list(&acl.root).await, (json!(["default", "other", "team"]), false));
     assert_eq!(list(&acl.token_with("operator = \"read\"").await).await, (json!(["default", "other", "team"]), false));
@@ -168,8 +173,8 @@ async fn a_caller_sees_the_namespaces_in_which_it_may_do_something() {
     assert_eq!(list(&acl.token_in("team", "").await).await, (json!([]), true));
 
     let read = async |secret: &str, name: &str| {
-        let answer = acl.call("GET", &format!("/v1/namespace/{name}"), Some(secret), None).await;
-        (answer.status, answer.text.contains("lacks permission 'operator:read'"))
+        let response = acl.call("GET", &format!("/v1/namespace/{name}"), Some(secret), None).await;
+        (response.status, response.text.contains("lacks permission 'operator:read'"))
     };
     assert_eq!(read(&one, "team").await, (200, false));
     assert_eq!(read(&one, "other").await, (403, true));
@@ -251,7 +256,7 @@ async fn authorize_answers_for_each_requested_namespace() {
     let ask = async |secret: Option<&str>, body: Value| {
         acl.call("POST", "/v1/internal/acl/authorize", secret, Some(body)).await
     };
-    let answer = ask(
+    let response = ask(
         Some(&secret),
         json!([
             {"Resource": "key", "Segment": "a", "Access": "list"},
@@ -265,8 +270,8 @@ async fn authorize_answers_for_each_requested_namespace() {
         {"Resource": "key", "Segment": "a", "Access": "read", "Namespace": "default", "Allow": false},
         {"Resource": "namespace", "Access": "read", "Allow": true},
     ]);
-    assert_eq!((answer.status, answer.json()), (200, expected));
-    assert!(!answer.headers.contains_key("x-service-index"));
+    assert_eq!((response.status, response.json()), (200, expected));
+    assert!(!response.headers.contains_key("x-service-index"));
     let one = json!({"Resource": "acl", "Access": "read"});
     assert_eq!(ask(None, json!([one])).await.json()[0]["Allow"], false);
     assert_eq!(ask(None, json!([])).await.text, "[]");
@@ -274,8 +279,8 @@ async fn authorize_answers_for_each_requested_namespace() {
     let unknown = ask(Some("11111111-1111-1111-1111-111111111111"), json!([one])).await;
     assert_eq!((unknown.status, unknown.text.as_str()), (403, "ACL not found"));
     let refused = async |body: Value, text: &str| {
-        let answer = ask(Some(&secret), body).await;
-        assert_eq!((answer.status, answer.text.contains(text)), (400, true), "{answer:?}");
+        let response = ask(Some(&secret), body).await;
+        assert_eq!((response.status, response.text.contains(text)), (400, true), "{response:?}");
     };
     refused(vec![one.clone(); 65].into(), "65 authorization requests exceed the limit of 64").await;
     refused(json!([{"Resource": "acls", "Access": "read"}]), "Invalid Resource \"acls\"").await;
@@ -309,25 +314,25 @@ async fn an_explanation_names_the_rule_and_the_policy_that_decide() {
         {"Resource": "acl", "Access": "read"},
     ]);
     let path = format!("/v1/acl/token/{}/explain?ns=team", made["AccessorID"].as_str().unwrap());
-    let answer = acl.call("POST", &path, Some(&acl.root), Some(questions.clone())).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let answers = answer.json();
+    let response = acl.call("POST", &path, Some(&acl.root), Some(questions.clone())).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let responses = response.json();
     let rule = |at: usize| {
-        (answers[at]["Allow"].as_bool().unwrap(), answers[at]["Rule"].as_str().unwrap_or("none").to_owned())
+        (responses[at]["Allow"].as_bool().unwrap(), responses[at]["Rule"].as_str().unwrap_or("none").to_owned())
     };
     assert_eq!(rule(0), (false, "key_prefix \"app/\" { policy = \"read\" }".to_owned()));
-    assert_eq!((&answers[0]["PolicyID"], &answers[0]["PolicyName"]), (&own["ID"], &json!("web")));
+    assert_eq!((&responses[0]["PolicyID"], &responses[0]["PolicyName"]), (&own["ID"], &json!("web")));
     assert_eq!(
-        (rule(1), &answers[1]["NamespaceDefault"]),
+        (rule(1), &responses[1]["NamespaceDefault"]),
         ((true, "event \"a\" { policy = \"write\" }".to_owned()), &json!(true))
     );
     assert_eq!(rule(2), (true, "service \"web\" { policy = \"write\" }".to_owned()));
-    assert!(!answers[2]["PolicyName"].as_str().unwrap().is_empty(), "{answers}");
+    assert!(!responses[2]["PolicyName"].as_str().unwrap().is_empty(), "{responses}");
     assert_eq!(rule(3), (false, "none".to_owned()));
     // A token may ask about itself; about another it needs acl:read.
     let secret = made["SecretID"].as_str().unwrap();
     let itself = acl.call("POST", "/v1/acl/token/self/explain", Some(secret), Some(questions.clone())).await;
-    assert_eq!((itself.status, &itself.json()), (200, &answers));
+    assert_eq!((itself.status, &itself.json()), (200, &responses));
     assert_eq!(acl.call("POST", &path, Some(secret), Some(questions.clone())).await.status, 403);
     let unknown = "/v1/acl/token/6a1253d2-1785-24fd-91c2-f8e78c745511/explain";
     assert_eq!(acl.call("POST", unknown, Some(&acl.root), Some(questions)).await.status, 404);

@@ -112,9 +112,9 @@ fn pick_defect(method: &str, path: &str, rng: &mut TestRng) -> Defect {
 async fn list_indexes(acl: &Acl) -> Vec<(String, String)> {
     let mut all = vec![];
     for list in ["acl/tokens", "acl/roles", "acl/policies", "namespaces"] {
-        let answer = acl.get(&format!("/v1/{list}")).await;
-        assert_eq!(answer.status, 200);
-        all.push((answer.headers["x-service-index"].to_str().unwrap().to_owned(), answer.text));
+        let response = acl.get(&format!("/v1/{list}")).await;
+        assert_eq!(response.status, 200);
+        all.push((response.headers["x-service-index"].to_str().unwrap().to_owned(), response.text));
     }
     all
 }
@@ -146,12 +146,12 @@ async fn invalid_requests_are_refused_and_change_nothing() {
             Defect::Body(corrupted) => body = corrupted,
         }
         headers.push(("X-Service-Token", token));
-        let answer = acl.send(method, &format!("/v1/{path}?{query}"), &headers, &body).await;
-        let text = format!("{number}: {method} {path}?{query} {:.200} {:?}", String::from_utf8_lossy(&body), answer);
-        assert!((400..500).contains(&answer.status), "{text}");
-        assert!(!answer.text.is_empty() && answer.text.len() < 4096, "{text}");
-        assert!(!answer.text.trim_end().contains(char::is_control), "{text}");
-        assert!(!answer.text.contains(&acl.root), "{text}");
+        let response = acl.send(method, &format!("/v1/{path}?{query}"), &headers, &body).await;
+        let text = format!("{number}: {method} {path}?{query} {:.200} {:?}", String::from_utf8_lossy(&body), response);
+        assert!((400..500).contains(&response.status), "{text}");
+        assert!(!response.text.is_empty() && response.text.len() < 4096, "{text}");
+        assert!(!response.text.trim_end().contains(char::is_control), "{text}");
+        assert!(!response.text.contains(&acl.root), "{text}");
     }
     assert_eq!(list_indexes(&acl).await, before);
 }

@@ -95,8 +95,12 @@ async fn a_deleted_namespace_is_closed_at_once_and_removed_with_its_contents() {
         ("PUT", "/v1/acl/token?ns=team", json!({})),
         ("DELETE", "/v1/acl/token/11111111-1111-1111-1111-111111111111?ns=team", Value::Null),
     ] {
-        let answer = acl.call(method, path, Some(&acl.root), Some(body)).await;
-        assert_eq!((answer.status, answer.text.as_str()), (409, "Namespace \"Team\" is marked for deletion"), "{path}");
+        let response = acl.call(method, path, Some(&acl.root), Some(body)).await;
+        assert_eq!(
+            (response.status, response.text.as_str()),
+            (409, "Namespace \"Team\" is marked for deletion"),
+            "{path}"
+        );
     }
     let refused = acl.call("GET", "/v1/acl/roles", Some(&secret), None).await;
     assert_eq!((refused.status, refused.text.as_str()), (403, "ACL not found"));
@@ -176,8 +180,8 @@ async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     let root = first.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
     let root = root["SecretID"].as_str();
     let put = async |path: &str, body: Value| {
-        let answer = first.call("PUT", path, root, Some(body)).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = first.call("PUT", path, root, Some(body)).await;
+        assert_eq!(response.status, 200, "{response:?}");
     };
     put("/v1/namespace", json!({"Name": "team"})).await;
     let before = keys(&*store).await;

@@ -17,15 +17,16 @@ async fn cached_responses_are_invalidated_by_each_relevant_change() {
     let reader = acl.make("/v1/acl/token", json!({"Roles": [{"ID": role["ID"]}], "ExpirationTTL": "1m"})).await;
     let (path, reader) = (format!("/v1/acl/token/{}", text(&created["AccessorID"])), text(&reader["SecretID"]));
     let read = async |secret: &str, query: &str| {
-        let answers = [
+        let responses = [
             acl.call("GET", &format!("{path}{query}"), Some(secret), None).await,
             acl.call("GET", &format!("{path}{query}"), Some(secret), None).await,
         ];
-        let [first, second] = answers.map(|answer| (answer.status, answer.text));
+        let [first, second] = responses.map(|response| (response.status, response.text));
         assert_eq!(first, second);
         second
     };
-    let field = |answer: &(u16, String), name: &str| serde_json::from_str::<Value>(&answer.1).unwrap()[name].clone();
+    let field =
+        |response: &(u16, String), name: &str| serde_json::from_str::<Value>(&response.1).unwrap()[name].clone();
 
     // Two callers, and two forms of one request.
     assert_eq!(field(&read(&acl.root, "").await, "SecretID"), created["SecretID"]);

@@ -87,14 +87,14 @@ async fn a_role_gets_an_id_and_needs_a_free_name() {
     let other = "11111111-1111-1111-1111-111111111111";
     let mismatch = "Role ID in URL and payload do not match";
     let refused = async |path: &str, body: Value, status: u16, text: &str| {
-        let answer = acl.put(path, body.clone()).await;
-        assert_eq!((answer.status, answer.text.as_str()), (status, text), "{path} {body}");
+        let response = acl.put(path, body.clone()).await;
+        assert_eq!((response.status, response.text.as_str()), (status, text), "{path} {body}");
     };
     refused("/v1/acl/role", json!({"ID": other, "Name": "new"}), 400, mismatch).await;
     refused(&role, json!({"ID": other, "Name": "web"}), 400, mismatch).await;
     refused("/v1/acl/role/", json!({"Name": "web"}), 400, "Missing role ID").await;
-    let answer = acl.get("/v1/acl/role/").await;
-    assert_eq!((answer.status, answer.text.as_str()), (400, "Missing role ID"));
+    let response = acl.get("/v1/acl/role/").await;
+    assert_eq!((response.status, response.text.as_str()), (400, "Missing role ID"));
 
     let taken = "Invalid Role: A Role with Name \"web\" already exists";
     refused("/v1/acl/role", json!({"Name": "web"}), 409, taken).await;
@@ -150,9 +150,9 @@ async fn role_names_and_identities_are_validated() {
             format!("Node identity has an invalid name. {lower}"),
         ),
     ] {
-        let answer = acl.put("/v1/acl/role", body.clone()).await;
-        assert_eq!(answer.status, 400, "{body} {answer:?}");
-        assert!(answer.text.starts_with(&text), "{body}: {} is not {text}", answer.text);
+        let response = acl.put("/v1/acl/role", body.clone()).await;
+        assert_eq!(response.status, 400, "{body} {response:?}");
+        assert!(response.text.starts_with(&text), "{body}: {} is not {text}", response.text);
     }
     assert_eq!(acl.get("/v1/acl/role/name/r").await.status, 404, "what was refused was not made");
 }

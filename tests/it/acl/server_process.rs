@@ -163,17 +163,17 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rekey_repeats_calls_until_all_tokens_are_moved() {
     let server = MockServer::start().await;
-    let answer = |body: Value| ResponseTemplate::new(200).set_body_string(body.to_string());
+    let response = |body: Value| ResponseTemplate::new(200).set_body_string(body.to_string());
     let call = || Mock::given(method("PUT")).and(path("/v1/operator/rekey"));
     let first = json!({"KeyID": "k1", "Rewritten": 3, "Done": false});
-    call().and(body_json(json!({"Generate": true}))).respond_with(answer(first)).expect(1).mount(&server).await;
+    call().and(body_json(json!({"Generate": true}))).respond_with(response(first)).expect(1).mount(&server).await;
     let more = || call().and(body_json(json!({"Generate": false})));
     let second = json!({"KeyID": "k1", "Rewritten": 4, "Done": false});
-    more().respond_with(answer(second)).up_to_n_times(1).mount(&server).await;
+    more().respond_with(response(second)).up_to_n_times(1).mount(&server).await;
     let last = json!({"KeyID": "k1", "Rewritten": 5, "Done": true});
-    more().respond_with(answer(last)).up_to_n_times(1).mount(&server).await;
+    more().respond_with(response(last)).up_to_n_times(1).mount(&server).await;
     let stuck = json!({"KeyID": "k1", "Rewritten": 0, "Done": false, "Unreadable": ["token/default/x"]});
-    more().respond_with(answer(stuck)).mount(&server).await;
+    more().respond_with(response(stuck)).mount(&server).await;
     let rekey = async |generate: bool| {
         let uri = server.uri();
         let args = move || {

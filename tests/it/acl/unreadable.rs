@@ -41,10 +41,10 @@ async fn records_that_link_an_unreadable_one_stay_readable() {
     let listed = |path: &'static str| {
         let acl = &acl;
         async move {
-            let answer = acl.get(path).await;
-            assert_eq!(answer.status, 200, "{path}: {answer:?}");
-            let has_header = answer.headers.contains_key("x-service-results-unreadable");
-            (answer.json().as_array().unwrap().clone(), has_header)
+            let response = acl.get(path).await;
+            assert_eq!(response.status, 200, "{path}: {response:?}");
+            let has_header = response.headers.contains_key("x-service-results-unreadable");
+            (response.json().as_array().unwrap().clone(), has_header)
         }
     };
     let (roles, has_header) = listed("/v1/acl/roles").await;

@@ -57,10 +57,10 @@ impl World {
 #[tokio::test]
 async fn a_machine_logs_in_and_reads_its_token() {
     let world = World::start().await;
-    let answer = world.server.login("machine", &world.jwt()).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert_eq!(answer.headers["cache-control"], "no-store");
-    let body = answer.json();
+    let response = world.server.login("machine", &world.jwt()).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    assert_eq!(response.headers["cache-control"], "no-store");
+    let body = response.json();
     let auth = &body["auth"];
     assert_eq!(auth["policies"], json!(["web-read", "web-write"]));
     assert_eq!((&auth["renewable"], &auth["token_type"]), (&json!(false), &json!("service")));
@@ -72,7 +72,7 @@ async fn a_machine_logs_in_and_reads_its_token() {
     });
     assert_eq!(auth["metadata"], facts);
 
-    let secret = answer.secret();
+    let secret = response.secret();
     let read = world.server.read_self(&secret).await;
     assert_eq!((read.status, &read.headers["content-type"]), (200, &"application/json".parse().unwrap()), "{read:?}");
     let mut token = read.json();
@@ -104,10 +104,10 @@ async fn identities_outside_the_bounds_are_refused_with_the_reason() {
     let now = world.now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let check = async |name: &str, value: Value, role: &str, status: u16, reason: &str| {
         let claims = world.claims_with(name, value.clone());
-        let answer = world.server.login(role, &world.issuer.key.sign(&claims)).await;
-        assert_eq!(answer.status, status, "{name} {value} {answer:?}");
+        let response = world.server.login(role, &world.issuer.key.sign(&claims)).await;
+        assert_eq!(response.status, status, "{name} {value} {response:?}");
         if status != 200 {
-            assert!(answer.error().contains(reason), "{name} {value} {answer:?}");
+            assert!(response.error().contains(reason), "{name} {value} {response:?}");
         }
     };
     check("aud", json!("https://management.example"), "principal", 403, "expected audience").await;
@@ -136,10 +136,10 @@ async fn identities_outside_the_bounds_are_refused_with_the_reason() {
 async fn login_fields_may_only_repeat_signed_claims() {
     let world = World::start().await;
     let check = async |role: &str, fields: Value, status: u16| {
-        let answer = world.server.login_stating(role, &world.jwt(), &fields).await;
-        assert_eq!(answer.status, status, "{fields} {answer:?}");
+        let response = world.server.login_stating(role, &world.jwt(), &fields).await;
+        assert_eq!(response.status, status, "{fields} {response:?}");
         if status == 400 {
-            assert!(answer.error().contains("differs from the token's claim"), "{answer:?}");
+            assert!(response.error().contains("differs from the token's claim"), "{response:?}");
         }
     };
     check("machine", json!({"vm_name": "WEB-1", "subscription_id": "sub-1", "resource_group_name": "group-1"}), 200)
@@ -155,8 +155,8 @@ async fn login_fields_may_only_repeat_signed_claims() {
     let nameless = world.issuer.key.sign(&world.claims_with("xms_mirid", Value::Null));
     let fields = json!({"vm_name": "web-1", "subscription_id": "sub-1", "resource_group_name": "group-1"});
     assert_eq!(world.server.login_stating("machine", &nameless, &fields).await.status, 403);
-    let answer = world.server.login_stating("principal", &nameless, &fields).await;
-    assert_eq!(answer.json()["auth"]["metadata"].get("vm_name"), None);
+    let response = world.server.login_stating("principal", &nameless, &fields).await;
+    assert_eq!(response.json()["auth"]["metadata"].get("vm_name"), None);
 }
 
 #[tokio::test]
@@ -205,9 +205,9 @@ async fn only_rs256_signatures_of_the_issuer_are_accepted() {
         ("..".to_owned(), 400, "malformed jwt"),
         ("é.é.é".to_owned(), 400, "malformed jwt"),
     ] {
-        let answer = world.server.login("principal", &jwt).await;
-        assert_eq!(answer.status, status, "{jwt} {answer:?}");
-        assert!(status == 200 || answer.error().contains(reason), "{jwt} {answer:?}");
+        let response = world.server.login("principal", &jwt).await;
+        assert_eq!(response.status, status, "{jwt} {response:?}");
+        assert!(status == 200 || response.error().contains(reason), "{jwt} {response:?}");
     }
     assert_eq!(world.issuer.fetches(), 1);
 }
@@ -220,16 +220,16 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     let new = next.sign(&world.claims());
     world.issuer.faults.keys.lock().push(next.jwk());
     for _ in 0..5 {
-        let answer = world.server.login("principal", &new).await;
-        assert_eq!(answer.status, 403);
-        assert!(answer.error().contains("no key \"key-2\""), "{answer:?}");
+        let response = world.server.login("principal", &new).await;
+        assert_eq!(response.status, 403);
+        assert!(response.error().contains("no key \"key-2\""), "{response:?}");
     }
     assert_eq!(world.issuer.fetches(), 1);
 
     world.clock.suspend(Duration::from_secs(61));
     let logins = (0..8).map(|_| world.server.login("principal", &new));
-    let answers = join_all(logins).await;
-    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+    let responses = join_all(logins).await;
+    assert!(responses.iter().all(|response| response.status == 200), "{responses:?}");
     assert_eq!(world.issuer.fetches(), 2, "many callers, one fetch");
 
     // An outage of the issuer keeps the keys and causes no more fetches.
@@ -237,9 +237,9 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     world.clock.suspend(Duration::from_secs(61));
     let unknown = Key::new("key-3").sign(&world.claims());
     for _ in 0..5 {
-        let answer = world.server.login("principal", &unknown).await;
-        assert_eq!((answer.status, &answer.headers["retry-after"]), (503, &"5".parse().unwrap()));
-        assert!(answer.error().contains("fetching keys failed"), "{answer:?}");
+        let response = world.server.login("principal", &unknown).await;
+        assert_eq!((response.status, &response.headers["retry-after"]), (503, &"5".parse().unwrap()));
+        assert!(response.error().contains("fetching keys failed"), "{response:?}");
         assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
     }
     assert_eq!(world.issuer.fetches(), 3);
@@ -248,8 +248,8 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     world.issuer.faults.failing.store(false, Ordering::Relaxed);
     *world.issuer.faults.keys.lock() = vec![next.jwk()];
     world.clock.suspend(Duration::from_mins(61));
-    let answer = world.server.login("principal", &world.jwt()).await;
-    assert!(answer.error().contains("no key \"key-1\""), "{answer:?}");
+    let response = world.server.login("principal", &world.jwt()).await;
+    assert!(response.error().contains("no key \"key-1\""), "{response:?}");
 }
 
 async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
@@ -273,9 +273,9 @@ async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Out
 async fn logins_fail_if_the_issuer_is_unreachable_or_another_one() {
     let world = World::start().await;
     *world.issuer.faults.claimed.lock() = "https://other.example/".to_owned();
-    let answer = world.server.login("principal", &world.jwt()).await;
-    assert_eq!(answer.status, 503);
-    assert!(answer.error().contains("the discovery document is of issuer"), "{answer:?}");
+    let response = world.server.login("principal", &world.jwt()).await;
+    assert_eq!(response.status, 503);
+    assert!(response.error().contains("the discovery document is of issuer"), "{response:?}");
     assert_eq!(world.issuer.fetches(), 0);
     world.issuer.faults.claimed.lock().clear();
     world.clock.suspend(Duration::from_secs(6));
@@ -294,10 +294,10 @@ async fn a_token_expires_on_time_and_cannot_be_renewed() {
     let left = world.server.look_up(&secret).await.json()["data"]["ttl"].as_u64().unwrap();
     assert!((50..=60).contains(&left), "{left}");
     world.clock.set_wall_by(61);
-    let answer = world.server.look_up(&secret).await;
-    assert_eq!((answer.status, answer.error().as_str()), (403, "permission denied: invalid token"));
-    let answer = world.server.read_self(&secret).await;
-    assert_eq!((answer.status, answer.text.as_str()), (404, "Supplied token does not exist"));
+    let response = world.server.look_up(&secret).await;
+    assert_eq!((response.status, response.error().as_str()), (403, "permission denied: invalid token"));
+    let response = world.server.read_self(&secret).await;
+    assert_eq!((response.status, response.text.as_str()), (404, "Supplied token does not exist"));
     // Until the sweep, setting the wall clock back revives the token: expiration is by the wall clock.
     world.clock.set_wall_by(-120);
     assert_eq!(world.server.look_up(&secret).await.status, 200);
@@ -323,8 +323,8 @@ async fn revoking_a_token_leaves_others() {
     assert_ne!(secret, other);
     let revoke =
         async || world.server.send("PUT", "/v1/auth/token/revoke-self", &[("X-Vault-Token", &secret)], b"").await;
-    let answer = revoke().await;
-    assert_eq!((answer.status, answer.text.as_str()), (204, ""));
+    let response = revoke().await;
+    assert_eq!((response.status, response.text.as_str()), (204, ""));
     assert_eq!(revoke().await.status, 403);
     assert_eq!(world.server.look_up(&secret).await.status, 403);
     assert_eq!(world.server.read_self(&secret).await.status, 404);

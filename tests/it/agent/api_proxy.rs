@@ -37,8 +37,8 @@ const KEY: &str = "0123456789abcdef";
 #[tokio::test]
 async fn a_request_without_a_token_gets_the_sessions_token_and_one_with_a_token_keeps_it() {
     let proxied = Proxied::start();
-    let answer = proxied.get("secret/data/web?version=2").await;
-    assert_eq!((answer.status, answer.text.as_str()), (200, r#"{"data":{}}"#));
+    let response = proxied.get("secret/data/web?version=2").await;
+    assert_eq!((response.status, response.text.as_str()), (200, r#"{"data":{}}"#));
     let request = proxied.vault.last();
     assert_eq!((request.method.as_str(), request.target.as_str()), ("GET", "/v1/secret/data/web?version=2"));
     assert_eq!((request.token(), request.header("x-vault-request")), ("tok1", "true"));
@@ -70,8 +70,8 @@ async fn a_listener_may_put_the_sessions_token_on_every_request() {
 async fn the_listeners_key_is_accepted_as_a_token_and_never_forwarded() {
     let proxied = Proxied::admitting(AccessMode::Key(SecretString::from(KEY)), |_, _| {});
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
-        let answer = fetch(proxied.request("GET", "a").header(name, &value)).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = fetch(proxied.request("GET", "a").header(name, &value)).await;
+        assert_eq!(response.status, 200, "{response:?}");
         let forwarded = proxied.vault.last();
         assert_eq!(forwarded.token(), "tok1");
         assert!(!format!("{:?}", forwarded.headers).contains(KEY), "{forwarded:?}");
@@ -93,8 +93,8 @@ async fn the_listeners_key_is_accepted_as_a_token_and_never_forwarded() {
 async fn only_the_request_header_of_the_guard_can_be_disabled() {
     let plain = |proxied: &Proxied| proxied.client.get(format!("{}/v1/a", proxied.url));
     let strict = Proxied::start();
-    let answer = fetch(plain(&strict)).await;
-    assert_eq!((answer.status, answer.error().as_str()), (412, "the header X-Vault-Request: true is missing"));
+    let response = fetch(plain(&strict)).await;
+    assert_eq!((response.status, response.error().as_str()), (412, "the header X-Vault-Request: true is missing"));
     let lifted = Proxied::with(|options, _| options.request_header = false);
     assert_eq!(fetch(plain(&lifted)).await.status, 200);
     assert_eq!(
@@ -104,8 +104,8 @@ async fn only_the_request_header_of_the_guard_can_be_disabled() {
     );
     for (name, value) in [("origin", "http://evil.example"), ("host", "evil.example"), ("x-forwarded-for", "10.0.0.1")]
     {
-        let answer = fetch(plain(&lifted).header(name, value)).await;
-        assert!((400..=421).contains(&answer.status), "{name}: {answer:?}");
+        let response = fetch(plain(&lifted).header(name, value)).await;
+        assert!((400..=421).contains(&response.status), "{name}: {response:?}");
     }
     assert_eq!(lifted.vault.requests().len(), 1);
 }
@@ -172,8 +172,8 @@ async fn t13_ambiguous_paths_do_not_reach_the_server() {
     ] {
         let mut caller = Raw::tcp(proxied.address).await;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n");
-        let answer = caller.ask(request).await;
-        assert!(matches!(answer.status, 400 | 404), "{path}: {answer:?}");
+        let response = caller.ask(request).await;
+        assert!(matches!(response.status, 400 | 404), "{path}: {response:?}");
     }
     assert_eq!(proxied.vault.requests().len(), 0);
 }
@@ -192,9 +192,9 @@ async fn protected_operations_need_the_callers_own_token_or_an_exemption() {
     ];
     let proxied = Proxied::start();
     for path in PATHS {
-        let answer = proxied.ask("POST", path).await;
-        assert_eq!(answer.status, 403, "{path}: {answer:?}");
-        assert!(answer.error().contains("is not allowed with the agent's token"), "{answer:?}");
+        let response = proxied.ask("POST", path).await;
+        assert_eq!(response.status, 403, "{path}: {response:?}");
+        assert!(response.error().contains("is not allowed with the agent's token"), "{response:?}");
         assert_eq!(fetch(proxied.request("POST", path).header("x-vault-token", "mine")).await.status, 200);
         assert_eq!(proxied.vault.last().token(), "mine");
     }
@@ -214,8 +214,8 @@ async fn a_look_up_of_the_sessions_token_returns_neither_token_nor_accessor() {
         reply(200, &[("content-type", "application/json")], json!({ "data": data }).to_string())
     });
     for (method, path) in [("GET", "auth/token/lookup-self"), ("POST", "auth/token/lookup")] {
-        let answer = proxied.ask(method, path).await;
-        assert_eq!(answer.json()["data"], json!({"policies": ["web"], "ttl": 60}));
+        let response = proxied.ask(method, path).await;
+        assert_eq!(response.json()["data"], json!({"policies": ["web"], "ttl": 60}));
     }
     let own = fetch(proxied.request("GET", "auth/token/lookup-self").header("x-vault-token", "mine")).await;
     assert_eq!(own.json()["data"]["id"], "mine");
@@ -239,17 +239,17 @@ async fn requests_during_a_login_wait_a_moment_for_it() {
     assert_eq!(early.status, 200);
     assert!(proxied.vault.requests().iter().any(|request| request.token() == "tok2"));
     proxied.withdraw("the token was revoked", Duration::from_secs(1));
-    let answer = proxied.get("secret/data/web").await;
-    assert_eq!((answer.status, answer.error().as_str()), (503, "the token was revoked"));
+    let response = proxied.get("secret/data/web").await;
+    assert_eq!((response.status, response.error().as_str()), (503, "the token was revoked"));
 }
 
 #[tokio::test]
 async fn without_a_session_token_callers_get_retry_after_and_those_with_a_token_are_served() {
     let proxied = Proxied::start();
     proxied.withdraw("the role is unknown to the server", Duration::from_secs(17));
-    let answer = proxied.get("secret/data/web").await;
-    assert_eq!((answer.status, answer.error().as_str()), (503, "the role is unknown to the server"));
-    assert_eq!(answer.headers["retry-after"], "17");
+    let response = proxied.get("secret/data/web").await;
+    assert_eq!((response.status, response.error().as_str()), (503, "the role is unknown to the server"));
+    assert_eq!(response.headers["retry-after"], "17");
     assert_eq!(fetch(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
     for path in ["sys/health", "sys/seal-status", "sys/leader", "sys/init"] {
         assert_eq!(proxied.get(path).await.status, 200, "{path}");
@@ -261,11 +261,12 @@ async fn without_a_session_token_callers_get_retry_after_and_those_with_a_token_
 #[tokio::test]
 async fn a_call_to_an_unreachable_server_fails_within_seconds_with_the_cause() {
     let check = async |proxied: Proxied, path: &str, status: u16, cause: &str| {
-        let answer = tokio::time::timeout(Duration::from_secs(30), proxied.get(path)).await.expect("an answer in time");
-        assert_eq!(answer.status, status, "{answer:?}");
-        assert!(answer.error().contains("the server test at 127.0.0.1:"), "{answer:?}");
-        assert!(answer.error().contains(cause), "{answer:?}");
-        assert!(answer.headers.contains_key("retry-after"));
+        let response =
+            tokio::time::timeout(Duration::from_secs(30), proxied.get(path)).await.expect("an answer in time");
+        assert_eq!(response.status, status, "{response:?}");
+        assert!(response.error().contains("the server test at 127.0.0.1:"), "{response:?}");
+        assert!(response.error().contains(cause), "{response:?}");
+        assert!(response.headers.contains_key("retry-after"));
     };
     let nobody = ports::reserve();
     let away = Proxied::with(|_, upstream| {
@@ -290,14 +291,16 @@ async fn a_call_to_an_unreachable_server_fails_within_seconds_with_the_cause() {
 async fn redirects_are_not_passed_on() {
     let proxied = Proxied::start();
     proxied.vault.answers(|_| reply(307, &[("location", "https://active.example.com/v1/a")], ""));
-    let answer = proxied.get("a").await;
-    assert_eq!((answer.status, answer.headers.contains_key("location")), (502, false), "{answer:?}");
+    let response = proxied.get("a").await;
+    assert_eq!((response.status, response.headers.contains_key("location")), (502, false), "{response:?}");
     proxied.vault.answers(|_| {
         reply(200, &[("set-cookie", "a=b"), ("strict-transport-security", "max-age=1"), ("x-vault-index", "7")], "{}")
     });
-    let answer = proxied.get("a").await;
-    assert!(!answer.headers.contains_key("set-cookie") && !answer.headers.contains_key("strict-transport-security"));
-    assert_eq!(answer.headers["x-vault-index"], "7");
+    let response = proxied.get("a").await;
+    assert!(
+        !response.headers.contains_key("set-cookie") && !response.headers.contains_key("strict-transport-security")
+    );
+    assert_eq!(response.headers["x-vault-index"], "7");
 }
 
 #[tokio::test]
@@ -339,7 +342,7 @@ async fn a_server_behind_a_proxy_is_called_through_it() {
     assert_eq!(heads.len(), 1, "one connection is kept: {heads:?}");
     assert!(heads[0].starts_with("CONNECT 127.0.0.1:") && !heads[0].contains("tok1"), "{heads:?}");
     drop(proxied);
-    let answer = through("").get("a").await;
-    assert_eq!(answer.status, 502);
-    assert!(answer.error().contains("the proxy rejected CONNECT with HTTP 407"), "{answer:?}");
+    let response = through("").get("a").await;
+    assert_eq!(response.status, 502);
+    assert!(response.error().contains("the proxy rejected CONNECT with HTTP 407"), "{response:?}");
 }

@@ -43,8 +43,8 @@ pub(super) async fn call(secrets: &Secrets, token: &str, path: &str, body: Optio
         Some(body) => http.post(url).json(&body),
         None => http.get(url),
     };
-    let answer = request.header("x-vault-token", token).send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+    let response = request.header("x-vault-token", token).send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap_or_default())
 }
 
 pub(super) fn start(secrets: &Secrets, folder: &Path, sinks: &str) -> Binary {
@@ -70,8 +70,8 @@ pub(super) fn start_with(secrets: &Secrets, folder: &Path, session: &str, sinks:
 /// Ends all tokens of the server, and has the agent look its own up.
 pub(super) fn revoke_all(secrets: &Secrets, folder: &Path) {
     secrets.faults().revoke_all();
-    let answer = tokio::task::block_in_place(|| ask(&folder.join("checks.sock"), "POST", "/agent/v1/check"));
-    assert_eq!(answer.unwrap().0, 200);
+    let response = tokio::task::block_in_place(|| ask(&folder.join("checks.sock"), "POST", "/agent/v1/check"));
+    assert_eq!(response.unwrap().0, 200);
 }
 
 /// Waits until a file differs from `before`, and returns its content.

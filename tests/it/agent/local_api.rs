@@ -129,10 +129,10 @@ async fn t32_a_token_is_served_until_its_end_and_not_a_second_longer() {
     assert_eq!((none.status, none.error().as_str(), none.header("retry-after")), (503, "not logged in yet", Some("1")));
     let generation = Generation::new();
     scene.publish("web", CANARY, generation, Duration::from_mins(10));
-    let answer = scene.ask("GET /agent/v1/token").await;
-    assert_eq!(answer.status, 200);
+    let response = scene.ask("GET /agent/v1/token").await;
+    assert_eq!(response.status, 200);
     assert_eq!(
-        answer.json(),
+        response.json(),
         serde_json::json!({
             "session": "web", "token": CANARY, "accessor": "accessor-1", "generation": generation.to_string(),
             "kind": "service", "renewable": true, "policies": ["default", "web"],
@@ -142,7 +142,7 @@ async fn t32_a_token_is_served_until_its_end_and_not_a_second_longer() {
     for (name, value) in
         [("content-type", "application/json"), ("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
     {
-        assert_eq!(answer.header(name), Some(value), "{name}");
+        assert_eq!(response.header(name), Some(value), "{name}");
     }
     tokio::time::advance(Duration::from_secs(599)).await;
     assert_eq!(scene.ask("GET /agent/v1/token").await.status, 200);
@@ -164,8 +164,8 @@ async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connecti
     {
         scene.publish("web", secret, generation, Duration::from_mins(minutes));
         for _ in 0..2 {
-            let answer = connection.ask(request("GET /agent/v1/token")).await.json();
-            responses.push((answer["token"].clone(), answer["expires_at"].clone()));
+            let response = connection.ask(request("GET /agent/v1/token")).await.json();
+            responses.push((response["token"].clone(), response["expires_at"].clone()));
         }
     }
     let expected = [("one", "2023-11-14T22:23:20Z"), ("one", "2023-11-14T22:33:20Z"), ("two", "2023-11-14T22:43:20Z")];
@@ -195,8 +195,8 @@ async fn a_path_or_a_method_that_is_not_served_is_an_error() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let check = async |line: &str, status, allow: Option<&str>, message: &str| {
-        let answer = scene.ask(line).await;
-        let found = (answer.status, answer.header("allow"), answer.error());
+        let response = scene.ask(line).await;
+        let found = (response.status, response.header("allow"), response.error());
         assert_eq!(found, (status, allow, message.to_owned()), "{line}");
     };
     check("GET /agent/v1/tokens", 404, None, "no endpoint has this path").await;
@@ -217,8 +217,8 @@ async fn a_long_poll_is_answered_by_the_next_login_only() {
     waiting.send(request("GET /agent/v1/token?wait=30s")).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     scene.publish("web", "one", first, Duration::from_mins(10));
-    let answer = waiting.answer().await.unwrap();
-    assert_eq!((answer.json()["token"].as_str(), started.elapsed().as_secs()), (Some("one"), 3), "the first token");
+    let response = waiting.answer().await.unwrap();
+    assert_eq!((response.json()["token"].as_str(), started.elapsed().as_secs()), (Some("one"), 3), "the first token");
 
     let other = scene.ask("GET /agent/v1/token?wait=30s&after=0123456789abcdef").await;
     assert_eq!((other.status, started.elapsed().as_secs()), (200, 3), "another generation than the current one");
@@ -228,8 +228,8 @@ async fn a_long_poll_is_answered_by_the_next_login_only() {
     scene.publish("web", "one", first, Duration::from_mins(20));
     tokio::time::sleep(Duration::from_secs(4)).await;
     scene.publish("web", "two", Generation::new(), Duration::from_mins(20));
-    let answer = waiting.answer().await.unwrap();
-    assert_eq!((answer.json()["token"].as_str(), started.elapsed().as_secs()), (Some("two"), 11), "not the renewal");
+    let response = waiting.answer().await.unwrap();
+    assert_eq!((response.json()["token"].as_str(), started.elapsed().as_secs()), (Some("two"), 11), "not the renewal");
 
     let current = scene.ask("GET /agent/v1/token").await.json()["generation"].as_str().unwrap().to_owned();
     let same = scene.ask(&format!("GET /agent/v1/token?wait=5s&after={current}")).await;
@@ -299,10 +299,10 @@ async fn one_check_serves_all_callers_that_request_it() {
     };
     let ask = || scene.ask("POST /agent/v1/check");
     let (one, two, ()) = tokio::join!(ask(), ask(), manager);
-    for answer in [one, two] {
-        assert_eq!(answer.status, 200, "{answer:?}");
+    for response in [one, two] {
+        assert_eq!(response.status, 200, "{response:?}");
         assert_eq!(
-            answer.json(),
+            response.json(),
             serde_json::json!({
                 "serving": true, "generation": generation.to_string(), "last_checked": "2023-11-14T22:13:22Z", "age": 0,
             })
@@ -348,9 +348,9 @@ async fn a_check_without_a_response_of_the_server_reports_it() {
         scene.refresh_signals["web"].complete();
         tokio::time::sleep(Duration::from_secs(1)).await;
     };
-    let (answer, ()) = tokio::join!(scene.ask("POST /agent/v1/check"), manager);
-    assert_eq!((answer.status, answer.error().as_str()), (503, "the server has not answered the check yet"));
-    assert_eq!(answer.json()["reason"], "not logged in yet");
+    let (response, ()) = tokio::join!(scene.ask("POST /agent/v1/check"), manager);
+    assert_eq!((response.status, response.error().as_str()), (503, "the server has not answered the check yet"));
+    assert_eq!(response.json()["reason"], "not logged in yet");
     let started = tokio::time::Instant::now();
     assert_eq!(scene.ask("POST /agent/v1/check").await.status, 503);
     assert_eq!(started.elapsed().as_secs(), 15, "the wait is bounded");
@@ -362,19 +362,19 @@ async fn probes_list_components_with_reasons_and_status_lists_the_listeners_sess
     scene.serve(ListenerKind::LocalApi);
     let component = scene.health.register("session/web", true, "not logged in yet");
     for path in ["/readyz", "/startupz", "/readyz/session/web"] {
-        let answer = scene.ask(&format!("GET {path}")).await;
-        assert_eq!((answer.status, answer.body.contains("not logged in yet")), (503, true), "{path}");
+        let response = scene.ask(&format!("GET {path}")).await;
+        assert_eq!((response.status, response.body.contains("not logged in yet")), (503, true), "{path}");
     }
     assert_eq!(scene.ask("GET /livez").await.status, 200);
-    component.ready();
-    component.not_ready("the server is gone");
+    component.set_ready();
+    component.set_not_ready("the server is gone");
     assert_eq!(scene.ask("GET /startupz").await.status, 200);
-    let answer = scene.ask("GET /readyz").await;
+    let response = scene.ask("GET /readyz").await;
     assert_eq!(
-        (answer.status, &answer.json()["components"]["session/web"]["reason"]),
+        (response.status, &response.json()["components"]["session/web"]["reason"]),
         (503, &"the server is gone".into())
     );
-    component.ready();
+    component.set_ready();
     assert_eq!(scene.ask("GET /readyz").await.json()["ready"], true);
     assert_eq!(scene.ask("GET /readyz/sink/none").await.status, 404);
     let (web, other) = (scene.session_statuses.register("web"), scene.session_statuses.register("other"));
@@ -399,9 +399,9 @@ async fn a_health_listener_serves_only_probes_for_any_host() {
         ("GET /readyz HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example", 403),
         ("GET /readyz HTTP/1.1\r\nHost: evil.example\r\nSec-Fetch-Mode: no-cors", 403),
     ] {
-        let answer = Raw::unix(&scene.path()).await.ask(format!("{head}\r\n\r\n")).await;
-        assert_eq!(answer.status, status, "{head}");
-        assert!(!answer.body.contains(CANARY), "{head}");
+        let response = Raw::unix(&scene.path()).await.ask(format!("{head}\r\n\r\n")).await;
+        assert_eq!(response.status, status, "{head}");
+        assert!(!response.body.contains(CANARY), "{head}");
     }
 }
 
@@ -415,14 +415,14 @@ async fn answers_and_refusals_are_counted_and_the_metrics_hold_no_token() {
     }
     let refused = Raw::unix(&scene.path()).await.ask("GET /agent/v1/token HTTP/1.1\r\nHost: evil\r\n\r\n").await;
     assert_eq!(refused.status, 421);
-    let answer = scene.ask("GET /metrics").await;
-    assert_eq!(answer.header("content-type"), Some(keyward::metrics::CONTENT_TYPE));
+    let response = scene.ask("GET /metrics").await;
+    assert_eq!(response.header("content-type"), Some(keyward::metrics::CONTENT_TYPE));
     for line in [
         "keyward_local_requests_total{listener=\"local\",code=\"200\"} 3",
         "keyward_local_requests_total{listener=\"local\",code=\"421\"} 1",
         "keyward_local_refused_total{listener=\"local\",reason=\"host\"} 1",
     ] {
-        assert!(answer.body.contains(line), "{line} in\n{}", answer.body);
+        assert!(response.body.contains(line), "{line} in\n{}", response.body);
     }
-    assert!(!answer.body.contains(CANARY));
+    assert!(!response.body.contains(CANARY));
 }

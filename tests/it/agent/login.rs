@@ -167,8 +167,8 @@ async fn the_servers_retry_after_is_returned() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     let check = async |status: u16, value: &str, expected: Option<u64>| {
-        let answer = CannedResponse::error(status, "x").retry_after(value);
-        bench.secrets.faults().respond_next(Operation::Login, answer);
+        let response = CannedResponse::error(status, "x").retry_after(value);
+        bench.secrets.faults().respond_next(Operation::Login, response);
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
         assert_eq!(error.retry_after(), expected.map(Duration::from_secs), "{value}");
     };

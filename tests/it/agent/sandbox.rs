@@ -232,7 +232,7 @@ fn a_resolver_configuration_elsewhere_and_one_that_replaces_it_are_read_in_the_s
         symlink(folder.path().join("elsewhere/resolv.conf"), etc.join("resolv.conf")).unwrap();
         mount_at(&etc, "/etc");
         let _dns = [(first, Ipv4Addr::LOCALHOST), (second, nowhere)]
-            .map(|(server, answer)| Dns::at(server, DnsAnswer::Addresses(vec![answer])));
+            .map(|(server, response)| Dns::at(server, DnsAnswer::Addresses(vec![response])));
         let by_name = world.secrets.url().replace("127.0.0.1", "localhost");
         let agent =
             Agent::ready(&world, &[], |text| with_sandbox(&text.replace(world.secrets.url(), &by_name), "enforce"));

@@ -76,8 +76,8 @@ impl PersistentWorld {
     }
 }
 
-fn text(options: &SecretOptions, answer: &SecretResponse, _: ClockReading) -> Result<String, String> {
-    let text = answer.data.text(&options.field).ok_or("it has no such field")?;
+fn text(options: &SecretOptions, response: &SecretResponse, _: ClockReading) -> Result<String, String> {
+    let text = response.data.text(&options.field).ok_or("it has no such field")?;
     Ok(text.expose_secret().to_owned())
 }
 

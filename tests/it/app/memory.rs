@@ -125,9 +125,9 @@ fn t26_no_copy_of_a_token_is_left_outside_its_memory_after_requests_that_carried
                 body.len()
             )
             .unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+            let mut response = String::new();
+            stream.read_to_string(&mut response).unwrap();
+            assert!(response.starts_with("HTTP/1.1 "), "{response}");
         }
         // Ends the connections to the server, which would be kept for half a minute without a request.
         world.set_vault_offline(true);
@@ -171,9 +171,9 @@ fn t26_no_copy_of_local_keys_and_seal_keys_is_left_outside_their_memory_also_of_
                 let mut stream = TcpStream::connect("127.0.0.1:8200").unwrap();
                 let head = format!("Host: localhost\r\nX-Vault-Request: true\r\nX-Keyward-Key: {local}");
                 write!(stream, "GET {path} HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n").unwrap();
-                let mut answer = String::new();
-                stream.read_to_string(&mut answer).unwrap();
-                assert!(answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 404"), "{answer}");
+                let mut response = String::new();
+                stream.read_to_string(&mut response).unwrap();
+                assert!(response.starts_with("HTTP/1.1 200") || response.starts_with("HTTP/1.1 404"), "{response}");
             }
             eventually(Duration::from_mins(1), || {
                 let left = |key: &String| copies(agent.binary.id(), key).unwrap();

@@ -87,9 +87,9 @@ fn fetch_body(proxy: &Path, path: &str) -> Result<(String, String), String> {
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let head = "Host: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n";
     write!(stream, "GET /v1/{path} HTTP/1.1\r\n{head}").map_err(|stderr| stderr.to_string())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(|stderr| stderr.to_string())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).map_err(|stderr| stderr.to_string())?;
+    let (head, body) = response.split_once("\r\n\r\n").ok_or("no answer")?;
     Ok((format!("{head}\r\n"), body.to_owned()))
 }
 

@@ -108,7 +108,7 @@ fn a_reload_adds_and_removes_outputs() {
             Err(_) => Ok(()),
         });
         eventually(Duration::from_secs(30), || match ask(&agent.path("second.sock"), "GET", "/livez") {
-            Ok(answer) => Err(format!("the removed listener still answers {answer:?}")),
+            Ok(response) => Err(format!("the removed listener still answers {response:?}")),
             Err(_) => Ok(()),
         });
         assert!(!agent.path("second.sock").exists());
@@ -424,9 +424,9 @@ fn a_connection_after_a_reload_is_never_judged_by_the_key_before() {
             let mut stream = TcpStream::connect("127.0.0.1:8200").unwrap();
             let head = format!("Host: localhost\r\nX-Vault-Request: true\r\nX-Keyward-Key: {key}");
             write!(stream, "GET /agent/v1/status HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n").unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            answer.split(' ').nth(1).unwrap().to_owned()
+            let mut response = String::new();
+            stream.read_to_string(&mut response).unwrap();
+            response.split(' ').nth(1).unwrap().to_owned()
         };
         for round in 1..80 {
             let [old, new] = [round - 1, round].map(|round| format!("key-of-round-{round}-0123456789abcdef0123456789"));

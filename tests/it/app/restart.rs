@@ -111,17 +111,17 @@ async fn request(path: &Path) -> Outcome {
 async fn exchange(mut stream: UnixStream) -> Outcome {
     let head = "GET /agent/v1/token?wait=30s HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\
                 Connection: close\r\n\r\n";
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let exchange = async {
         stream.write_all(head.as_bytes()).await?;
-        stream.read_to_end(&mut answer).await
+        stream.read_to_end(&mut response).await
     };
     match tokio::time::timeout(Duration::from_mins(1), exchange).await {
         Err(_) => return Outcome::Wrong("no answer in a minute".to_owned()),
         Ok(Err(_) | Ok(0)) => return Outcome::Reset,
         Ok(Ok(_)) => {}
     }
-    let text = String::from_utf8_lossy(&answer);
+    let text = String::from_utf8_lossy(&response);
     let body = text.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
     let Ok(body) = serde_json::from_str::<serde_json::Value>(body) else {
         return if text.starts_with("HTTP/1.1 200 ") { Outcome::Reset } else { Outcome::Wrong(text.into_owned()) };

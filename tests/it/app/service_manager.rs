@@ -199,10 +199,10 @@ fn a_stop_answers_waiting_calls_and_exits_with_0() {
         let (status, output) = agent.binary.stop();
         assert_eq!(status.code(), Some(0), "{output}");
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-        let mut answer = String::new();
-        waiting.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        assert!(answer.contains(token["token"].as_str().unwrap()), "the token is still good");
+        let mut response = String::new();
+        waiting.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        assert!(response.contains(token["token"].as_str().unwrap()), "the token is still good");
         assert_eq!(world.secrets.faults().counts().get(Operation::Revoke), 0, "nobody asked for that");
     });
 }

@@ -213,8 +213,9 @@ fn commands_query_a_running_agent() {
             output
         };
         assert_eq!(run_ok(&["healthcheck"]), "");
-        let answer: Value = serde_json::from_str(&run_ok(&["token", "--format", "json", "--session", "web"])).unwrap();
-        assert_eq!((&answer["token"], &answer["session"]), (&Value::from(sink.clone()), &Value::from("web")));
+        let response: Value =
+            serde_json::from_str(&run_ok(&["token", "--format", "json", "--session", "web"])).unwrap();
+        assert_eq!((&response["token"], &response["session"]), (&Value::from(sink.clone()), &Value::from("web")));
         let status = run_ok(&["status"]);
         assert!(status.contains("web") && status.contains(world.secrets.url()), "{status}");
         assert!(!status.contains(&sink), "no token in it");
@@ -318,8 +319,8 @@ fn login_prints_the_token_only_with_reveal() {
             assert_eq!(world.secrets.faults().tokens(), 0, "a token that nobody can use is revoked");
         }
         let (code, output, _) = login(&["login", "--reveal", "--format", "json"]);
-        let answer: Value = serde_json::from_str(&output).unwrap();
-        let token = answer["token"].as_str().unwrap();
+        let response: Value = serde_json::from_str(&output).unwrap();
+        let token = response["token"].as_str().unwrap();
         assert_eq!(code, 0);
         assert!(token.len() > 10, "{token}");
         let (_, output, error) = login(&["--log-level", "trace", "login", "--reveal"]);

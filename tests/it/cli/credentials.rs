@@ -33,8 +33,8 @@ fn start_with(world: &World, more: &str) -> Agent {
     ] {
         let url = format!("{}/v1/secret/data/{path}", world.secrets.url());
         let request = reqwest::Client::new().post(url).header("x-vault-token", token.expose_secret());
-        let answer = runtime.block_on(request.json(&json!({ "data": fields })).send());
-        assert!(answer.unwrap().status().is_success());
+        let response = runtime.block_on(request.json(&json!({ "data": fields })).send());
+        assert!(response.unwrap().status().is_success());
     }
     let agent = Agent::ready(world, &[], |text| text + CREDENTIALS + more);
     eventually(Duration::from_secs(20), || {

@@ -20,10 +20,10 @@ struct FakeAgent {
 }
 
 impl FakeAgent {
-    fn start(answer: Value) -> Self {
+    fn start(response: Value) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let agent = Self { address: listener.local_addr().unwrap(), answer: Arc::new(Mutex::new(Some(answer))) };
-        let answer = Arc::clone(&agent.answer);
+        let agent = Self { address: listener.local_addr().unwrap(), answer: Arc::new(Mutex::new(Some(response))) };
+        let response = Arc::clone(&agent.answer);
         // It ends with the test program.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -38,7 +38,7 @@ impl FakeAgent {
                 }
                 assert!(request.starts_with(b"GET /agent/v1/status HTTP/1.1\r\n"), "{request:?}");
                 // Without a response the connection is closed, as by an agent that is killed.
-                let Some(body) = answer.lock().as_ref().map(Value::to_string) else { continue };
+                let Some(body) = response.lock().as_ref().map(Value::to_string) else { continue };
                 let length = body.len();
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
@@ -50,8 +50,8 @@ impl FakeAgent {
         agent
     }
 
-    fn set(&self, answer: Option<Value>) {
-        *self.answer.lock() = answer;
+    fn set(&self, response: Option<Value>) {
+        *self.answer.lock() = response;
     }
 
     /// Arguments of `keyward status` for it.
@@ -63,16 +63,16 @@ impl FakeAgent {
 }
 
 /// Runs `keyward status` with an agent that answers so; returns its exit code and what it prints.
-fn status_with(answer: &Value, more: &[&str]) -> (i32, String) {
-    let args = FakeAgent::start(answer.clone()).args(more);
+fn status_with(response: &Value, more: &[&str]) -> (i32, String) {
+    let args = FakeAgent::start(response.clone()).args(more);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let (code, output, error) = run(&args, &[]);
     assert_eq!(error, "");
     (code, output)
 }
 
-fn status(answer: &Value) -> String {
-    let (code, output) = status_with(answer, &[]);
+fn status(response: &Value) -> String {
+    let (code, output) = status_with(response, &[]);
     assert_eq!(code, 0, "{output}");
     output
 }
@@ -98,12 +98,12 @@ fn sink(ready: bool, required: bool) -> Value {
 
 #[test]
 fn status_counts_failures_from_the_second_on() {
-    let answer = |failures| status_document(false, json!({ "web": session(failures) }), json!({}));
+    let response = |failures| status_document(false, json!({ "web": session(failures) }), json!({}));
     let expected = "keyward 1.0.0: DOWN, not ready\n\
                   DOWN     session/web  connection refused [KW-3001]\n                      \
                   next try in 12 s\n                      metadata service at https://vault.example.com, role web\n";
-    assert_eq!(status(&answer(1)), expected);
-    assert!(status(&answer(2)).contains("2 failures in a row, connection refused [KW-3001]\n"));
+    assert_eq!(status(&response(1)), expected);
+    assert!(status(&response(2)).contains("2 failures in a row, connection refused [KW-3001]\n"));
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn status_names_a_listener_that_does_not_serve_with_the_reason() {
 
 #[test]
 fn the_exit_status_tells_what_is_at_risk_and_what_is_down() {
-    let check = |answer: &Value, expected| {
-        let (code, output) = status_with(answer, &["--exit-status"]);
+    let check = |response: &Value, expected| {
+        let (code, output) = status_with(response, &["--exit-status"]);
         assert_eq!(code, expected, "{output}");
-        assert_eq!(status_with(answer, &[]).0, 0, "without the flag the answer itself is a success");
+        assert_eq!(status_with(response, &[]).0, 0, "without the flag the answer itself is a success");
     };
     check(&sink(true, true), 0);
     check(&sink(false, false), 11);

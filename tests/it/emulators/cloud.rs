@@ -32,9 +32,9 @@ fn client(cloud: &Cloud) -> reqwest::Client {
 
 async fn machine_token(cloud: &Cloud, query: &str) -> (u16, Value) {
     let url = format!("{}metadata/identity/oauth2/token?api-version=2018-02-01{query}", cloud.metadata_url());
-    let answer = client(cloud).get(url).header("metadata", "true").send().await.unwrap();
-    assert_eq!(answer.headers()["server"], "keyward-emulated-cloud");
-    (answer.status().as_u16(), answer.json().await.unwrap())
+    let response = client(cloud).get(url).header("metadata", "true").send().await.unwrap();
+    assert_eq!(response.headers()["server"], "keyward-emulated-cloud");
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
 /// Verifies a token as a stranger does: discovery at the issuer, then its keys.
@@ -84,10 +84,10 @@ async fn the_metadata_service_refuses_as_the_real_one_does() {
     let (status, _) = machine_token(&cloud, "").await;
     assert_eq!(status, 400);
     let bare = format!("{}metadata/identity/oauth2/token?api-version=2018-02-01&resource=r", cloud.metadata_url());
-    let answer = client(&cloud).get(&bare).send().await.unwrap();
-    assert_eq!(answer.json::<Value>().await.unwrap()["error"], "bad_request_102");
-    let answer = client(&cloud).post(&bare).header("metadata", "true").send().await.unwrap();
-    assert_eq!(answer.status(), 405);
+    let response = client(&cloud).get(&bare).send().await.unwrap();
+    assert_eq!(response.json::<Value>().await.unwrap()["error"], "bad_request_102");
+    let response = client(&cloud).post(&bare).header("metadata", "true").send().await.unwrap();
+    assert_eq!(response.status(), 405);
 }
 
 #[tokio::test]
@@ -102,8 +102,8 @@ async fn the_user_identity_is_found_by_its_resource_id_in_letters_of_either_case
     let app_token = async |query: &str| {
         let url = format!("{}?api-version=2019-08-01{query}", variables["IDENTITY_ENDPOINT"]);
         let request = client(&cloud).get(url).header("x-identity-header", &variables["IDENTITY_HEADER"]);
-        let answer = request.send().await.unwrap();
-        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap())
     };
     for id in [id.clone(), id.to_uppercase(), id.replace('/', "%2F")] {
         let (status, body) = machine_token(&cloud, &format!("{resource}&msi_res_id={id}")).await;
@@ -124,21 +124,21 @@ async fn the_instance_document_names_machine_and_scale_set() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |options| options.machine = MachineKind::ScaleSet);
     let url = format!("{}metadata/instance/compute?api-version=2021-02-01", cloud.metadata_url());
-    let answer = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
-    let body: Value = answer.json().await.unwrap();
+    let response = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
+    let body: Value = response.json().await.unwrap();
     assert_eq!((&body["name"], &body["vmScaleSetName"]), (&json!("keyward-set_0"), &json!("keyward-set")));
     assert_eq!(body["resourceId"], cloud.machine_id());
     cloud.faults().block_instance(true);
-    let answer = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
-    assert_eq!(answer.status(), 404);
+    let response = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
+    assert_eq!(response.status(), 404);
 }
 
 async fn exchange(cloud: &Cloud, fields: &[(&str, &str)]) -> (u16, Value) {
     let url = format!("{}{}/oauth2/v2.0/token", cloud.authority_url(), cloud.identities().tenant);
     let shared = [("grant_type", "client_credentials"), ("scope", "https://management.azure.com//.default")];
     let form: Vec<_> = shared.iter().chain(fields).collect();
-    let answer = client(cloud).post(url).form(&form).send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap())
+    let response = client(cloud).post(url).form(&form).send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
 const BEARER: (&str, &str) = ("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
@@ -253,11 +253,11 @@ async fn fault_injection_over_http_requires_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |options| options.faults = Some(([127, 0, 0, 1], 0).into()));
     let url = format!("{}faults/fail-next-tokens?count=2&status=503", cloud.faults_url().unwrap());
-    let answer = client(&cloud).post(&url).send().await.unwrap();
-    assert_eq!(answer.status(), 403);
+    let response = client(&cloud).post(&url).send().await.unwrap();
+    assert_eq!(response.status(), 403);
     let key = cloud.faults_key().expose_secret();
-    let answer = client(&cloud).post(&url).header("x-faults-key", key).send().await.unwrap();
-    assert_eq!(answer.status(), 200);
+    let response = client(&cloud).post(&url).header("x-faults-key", key).send().await.unwrap();
+    assert_eq!(response.status(), 200);
     assert_eq!(machine_token(&cloud, "&resource=r").await.0, 503);
 }
 

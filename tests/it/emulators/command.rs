@@ -73,18 +73,18 @@ fn curl(args: &[&str]) -> Result<String, String> {
     let (host, path) = url.split_once('/').unwrap();
     let request =
         format!("{method} /{path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
-    let mut answer = String::new();
+    let mut response = String::new();
     let mut speak = |stream: &mut dyn Stream| {
         stream.write_all(request.as_bytes())?;
-        stream.read_to_string(&mut answer)
+        stream.read_to_string(&mut response)
     };
     let spoken = match socket {
         Some(path) => UnixStream::connect(path).and_then(|mut stream| speak(&mut stream)),
         None => TcpStream::connect(host).and_then(|mut stream| speak(&mut stream)),
     };
     spoken.map_err(|error| error.to_string())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
-    if head.starts_with("HTTP/1.1 2") { Ok(body.to_owned()) } else { Err(answer) }
+    let (head, body) = response.split_once("\r\n\r\n").ok_or("no answer")?;
+    if head.starts_with("HTTP/1.1 2") { Ok(body.to_owned()) } else { Err(response) }
 }
 
 trait Stream: std::io::Read + std::io::Write {}
@@ -150,8 +150,8 @@ fn the_printed_commands_can_be_pasted_and_fault_injection_breaks_the_servers() {
     let token = |lines: &[&String]| paste(lines[0]);
     eventually(Duration::from_secs(30), || paste(asking.iter().find(|line| line.contains("readyz")).unwrap()));
     for line in &asking {
-        let answer = paste(line).unwrap();
-        assert!(!answer.trim().is_empty(), "{line}");
+        let response = paste(line).unwrap();
+        assert!(!response.trim().is_empty(), "{line}");
     }
     assert!(token(&asking).unwrap().contains("\"session\":\"instance\""));
     let secret = asking.iter().find(|line| line.contains("secret/data")).unwrap();

@@ -289,8 +289,8 @@ async fn fault_injection_over_http_requires_the_key() {
     let client = reqwest::Client::new();
     let turn = async |method: Method, rest: &str, key: &str| {
         let url = format!("{}{rest}", it.platform.faults_url().unwrap());
-        let answer = client.request(method, url).header("X-Faults-Key", key).send().await.unwrap();
-        (answer.status().as_u16(), answer.json::<Value>().await.unwrap_or_default())
+        let response = client.request(method, url).header("X-Faults-Key", key).send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap_or_default())
     };
     assert_eq!(turn(Method::POST, "/revoke-all", "wrong").await.0, 403);
     for rest in [
@@ -303,7 +303,7 @@ async fn fault_injection_over_http_requires_the_key() {
         "/blobs?mib=1",
         "/relative-downloads?on=true",
         "/fill?list=ssh-keys&parent=example&count=3",
-        "/lose-next-answers?count=0",
+        "/lose-next-responses?count=0",
         "/fail-next?count=1&status=502",
     ] {
         let (status, body) = turn(Method::POST, rest, "key").await;

@@ -173,9 +173,9 @@ impl Pair {
         let base = self.cloud.metadata_url();
         let url = format!("{base}metadata/identity/oauth2/token?api-version=2018-02-01&resource={resource}");
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let answer = http.get(url).header("metadata", "true").send().await.unwrap();
-        let answer: serde_json::Value = answer.json().await.unwrap();
-        answer["access_token"].as_str().unwrap().to_owned()
+        let response = http.get(url).header("metadata", "true").send().await.unwrap();
+        let response: serde_json::Value = response.json().await.unwrap();
+        response["access_token"].as_str().unwrap().to_owned()
     }
 
     /// Logs in with a proof and fields; gives the server's own words if it refuses.
@@ -321,10 +321,10 @@ async fn a_token_reads_a_secret_and_a_dead_one_does_not() {
         .json(&serde_json::json!({ "role": "dev", "jwt": pair.jwt(ARM).await }));
     let wrapped: serde_json::Value = login.send().await.unwrap().json().await.unwrap();
     let unwrap = || client.post(format!("{url}/v1/sys/wrapping/unwrap")).json(&wrapped["wrap_info"]);
-    let answer: serde_json::Value = unwrap().send().await.unwrap().json().await.unwrap();
-    assert_eq!(answer["auth"]["metadata"]["role"], "dev");
+    let response: serde_json::Value = unwrap().send().await.unwrap().json().await.unwrap();
+    assert_eq!(response["auth"]["metadata"]["role"], "dev");
     assert_eq!(unwrap().send().await.unwrap().status(), 400, "a wrapping token is good once");
-    let token = answer["auth"]["client_token"].as_str().unwrap();
+    let token = response["auth"]["client_token"].as_str().unwrap();
     let read = || client.get(format!("{url}/v1/secret/data/example")).header("x-vault-token", token);
     let secret: serde_json::Value = read().send().await.unwrap().json().await.unwrap();
     assert!(secret["data"]["data"]["greeting"].is_string());
@@ -345,9 +345,9 @@ async fn invalid_tokens_get_the_error_of_vault_or_openbao() {
         secrets.faults().respond_as_openbao(openbao);
         for path in ["secret/data/example", "auth/token/lookup-self"] {
             let read = client.get(format!("{}/v1/{path}", secrets.url())).header("x-vault-token", "hvs.gone");
-            let answer = read.send().await.unwrap();
-            assert_eq!(answer.status(), 403);
-            let body: serde_json::Value = answer.json().await.unwrap();
+            let response = read.send().await.unwrap();
+            assert_eq!(response.status(), 403);
+            let body: serde_json::Value = response.json().await.unwrap();
             assert_eq!(body, serde_json::json!({ "errors": [expected] }), "{path}");
         }
     }

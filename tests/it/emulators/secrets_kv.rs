@@ -18,8 +18,8 @@ async fn a_secret_without_versions_has_the_default_lease_duration_or_its_own_and
     let send = async |method: Method, path: &str, body: Option<&Value>| {
         let request = http.request(method, format!("{}/v1/{path}", secrets.url()));
         let request = body.into_iter().fold(request, reqwest::RequestBuilder::json);
-        let answer = request.header("x-vault-token", token.expose_secret()).send().await.unwrap();
-        answer.error_for_status().unwrap().json::<Value>().await.unwrap_or_default()
+        let response = request.header("x-vault-token", token.expose_secret()).send().await.unwrap();
+        response.error_for_status().unwrap().json::<Value>().await.unwrap_or_default()
     };
     // Expectations as of the passthrough backend of vault-plugin-secrets-kv.
     for (value, seconds) in [

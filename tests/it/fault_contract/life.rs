@@ -203,14 +203,14 @@ fn f41_a_thousand_callers_at_the_end_of_a_token_cost_one_login() {
         case.clear(|case| case.set(Fault::None));
         case.recovers(Duration::from_secs(10));
         let begun = now();
-        let answers: Vec<u16> = callers.into_iter().map(|caller| response(caller).0).collect();
+        let responses: Vec<u16> = callers.into_iter().map(|caller| response(caller).0).collect();
         case.record.observe_time("all_answered_s", begun.elapsed());
-        let count = |expected: u16| answers.iter().filter(|status| **status == expected).count();
+        let count = |expected: u16| responses.iter().filter(|status| **status == expected).count();
         case.record.observe("answered_200", count(200));
         case.record.observe("answered_429", count(429));
         // Half of a listener's connections may wait; later callers are told to retry.
-        assert_eq!(count(200) + count(429), 1000, "{answers:?}");
-        assert!(count(200) >= 100, "{answers:?}");
+        assert_eq!(count(200) + count(429), 1000, "{responses:?}");
+        assert!(count(200) >= 100, "{responses:?}");
         let made = case.count(Operation::Login) - logins;
         case.record.check(Invariant::SingleFlight, (made != 1).then(|| format!("{made} logins for all callers")));
     });

@@ -60,8 +60,8 @@ fn f22_a_name_that_cannot_be_resolved_any_more_has_its_last_address() {
         case.start();
         case.until_ready();
         case.inject(|_| ());
-        for answer in [DnsAnswer::NoName, DnsAnswer::Failure, DnsAnswer::Silence] {
-            dns.answer(answer);
+        for response in [DnsAnswer::NoName, DnsAnswer::Failure, DnsAnswer::Silence] {
+            dns.answer(response);
             // The next call needs a new connection.
             case.set(Fault::Refuse);
             case.set(Fault::None);

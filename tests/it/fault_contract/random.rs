@@ -44,8 +44,8 @@ impl Mix<'_> {
         let disk = self.case.path("disk");
         match fault {
             Mixed::Network(fault) => self.case.set(*fault),
-            Mixed::Dns(answer) => {
-                self.dns.answer(answer.clone());
+            Mixed::Dns(response) => {
+                self.dns.answer(response.clone());
                 // The next call needs a new connection.
                 self.case.set(Fault::Refuse);
                 self.case.set(Fault::None);

@@ -18,10 +18,10 @@ fn logins(case: &Case, expected: u64) {
     });
 }
 
-fn start_with(case: &mut Case, answers: Vec<CannedResponse>) {
+fn start_with(case: &mut Case, responses: Vec<CannedResponse>) {
     case.prepare(&Setup::default());
-    for answer in answers {
-        case.secrets().faults().respond_next(Operation::Login, answer);
+    for response in responses {
+        case.secrets().faults().respond_next(Operation::Login, response);
     }
     case.inject(|_| ());
     case.start();
@@ -74,13 +74,13 @@ fn f15_a_refused_login_is_not_repeated_soon_and_says_why() {
 #[test]
 fn f16_nonsense_for_a_login_is_an_error_and_the_next_try_succeeds() {
     case("F16", |case| {
-        let answers = [
+        let responses = [
             "<html><body>maintenance</body></html>".to_owned(),
             "{\"auth\": {\"client_token\": \"hvs.trunc".to_owned(),
             "{\"auth\": {\"client_token\": 7, \"lease_duration\": \"long\"}}".to_owned(),
             "x".repeat(64 << 20),
         ];
-        start_with(case, answers.into_iter().map(|body| CannedResponse::new(200, body)).collect());
+        start_with(case, responses.into_iter().map(|body| CannedResponse::new(200, body)).collect());
         logins(case, 1);
         case.shows("noticed_s", Duration::from_secs(2), |case| match case.ask("/readyz")? {
             (503, body) if body.contains("session/web") => Ok(()),
@@ -153,8 +153,8 @@ fn f14_a_retry_after_is_read_in_both_forms_within_bounds_and_nonsense_is_ignored
         for (value, least, most) in
             [(date.as_str(), 58.0, 94.0), ("999999", 899.0, 1350.0), ("-1", 0.0, 1.5), ("soon", 0.0, 1.5)]
         {
-            let answer = CannedResponse::error(503, "sealed").retry_after(value);
-            case.secrets().faults().respond_next(Operation::Login, answer);
+            let response = CannedResponse::error(503, "sealed").retry_after(value);
+            case.secrets().faults().respond_next(Operation::Login, response);
             case.start();
             let wait: f64 = eventually(Duration::from_secs(40), || {
                 let output = case.output();

@@ -131,9 +131,9 @@ fn redirecting() -> std::net::SocketAddr {
     std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
             let _ = stream.read(&mut [0; 4096]);
-            let answer = "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.2:9999/v1/auth/jwt/login\r\n\
+            let response = "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.2:9999/v1/auth/jwt/login\r\n\
                           Content-Length: 0\r\nConnection: close\r\n\r\n";
-            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.write_all(response.as_bytes());
         }
     });
     address

@@ -124,13 +124,13 @@ impl Drop for Watcher {
 
 fn round(watched: &Watched, expectation: &Mutex<Expectation>, observations: &Mutex<Seen>) {
     let begun = now();
-    let answer = ask(&watched.socket, "GET", "/agent/v1/token");
+    let response = ask(&watched.socket, "GET", "/agent/v1/token");
     let (took, ended) = (begun.elapsed(), now());
     // Read after the response: a test changes it before the event that it allows.
     let expected = *expectation.lock();
     let observations = &mut *observations.lock();
     observations.calls += 1;
-    match answer {
+    match response {
         Ok((200, body)) => {
             let body: serde_json::Value = serde_json::from_str(&body).unwrap();
             let token = body["token"].as_str().expect("a token").to_owned();

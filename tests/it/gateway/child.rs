@@ -98,7 +98,7 @@ async fn a_child_uses_the_gateway_and_notices_no_rotation() {
     let call = async || {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let request = client.get(format!("{}/api/v2/ping", found["TFE_ADDRESS"])).bearer_auth(&found["TFE_TOKEN"]);
-        request.send().await.map_or(0, |answer| answer.status().as_u16())
+        request.send().await.map_or(0, |response| response.status().as_u16())
     };
     assert_eq!(call().await, 200);
     let last = || world.platform.requests().last().unwrap().bearer().to_owned();

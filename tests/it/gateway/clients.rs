@@ -134,9 +134,9 @@ async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
         for paging in [Paging::OptIn, Paging::Always, Paging::Never] {
             it.platform.faults().paging(paging);
             let request = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
-            let answer = request.header("keyward-merge-pages", "true").send().await.unwrap();
-            assert_eq!(answer.status(), 200, "{path} {paging:?}");
-            let mut merged: Value = answer.json().await.unwrap();
+            let response = request.header("keyward-merge-pages", "true").send().await.unwrap();
+            assert_eq!(response.status(), 200, "{path} {paging:?}");
+            let mut merged: Value = response.json().await.unwrap();
             // When a token was last used differs by now.
             let ids = |list: &Value| -> Vec<Value> {
                 list.as_array().unwrap().iter().map(|entry| entry["id"].clone()).collect()
@@ -148,10 +148,10 @@ async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
         it.platform.faults().paging(Paging::Looping);
         let before = it.platform.faults().total();
         let request = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
-        let answer = request.header("keyward-merge-pages", "true").send().await.unwrap();
+        let response = request.header("keyward-merge-pages", "true").send().await.unwrap();
         assert_eq!(it.platform.faults().total() - before, 1, "{path}");
-        let (status, length) = (answer.status().as_u16(), whole.as_array().unwrap().len());
-        let list: Value = answer.json().await.unwrap();
+        let (status, length) = (response.status().as_u16(), whole.as_array().unwrap().len());
+        let list: Value = response.json().await.unwrap();
         if length > 100 {
             let detail = list["errors"][0]["detail"].as_str().unwrap();
             assert!(

@@ -310,9 +310,9 @@ async fn a_hundred_large_bodies_stream_at_once_in_bounded_memory() {
     let downloads = (0..100).map(|_| {
         let call = client.get(format!("{address}/api/v2/download/10")).bearer_auth(&local);
         async move {
-            let mut answer = call.send().await.unwrap();
+            let mut response = call.send().await.unwrap();
             let mut bytes = 0;
-            while let Some(chunk) = answer.chunk().await.unwrap() {
+            while let Some(chunk) = response.chunk().await.unwrap() {
                 bytes += chunk.len();
             }
             bytes
@@ -464,8 +464,8 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
         agent.signal(Signal::HUP);
         let reloaded = || agent.output().matches("config.reload.ok").count() >= round;
         while !reloaded() {
-            let answer = client.get(format!("http://{free}/api/v2/ping")).bearer_auth(&local).send().await;
-            assert_eq!(answer.unwrap().status(), 200);
+            let response = client.get(format!("http://{free}/api/v2/ping")).bearer_auth(&local).send().await;
+            assert_eq!(response.unwrap().status(), 200);
         }
         assert_eq!(call(&client).await.unwrap().status(), 200);
         if round == 1 {

@@ -49,8 +49,8 @@ impl World {
         let agent = Binary::start(&["run", "--config", &world.config], &variables, world.folder.path());
         eventually(Duration::from_secs(30), || {
             let token = world.folder.path().join("state/gateway.token").exists();
-            let answers = token && std::net::TcpStream::connect(address).is_ok();
-            answers.then_some(()).ok_or_else(|| agent.output())
+            let responses = token && std::net::TcpStream::connect(address).is_ok();
+            responses.then_some(()).ok_or_else(|| agent.output())
         });
         world.agent = Some(agent);
         world

@@ -71,10 +71,10 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
         let front = in_mode(mode);
         front.platform.answers(without_old_calls);
         for (method, rest, body, expected) in CALLS {
-            let answer = call(&front, method, rest, body).await;
-            assert!(answer.status().is_success(), "{mode:?} {method} {rest}: {answer:?}");
-            assert_eq!(answer.headers()["deprecation"], "@1623110400");
-            assert!(answer.headers()["link"].to_str().unwrap().contains("successor-version"));
+            let response = call(&front, method, rest, body).await;
+            assert!(response.status().is_success(), "{mode:?} {method} {rest}: {response:?}");
+            assert_eq!(response.headers()["deprecation"], "@1623110400");
+            assert!(response.headers()["link"].to_str().unwrap().contains("successor-version"));
             let last = front.platform.requests().pop().unwrap();
             assert_eq!(format!("{} {}", last.method, last.target), expected, "{mode:?}");
             let dropped = last.method == "DELETE";
@@ -104,9 +104,9 @@ async fn other_modes_send_deprecated_calls_unchanged_and_one_warns() {
         let front = in_mode(mode);
         front.platform.answers(without_old_calls);
         for (method, rest, body, _) in CALLS {
-            let answer = call(&front, method, rest, body).await;
+            let response = call(&front, method, rest, body).await;
             assert_eq!(
-                (answer.status().as_u16(), answer.headers().contains_key("deprecation")),
+                (response.status().as_u16(), response.headers().contains_key("deprecation")),
                 (404, has_warning),
                 "{rest}"
             );
@@ -128,9 +128,9 @@ async fn a_call_with_unknown_organization_is_sent_with_a_warning() {
         "/api/v2/registry-modules" => reply(201, &JSON, "{}"),
         _ => reply(404, &JSON, "{}"),
     });
-    let answer = call(&front, "POST", "", body).await;
-    assert_eq!(answer.status(), 201);
-    let warning = answer.headers()["keyward-warning"].to_str().unwrap();
+    let response = call(&front, "POST", "", body).await;
+    assert_eq!(response.status(), 201);
+    let warning = response.headers()["keyward-warning"].to_str().unwrap();
     assert!(warning.starts_with("2021-06-08/d4: the call names no organization"), "{warning}");
     let configured = ActionOptions {
         deprecated: DeprecatedCallMode::Always,
@@ -149,8 +149,8 @@ async fn one_call_survives_a_rejected_token_and_a_removed_route() {
     front.platform.accept("tok2");
     front.platform.revoke("tok1");
     front.put_token("tok2");
-    let answer = call(&front, "POST", "o/n/p/versions", r#"{"data":{}}"#).await;
-    assert_eq!(answer.status(), 200);
+    let response = call(&front, "POST", "o/n/p/versions", r#"{"data":{}}"#).await;
+    assert_eq!(response.status(), 200);
     let last = front.platform.requests().pop().unwrap();
     assert_eq!((last.bearer(), last.body.as_ref()), ("tok2", &br#"{"data":{}}"#[..]));
 
@@ -158,8 +158,8 @@ async fn one_call_survives_a_rejected_token_and_a_removed_route() {
     front.platform.revoke("tok2");
     front.put_token("tok3");
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("{}")]));
-    let answer = front.request("POST", "/api/v2/organizations").body(chunked).send().await.unwrap();
-    assert_eq!(answer.status(), 200);
+    let response = front.request("POST", "/api/v2/organizations").body(chunked).send().await.unwrap();
+    assert_eq!(response.status(), 200);
     let last = front.platform.requests().pop().unwrap();
     assert_eq!((last.bearer(), last.body.as_ref()), ("tok3", &b"{}"[..]), "of a length that was not told");
 }
@@ -246,9 +246,9 @@ async fn looping_pages_are_reported_and_requested_once() {
         reply(200, &JSON, json!({"data": [{"id": current}], "meta": {"pagination": pagination}}).to_string())
     });
     let list = front.request("GET", "/api/v2/organizations").header("keyward-merge-pages", "true");
-    let answer = list.send().await.unwrap();
-    assert_eq!(answer.status(), 502);
-    let body: Value = answer.json().await.unwrap();
+    let response = list.send().await.unwrap();
+    assert_eq!(response.status(), 502);
+    let body: Value = response.json().await.unwrap();
     let detail = body["errors"][0]["detail"].as_str().unwrap();
     assert!(
         detail.contains("form a loop before the list is complete") && detail.contains("request its pages one by one"),
@@ -304,9 +304,9 @@ async fn a_merged_list_is_not_taken_for_one_of_its_pages() {
         }
     });
     let list = front.request("GET", "/api/v2/organizations").header("keyward-merge-pages", "true");
-    let answer = list.header("if-none-match", "\"of-a-page\"").send().await.unwrap();
-    assert_eq!((answer.status().as_u16(), front.platform.requests().len()), (200, 2));
-    assert!(!answer.headers().contains_key("etag") && !answer.headers().contains_key("last-modified"));
+    let response = list.header("if-none-match", "\"of-a-page\"").send().await.unwrap();
+    assert_eq!((response.status().as_u16(), front.platform.requests().len()), (200, 2));
+    assert!(!response.headers().contains_key("etag") && !response.headers().contains_key("last-modified"));
 }
 
 #[tokio::test]
@@ -315,8 +315,11 @@ async fn a_merged_deprecated_list_is_reported_and_counted() {
     front.platform.answers(|_| reply(200, &JSON, r#"{"data":[]}"#));
     for (merges, counted) in [("false", 1), ("true", 2)] {
         let list = front.request("GET", "/api/v2/runs/run-1/policy-checks").header("keyward-merge-pages", merges);
-        let answer = list.send().await.unwrap();
-        assert_eq!((answer.status().as_u16(), answer.headers()["deprecation"].to_str().unwrap()), (200, "@1725235200"));
+        let response = list.send().await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), response.headers()["deprecation"].to_str().unwrap()),
+            (200, "@1725235200")
+        );
         let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
         let call = &report["calls"][0];
         assert_eq!(

@@ -18,8 +18,8 @@ fn page(origin: &str, id: u32, beside: &Value) -> String {
 }
 
 async fn merged(front: &Front) -> (u16, Value) {
-    let answer = front.request("GET", LIST).header("keyward-merge-pages", "true").send().await.unwrap();
-    (answer.status().as_u16(), answer.json().await.unwrap())
+    let response = front.request("GET", LIST).header("keyward-merge-pages", "true").send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
 /// The ids of a document's entries.

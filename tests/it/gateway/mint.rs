@@ -198,8 +198,8 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
                 steps -= 1;
             }
             for (_, front) in &gateways {
-                let answer = front.get("/api/v2/account/details").await;
-                assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap());
+                let response = front.get("/api/v2/account/details").await;
+                assert_eq!(response.status().as_u16(), 200, "{}", response.text().await.unwrap());
                 calls += 1;
             }
         }
@@ -444,8 +444,8 @@ async fn a_rejected_token_is_replaced_while_the_list_of_tokens_hangs() {
     tokio::time::timeout(Duration::from_secs(10), hanging.notified()).await.unwrap();
     let made = place.of_team().await;
     assert!(made.len() == 1 && place.it.platform.faults().revoke(&text(&made[0]["id"])), "{made:?}");
-    let answer = tokio::time::timeout(Duration::from_secs(10), front.get("/api/v2/account/details")).await;
-    assert_eq!(answer.expect("the search delays no token").status().as_u16(), 200);
+    let response = tokio::time::timeout(Duration::from_secs(10), front.get("/api/v2/account/details")).await;
+    assert_eq!(response.expect("the search delays no token").status().as_u16(), 200);
     drop(front);
     running.stop().await;
     assert_eq!(place.of_team().await, [] as [Value; 0], "a stop ends what was made");
@@ -496,7 +496,7 @@ async fn the_agent_makes_its_token_keeps_it_over_a_reload_and_ends_it_and_refuse
     let call = async || {
         let local = std::fs::read_to_string(folder.join("local")).unwrap_or_default();
         let request = client.get(format!("http://{free}/api/v2/account/details")).bearer_auth(local.trim());
-        request.send().await.ok().map(|answer| answer.status().as_u16())
+        request.send().await.ok().map(|response| response.status().as_u16())
     };
     for _ in 0..400 {
         if call().await == Some(200) {

@@ -20,10 +20,10 @@ use crate::harness::scripted::reply;
 use crate::harness::tunnel::Tunnel;
 
 /// The detail of the first error of a document in the platform's form.
-async fn detail(answer: reqwest::Response) -> String {
-    assert_eq!(answer.headers()["content-type"], "application/vnd.api+json");
-    let status = answer.status().as_u16().to_string();
-    let body: Value = answer.json().await.unwrap();
+async fn detail(response: reqwest::Response) -> String {
+    assert_eq!(response.headers()["content-type"], "application/vnd.api+json");
+    let status = response.status().as_u16().to_string();
+    let body: Value = response.json().await.unwrap();
     let error = &body["errors"][0];
     assert_eq!(error["status"], status.as_str(), "{body}");
     assert!(error["title"].is_string(), "{body}");
@@ -35,8 +35,8 @@ async fn a_call_with_the_local_token_reaches_the_platform_with_the_platforms_own
     let front = Front::start();
     let call = front.request("PATCH", "/api/v2/workspaces/ws-1?include=a%2Cb&page%5Bnumber%5D=2");
     let call = call.header("content-type", "application/vnd.api+json").header("user-agent", "go-tfe");
-    let answer = call.header("accept-encoding", "gzip").body(r#"{"data":{}}"#).send().await.unwrap();
-    assert_eq!(answer.status(), 200);
+    let response = call.header("accept-encoding", "gzip").body(r#"{"data":{}}"#).send().await.unwrap();
+    assert_eq!(response.status(), 200);
     let requests = front.platform.requests();
     assert_eq!(requests.len(), 1);
     let call = &requests[0];
@@ -61,8 +61,8 @@ async fn callers_without_the_local_token_are_rejected() {
     let basic = front.client.get(&url).basic_auth("user", Some(front.local())).send().await.unwrap();
     assert_eq!(basic.status(), 401);
     for token in ["tok1", "", near.as_str(), &format!("{}x", front.local())] {
-        let answer = front.client.get(&url).bearer_auth(token).send().await.unwrap();
-        assert_eq!(answer.status(), 401, "{token}");
+        let response = front.client.get(&url).bearer_auth(token).send().await.unwrap();
+        assert_eq!(response.status(), 401, "{token}");
         let own =
             front.client.get(format!("{}/v1/platform/tokens", front.url)).bearer_auth(token).send().await.unwrap();
         assert_eq!(own.status(), 401, "{token}");
@@ -77,9 +77,9 @@ async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything
     let check = async |request: &str, status: u16, expected: &str| {
         let mut caller = Raw::tcp(front.address).await;
         let request = request.replace("TOKEN", &local).replace("HERE", &front.address.to_string());
-        let answer = caller.ask(format!("{request}\r\n\r\n")).await;
-        let detail = answer.json()["errors"][0]["detail"].as_str().unwrap_or_default().to_owned();
-        assert!(answer.status == status && detail.contains(expected), "{request}: {answer:?}");
+        let response = caller.ask(format!("{request}\r\n\r\n")).await;
+        let detail = response.json()["errors"][0]["detail"].as_str().unwrap_or_default().to_owned();
+        assert!(response.status == status && detail.contains(expected), "{request}: {response:?}");
     };
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: HERE\r\nAuthorization: Bearer TOKEN");
     for path in ["/api/v20/ping", "//api/v2/ping", "/API/v2/ping", "/admin", "/api/v2", "/_archivist/v1/object/x"] {
@@ -103,12 +103,12 @@ async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything
 #[tokio::test]
 async fn service_discovery_needs_no_token_and_names_the_gateway() {
     let front = Front::start();
-    let answer = front.client.get(format!("{}/.well-known/terraform.json", front.url)).send().await.unwrap();
+    let response = front.client.get(format!("{}/.well-known/terraform.json", front.url)).send().await.unwrap();
     assert_eq!(
-        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (response.status().as_u16(), &response.headers()["content-type"]),
         (200, &"application/json".parse().unwrap())
     );
-    let services: Value = answer.json().await.unwrap();
+    let services: Value = response.json().await.unwrap();
     for (name, path) in services.as_object().unwrap() {
         assert!(path.as_str().unwrap().starts_with("/api/"), "{name} {path}");
     }
@@ -127,9 +127,9 @@ async fn links_are_rewritten_in_documents_of_any_length() {
         reply(200, &[("content-type", "application/vnd.api+json; charset=utf-8")], body)
     });
     for path in ["/api/v2/small", "/api/v2/large"] {
-        let answer = front.get(path).await;
-        let length = answer.headers().get("content-length").cloned();
-        let text = answer.text().await.unwrap();
+        let response = front.get(path).await;
+        let length = response.headers().get("content-length").cloned();
+        let text = response.text().await.unwrap();
         let body: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(body["links"]["next"], format!("{}/api/v2/list?page%5Bnumber%5D=2", front.url), "{path}");
         assert_eq!(body["links"]["blob"], format!("{}/_archivist/v1/object/y", front.upstream));
@@ -185,9 +185,9 @@ async fn state_downloads_are_forwarded_unchanged() {
         }
         _ => reply(200, &[("content-type", "application/json")], served.clone()),
     });
-    let answer = front.get("/api/state-versions/sv-1/hosted_state").await;
+    let response = front.get("/api/state-versions/sv-1/hosted_state").await;
     assert_eq!(
-        (answer.status().as_u16(), &answer.headers()["location"]),
+        (response.status().as_u16(), &response.headers()["location"]),
         (302, &"https://archivist.example.com/v1/object/secret".parse().unwrap())
     );
     for path in [
@@ -221,14 +221,14 @@ async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
         "/api/v2/relative" => reply(302, &[("location", "/v1/object/secret"), ("set-cookie", "a=b")], ""),
         _ => reply(204, &[("x-terraform-get", "./archive.tar.gz?archive=tgz")], ""),
     });
-    let answer = front.get("/api/v2/download").await;
-    assert_eq!(answer.headers()["location"], "https://archivist.example.com/v1/object/secret?x=%2f");
-    let answer = front.get("/api/v2/relative").await;
-    assert_eq!(answer.headers()["location"], format!("{}/v1/object/secret", front.upstream));
-    assert!(!answer.headers().contains_key("set-cookie"), "a client that keeps it is taken for a browser");
-    let answer = front.get("/api/registry/v1/modules/o/n/p/1.0.0/download").await;
+    let response = front.get("/api/v2/download").await;
+    assert_eq!(response.headers()["location"], "https://archivist.example.com/v1/object/secret?x=%2f");
+    let response = front.get("/api/v2/relative").await;
+    assert_eq!(response.headers()["location"], format!("{}/v1/object/secret", front.upstream));
+    assert!(!response.headers().contains_key("set-cookie"), "a client that keeps it is taken for a browser");
+    let response = front.get("/api/registry/v1/modules/o/n/p/1.0.0/download").await;
     let expected = format!("{}/api/registry/v1/modules/o/n/p/1.0.0/archive.tar.gz?archive=tgz", front.upstream);
-    assert_eq!(answer.headers()["x-terraform-get"], expected.as_str());
+    assert_eq!(response.headers()["x-terraform-get"], expected.as_str());
     assert_eq!(front.platform.requests().len(), 3, "nothing was followed");
 }
 
@@ -240,9 +240,9 @@ async fn a_429_sets_retry_after_and_delays_other_calls() {
         let headers = [("x-ratelimit-limit", "30"), ("x-ratelimit-reset", "0.6")];
         reply(if limited { 429 } else { 200 }, &headers, "")
     });
-    let answer = front.get("/api/v2/limited").await;
-    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (429, &"1".parse().unwrap()));
-    assert_eq!(answer.headers()["x-ratelimit-reset"], "0.6");
+    let response = front.get("/api/v2/limited").await;
+    assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &"1".parse().unwrap()));
+    assert_eq!(response.headers()["x-ratelimit-reset"], "0.6");
     let start = tokio::time::Instant::now();
     assert_eq!(front.get("/api/v2/other").await.status(), 200);
     assert!(start.elapsed() > Duration::from_millis(400), "{:?}", start.elapsed());
@@ -253,7 +253,7 @@ async fn the_gateways_own_429_has_both_retry_headers_of_the_platform() {
     let front = Front::start();
     front.platform.answers(|_| reply(200, &[("x-ratelimit-limit", "1000")], ""));
     let lists = join_all((0..31).map(|_| front.get("/api/v2/workspaces/ws-1/runs"))).await;
-    let refused: Vec<_> = lists.iter().filter(|answer| answer.status() == 429).collect();
+    let refused: Vec<_> = lists.iter().filter(|response| response.status() == 429).collect();
     assert_eq!((refused.len(), front.platform.requests().len()), (1, 30), "thirty a minute");
     let header = |name: &str| refused[0].headers()[name].to_str().unwrap();
     let (after, reset): (u64, f64) =
@@ -268,9 +268,9 @@ async fn the_gateways_own_429_has_both_retry_headers_of_the_platform() {
 async fn calls_that_make_platform_tokens_are_refused_unless_they_are_exempt_and_lists_are_not() {
     let path = "/api/v2/teams/team-1/authentication-tokens";
     let front = Front::start();
-    let answer = front.request("POST", path).body("{}").send().await.unwrap();
-    assert_eq!(answer.status(), 403);
-    let detail_text = detail(answer).await;
+    let response = front.request("POST", path).body("{}").send().await.unwrap();
+    assert_eq!(response.status(), 403);
+    let detail_text = detail(response).await;
     assert!(detail_text.contains("does not mint platform tokens for callers"), "{detail_text}");
     assert!(detail_text.contains("add \"teams/authentication-tokens\" to gateway.exempt"), "{detail_text}");
     let other = front.request("POST", "/api/v2//others/x/authentication%2Dtokens/").body("{}").send().await.unwrap();
@@ -302,8 +302,8 @@ async fn a_call_with_429_is_retried_after_the_pause() {
         reply(status, &[("x-ratelimit-limit", "30"), ("x-ratelimit-reset", reset)], request.body.clone())
     });
     let start = tokio::time::Instant::now();
-    let answer = front.request("POST", "/api/v2/runs").body("body").send().await.unwrap();
-    assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "body"));
+    let response = front.request("POST", "/api/v2/runs").body("body").send().await.unwrap();
+    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (200, "body"));
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
     assert_eq!(*count.lock(), 2);
     // A body that is too large to buffer is not sent again, and the caller decides how long it waits.
@@ -327,7 +327,7 @@ async fn calls_that_wait_for_the_limit_when_a_429_comes_are_sent_after_its_pause
         reply(if times.len() == 2 { 429 } else { 200 }, &[("x-ratelimit-reset", "4")], "")
     });
     let all = join_all((0..4).map(|_| front.get("/api/v2/ping"))).await;
-    assert!(all.iter().all(|answer| answer.status() == 200), "{all:?}");
+    assert!(all.iter().all(|response| response.status() == 200), "{all:?}");
     let times = arrived.lock().clone();
     assert_eq!(times.len(), 5, "the refused one was sent once more");
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -345,7 +345,7 @@ async fn callers_together_stay_below_the_limit() {
         reply(200, &[], "")
     });
     let all = join_all((0..50).map(|_| front.get("/api/v2/ping"))).await;
-    assert!(all.iter().all(|answer| answer.status() == 200));
+    assert!(all.iter().all(|response| response.status() == 200));
     let text = front.metrics.text();
     let waited = text.lines().find_map(|line| line.strip_prefix("keyward_gateway_queue_seconds_count ")).unwrap();
     assert!((1..=30).contains(&waited.parse::<u32>().unwrap()), "the first 20 need not wait: {waited}");
@@ -360,9 +360,11 @@ async fn callers_together_stay_below_the_limit() {
 async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
     let addr = ports::reserve();
     let front = Front::with(|options, _| options.upstream = format!("http://{addr}").parse().unwrap());
-    let answer = front.get("/api/v2/ping").await;
-    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (502, &"2".parse().unwrap()));
-    assert!(detail(answer).await.contains(&format!("the platform at http://{addr} does not respond: cannot connect")));
+    let response = front.get("/api/v2/ping").await;
+    assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (502, &"2".parse().unwrap()));
+    assert!(
+        detail(response).await.contains(&format!("the platform at http://{addr} does not respond: cannot connect"))
+    );
     let component = front.health.statuses()["gateway/platform"].clone();
     assert_eq!(component.target, Some(format!("http://{addr}")));
     assert!(component.warning.unwrap().reason.starts_with("the platform does not respond: cannot connect"));
@@ -375,9 +377,9 @@ async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
         options.upstream = upstream.parse().unwrap();
         options.response_timeout = Duration::from_millis(200);
     });
-    let answer = front.get("/api/v2/ping").await;
-    assert_eq!(answer.status(), 504);
-    assert!(detail(answer).await.contains("no response from the upstream within 200ms"));
+    let response = front.get("/api/v2/ping").await;
+    assert_eq!(response.status(), 504);
+    assert!(detail(response).await.contains("no response from the upstream within 200ms"));
 }
 
 #[tokio::test]
@@ -501,9 +503,9 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
     }
     assert_eq!(platform.requests()[0].headers["host"], format!("localhost:{port}").as_str());
     for (host, ca) in [("localhost", None), ("127.0.0.1", Some("ca.pem"))] {
-        let answer = front(host, ca).get("/api/v2/a").await;
-        assert_eq!(answer.status(), 502, "{host} {ca:?}");
-        let detail_text = detail(answer).await;
+        let response = front(host, ca).get("/api/v2/a").await;
+        assert_eq!(response.status(), 502, "{host} {ca:?}");
+        let detail_text = detail(response).await;
         assert!(detail_text.contains("certificate") && !detail_text.contains("tok1"), "{detail_text}");
     }
     assert_eq!(platform.requests().len(), 2, "no token went to a server that is not the one that was named");
@@ -531,9 +533,9 @@ async fn a_platform_behind_a_proxy_is_called_through_it() {
     let heads = tunnel.heads();
     assert_eq!(heads.len(), 1, "one connection is kept: {heads:?}");
     assert!(heads[0].starts_with("CONNECT 127.0.0.1:") && !heads[0].contains("tok1"), "{heads:?}");
-    let answer = through("").get("/api/v2/organizations").await;
-    assert_eq!(answer.status(), 502);
-    let detail_text = detail(answer).await;
+    let response = through("").get("/api/v2/organizations").await;
+    assert_eq!(response.status(), 502);
+    let detail_text = detail(response).await;
     assert!(detail_text.contains("the proxy rejected CONNECT with HTTP 407"), "{detail_text}");
 }
 
@@ -546,8 +548,8 @@ async fn two_hundred_calls_at_once_stay_within_the_platforms_rate() {
         noted.lock().push(tokio::time::Instant::now());
         reply(200, &[("content-type", "application/vnd.api+json"), ("x-ratelimit-limit", "30")], r#"{"data":[]}"#)
     });
-    let answers = join_all((0..200).map(|_| front.get("/api/v2/organizations"))).await;
-    assert!(answers.iter().all(|answer| answer.status() == 200), "{answers:?}");
+    let responses = join_all((0..200).map(|_| front.get("/api/v2/organizations"))).await;
+    assert!(responses.iter().all(|response| response.status() == 200), "{responses:?}");
     let mut came = came.lock().clone();
     came.sort();
     assert_eq!(came.len(), 200);

@@ -51,17 +51,17 @@ async fn in_fallback_the_older_call_is_sent_first_and_look_ups_follow() {
     // A platform that still has the call gets no other request.
     let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(201));
-    let answer = create(&front, json!({"oauth-token-id": "ot-1"})).await;
-    assert_eq!((answer.status().as_u16(), calls(&front)), (201, vec!["POST /api/v2/registry-modules".to_owned()]));
-    assert!(answer.headers().contains_key("deprecation") && !answer.headers().contains_key("keyward-warning"));
+    let response = create(&front, json!({"oauth-token-id": "ot-1"})).await;
+    assert_eq!((response.status().as_u16(), calls(&front)), (201, vec!["POST /api/v2/registry-modules".to_owned()]));
+    assert!(response.headers().contains_key("deprecation") && !response.headers().contains_key("keyward-warning"));
 
     // If the successor is not found either, the caller gets the first response unchanged.
     let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(404));
-    let answer = create(&front, json!({"oauth-token-id": "ot-9"})).await;
-    assert!(answer.headers()["keyward-warning"].to_str().unwrap().starts_with("2021-06-08/d4: the call names no"));
-    assert_eq!(answer.status(), 404);
-    let body: Value = answer.json().await.unwrap();
+    let response = create(&front, json!({"oauth-token-id": "ot-9"})).await;
+    assert!(response.headers()["keyward-warning"].to_str().unwrap().starts_with("2021-06-08/d4: the call names no"));
+    assert_eq!(response.status(), 404);
+    let body: Value = response.json().await.unwrap();
     assert_eq!(body["errors"][0]["title"], "gone for good");
     assert_eq!(calls(&front), ["POST /api/v2/registry-modules", "GET /api/v2/oauth-tokens/ot-9"]);
 }
@@ -72,15 +72,15 @@ async fn dot_segments_from_a_body_never_become_part_of_a_path() {
         for name in ["..", "../../admin", "x/..;y/z", "%2e%2e/%2e%2e", "a\\..\\b", "a\u{7}b"] {
             let front = in_mode(mode);
             front.platform.answers(platform(404));
-            let answer = create(&front, json!({"organization-name": name})).await;
+            let response = create(&front, json!({"organization-name": name})).await;
             assert_eq!(
-                (answer.status().as_u16(), calls(&front)),
+                (response.status().as_u16(), calls(&front)),
                 (404, vec![format!("POST {OLD}")]),
                 "{mode:?} {name}"
             );
-            let warning = answer.headers()["keyward-warning"].to_str().unwrap();
+            let warning = response.headers()["keyward-warning"].to_str().unwrap();
             assert!(warning.contains("cannot be a segment of a path"), "{warning}");
-            assert!(!answer.headers().contains_key("link"), "{mode:?} {name}");
+            assert!(!response.headers().contains_key("link"), "{mode:?} {name}");
             let front = in_mode(mode);
             front.platform.answers(platform(404));
             create(&front, json!({"oauth-token-id": name})).await;

@@ -19,9 +19,9 @@ async fn encoded_responses_are_refused() {
         reply(status, &[("content-type", kind), ("content-encoding", coding)], "{\"links\":{}}")
     });
     for path in ["/api/v2/workspaces/ws-1", "/api/v2/missing"] {
-        let answer = front.request("GET", path).header("accept-encoding", "gzip").send().await.unwrap();
-        assert_eq!((answer.status().as_u16(), answer.headers().get("content-encoding")), (502, None), "{path}");
-        let body: Value = answer.json().await.unwrap();
+        let response = front.request("GET", path).header("accept-encoding", "gzip").send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.headers().get("content-encoding")), (502, None), "{path}");
+        let body: Value = response.json().await.unwrap();
         let detail = body["errors"][0]["detail"].as_str().unwrap();
         assert!(detail.contains(&front.upstream) && detail.contains("Content-Encoding gzip"), "{detail}");
     }
@@ -30,7 +30,7 @@ async fn encoded_responses_are_refused() {
     assert!(body["errors"][0]["detail"].as_str().unwrap().contains("Content-Encoding gzip"), "{body}");
     assert_eq!(front.get("/api/v2/plain").await.status(), 200);
     assert!(front.platform.requests().iter().all(|request| request.header("accept-encoding") == "identity"));
-    let count = log::text().lines().filter(|line| line.contains("gateway.answer.encoded")).count();
+    let count = log::text().lines().filter(|line| line.contains("gateway.response.encoded")).count();
     assert_eq!(count, 1, "once");
     // A body that is not JSON has no links.
     let mut caller = Raw::tcp(front.address).await;
@@ -40,8 +40,8 @@ async fn encoded_responses_are_refused() {
     };
     assert_eq!(caller.ask(head("GET", "/api/v2/blob")).await.status, 200);
     caller.send(head("HEAD", "/api/v2/workspaces/ws-1")).await;
-    let answer = caller.until("\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let response = caller.until("\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
 }
 
 #[tokio::test]
@@ -58,12 +58,12 @@ async fn a_relative_redirect_inside_the_api_leads_to_the_gateway() {
     for (path, expected) in
         [("/api/v2/runs/run-1/old", "/api/v2/runs/run-2?include=plan"), ("/api/v2/moved", "/api/registry/v1/modules")]
     {
-        let answer = follows.get(format!("{}{path}", front.url)).bearer_auth(front.local()).send().await.unwrap();
+        let response = follows.get(format!("{}{path}", front.url)).bearer_auth(front.local()).send().await.unwrap();
         assert_eq!(
-            (answer.status().as_u16(), answer.url().as_str()),
+            (response.status().as_u16(), response.url().as_str()),
             (200, format!("{}{expected}", front.url).as_str())
         );
-        assert_eq!(answer.text().await.unwrap(), expected);
+        assert_eq!(response.text().await.unwrap(), expected);
     }
     // The client that follows names the gateway as its referrer; a web page names itself.
     let page = front.request("GET", "/api/v2/moved").header("referer", "https://evil.example/").send().await.unwrap();

@@ -32,8 +32,8 @@ fn a_leased_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
         let call = || {
             let request = client.get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
             runtime.block_on(async {
-                let answer = request.send().await.unwrap();
-                (answer.status().as_u16(), answer.text().await.unwrap())
+                let response = request.send().await.unwrap();
+                (response.status().as_u16(), response.text().await.unwrap())
             })
         };
         // The platform is detected before the first call.

@@ -55,8 +55,8 @@ async fn the_platform_is_probed_once_before_the_first_call() {
         assert_eq!(detected["fields"][field], known[field], "{detected}");
     }
     // The first call of all is judged by it.
-    let answer = front.get(LATER_THAN_THE_RELEASE).await;
-    assert_eq!(answer.status(), 422);
+    let response = front.get(LATER_THAN_THE_RELEASE).await;
+    assert_eq!(response.status(), 422);
     let requests = front.platform.requests();
     let targets: Vec<_> = requests.iter().map(|request| (request.method.as_str(), request.target.as_str())).collect();
     assert_eq!(targets, [("GET", "/api/v2/ping")]);

@@ -46,8 +46,8 @@ async fn a_rejected_token_is_refreshed_once_for_all_callers_and_each_call_is_ret
     front.platform.accept("tok2");
     let calls = (0..100)
         .map(|number| front.request("POST", &format!("/api/v2/runs/{number}")).body(format!("body {number}")).send());
-    for answer in join_all(calls).await {
-        assert_eq!(answer.unwrap().status(), 200);
+    for response in join_all(calls).await {
+        assert_eq!(response.unwrap().status(), 200);
     }
     assert_eq!(refresh_requests.load(Ordering::Relaxed), 1);
     let text = front.metrics.text();
@@ -72,12 +72,12 @@ async fn a_persistent_rejection_gives_503_and_never_401() {
     let front = Front::with(|options, _| options.token_wait = Duration::from_millis(300));
     front.platform.revoke("tok1");
     for _ in 0..5 {
-        let answer = front.get("/api/v2/ping").await;
-        assert_eq!(answer.status(), 503);
-        let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+        let response = front.get("/api/v2/ping").await;
+        assert_eq!(response.status(), 503);
+        let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
         assert_eq!([header("retry-after"), header("x-ratelimit-reset")], ["5", "5.000"]);
         assert_eq!(header("content-type"), "application/vnd.api+json");
-        let body: Value = answer.json().await.unwrap();
+        let body: Value = response.json().await.unwrap();
         let (status, detail) = (&body["errors"][0]["status"], body["errors"][0]["detail"].as_str().unwrap());
         assert!(status == "503" && detail.contains("rejects the platform token (file "), "{body}");
         assert!(detail.contains("no new one came within 300ms") && !detail.contains("tok1"), "{detail}");
@@ -99,9 +99,9 @@ async fn calls_whose_token_is_refused_wait_for_the_next_one_and_none_of_them_see
         }
         front.put_token("tok2");
     };
-    let (answers, ()) = tokio::join!(calls, replacement);
-    for answer in answers {
-        assert_eq!(answer.unwrap().status(), 200);
+    let (responses, ()) = tokio::join!(calls, replacement);
+    for response in responses {
+        assert_eq!(response.unwrap().status(), 200);
     }
     let requests = front.platform.requests();
     for number in 0..20 {
@@ -118,14 +118,14 @@ async fn half_of_the_connections_may_wait_for_a_token_and_the_other_calls_are_re
     front.platform.accept("tok2");
     let mut calls: FuturesUnordered<_> = (0..6).map(|_| front.get("/api/v2/organizations")).collect();
     for _ in 0..4 {
-        let answer = calls.next().await.unwrap();
-        assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"5".parse().unwrap()));
-        let body = answer.text().await.unwrap();
+        let response = calls.next().await.unwrap();
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+        let body = response.text().await.unwrap();
         assert!(body.contains("too many calls wait for a new one"), "{body}");
     }
     front.put_token("tok2");
-    while let Some(answer) = calls.next().await {
-        assert_eq!(answer.status(), 200);
+    while let Some(response) = calls.next().await {
+        assert_eq!(response.status(), 200);
     }
 }
 
@@ -201,11 +201,11 @@ async fn a_streamed_body_is_sent_once_and_the_next_call_has_the_new_token() {
     let large = vec![b'z'; 2_000_000];
     // Either the file was seen to change before a call, or the call is refused at once and has it read.
     for attempt in 0.. {
-        let answer = front.request("POST", "/api/v2/large").body(large.clone()).send().await.unwrap();
-        if answer.status() == 200 {
+        let response = front.request("POST", "/api/v2/large").body(large.clone()).send().await.unwrap();
+        if response.status() == 200 {
             break;
         }
-        assert!(answer.status() == 503 && attempt < 300, "{answer:?}");
+        assert!(response.status() == 503 && attempt < 300, "{response:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -221,7 +221,7 @@ async fn a_token_is_replaced_under_load_again_and_again_and_no_call_fails() {
         callers.spawn(async move {
             loop {
                 let call = front.request("POST", &format!("/api/v2/load/{number}")).body("x").send().await;
-                if call.map_or(true, |answer| answer.status() != 200) {
+                if call.map_or(true, |response| response.status() != 200) {
                     failed.fetch_add(1, Ordering::Relaxed);
                 }
                 made.fetch_add(1, Ordering::Relaxed);
@@ -301,8 +301,8 @@ async fn the_token_report_has_sources_ages_and_callers_but_no_token() {
     for agent in ["go-tfe", "Terraform/1.11.4 (+https://www.terraform.io)", "go-tfe"] {
         front.request("GET", "/api/v2/ping").header("user-agent", agent).send().await.unwrap();
     }
-    let answer = front.get("/v1/platform/tokens").await;
-    let text = answer.text().await.unwrap();
+    let response = front.get("/v1/platform/tokens").await;
+    let text = response.text().await.unwrap();
     assert!(!text.contains("tok1") && !text.contains(&front.local()), "{text}");
     let document: Value = serde_json::from_str(&text).unwrap();
     let platform = &document["platform_token"];

@@ -90,8 +90,8 @@ impl Acl {
     /// Takes a snapshot as the first token.
     pub(crate) async fn snapshot(&self) -> Vec<u8> {
         let request = self.http.get(format!("{}/v1/snapshot", self.url)).header("X-Service-Token", &self.root);
-        let answer = request.send().await.unwrap().error_for_status().unwrap();
-        answer.bytes().await.unwrap().to_vec()
+        let response = request.send().await.unwrap().error_for_status().unwrap();
+        response.bytes().await.unwrap().to_vec()
     }
 
     /// Restores a snapshot with a token.
@@ -116,9 +116,9 @@ impl Acl {
 
     /// Creates a record as the first token; must succeed.
     pub(crate) async fn make(&self, path: &str, body: Value) -> Value {
-        let answer = self.put(path, body).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()
+        let response = self.put(path, body).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()
     }
 
     /// Creates a `jwt` auth method that trusts the key, with a binding rule that gives each login the service

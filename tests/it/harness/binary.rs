@@ -150,9 +150,9 @@ pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Result<(u16, Strin
     stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     let head = "Host: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     write!(stream, "{method} {path} HTTP/1.1\r\n{head}").map_err(|error| error.to_string())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| format!("no answer: {answer:?}"))?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).map_err(|error| error.to_string())?;
+    let (head, body) = response.split_once("\r\n\r\n").ok_or_else(|| format!("no answer: {response:?}"))?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
     Ok((status, body.to_owned()))
 }

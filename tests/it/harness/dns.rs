@@ -25,11 +25,11 @@ pub(crate) struct Dns(Arc<Mutex<DnsAnswer>>);
 
 impl Dns {
     /// A server at 127.0.0.1 that the system's resolver uses.
-    pub(crate) fn start(folder: &Path, answer: DnsAnswer) -> Self {
+    pub(crate) fn start(folder: &Path, response: DnsAnswer) -> Self {
         let file = folder.join("resolv.conf");
         std::fs::write(&file, resolver_settings(Ipv4Addr::LOCALHOST)).unwrap();
         mount_at(&file, "/etc/resolv.conf");
-        Self::at(Ipv4Addr::LOCALHOST, answer)
+        Self::at(Ipv4Addr::LOCALHOST, response)
     }
 
     /// A server that the system's resolver uses once `/etc/resolv.conf` names it.
@@ -49,8 +49,8 @@ impl Dns {
         Self(answer)
     }
 
-    pub(crate) fn answer(&self, answer: DnsAnswer) {
-        *self.0.lock() = answer;
+    pub(crate) fn answer(&self, response: DnsAnswer) {
+        *self.0.lock() = response;
     }
 }
 

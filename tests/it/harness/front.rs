@@ -58,21 +58,21 @@ impl Platform {
     /// Serves on this port.
     pub(crate) fn serve_at(&self, address: SocketAddr, servers: &mut JoinSet<()>) {
         let this = self.clone();
-        let answer = move |request| {
+        let response = move |request| {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve(address, answer, ListenerLimits::default(), servers);
+        scripted::serve(address, response, ListenerLimits::default(), servers);
     }
 
     /// The same over TLS, or with other limits.
     pub(crate) fn serve_with(&self, limits: ListenerLimits, servers: &mut JoinSet<()>) -> SocketAddr {
         let this = self.clone();
-        let answer = move |request| {
+        let response = move |request| {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve(scripted::FREE, answer, limits, servers)
+        scripted::serve(scripted::FREE, response, limits, servers)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
@@ -85,8 +85,8 @@ impl Platform {
         if !good {
             return whole(401, "application/vnd.api+json", r#"{"errors":[{"status":"401","title":"unauthorized"}]}"#);
         }
-        if let Some(answer) = self.scripted(&recorded) {
-            return answer;
+        if let Some(response) = self.scripted(&recorded) {
+            return response;
         }
         match recorded.target.split_once("/download/") {
             Some(("/api/v2", mib)) => down(mib.parse().unwrap(), |_| {}),

@@ -45,8 +45,8 @@ impl GatewayProcess {
         // The port was free a moment ago: another process may have taken it, or a connection may be to itself.
         eventually(Duration::from_secs(30), || {
             let token = self.folder.path().join("local.token").exists();
-            let answers = token && std::net::TcpStream::connect(&address).is_ok();
-            answers.then_some(()).ok_or_else(|| binary.output())
+            let responses = token && std::net::TcpStream::connect(&address).is_ok();
+            responses.then_some(()).ok_or_else(|| binary.output())
         });
         binary
     }

@@ -77,9 +77,9 @@ impl Emulated {
         if let Some(token) = token {
             request = request.bearer_auth(token);
         }
-        let answer = request.body(body.unwrap_or_default()).send().await.unwrap();
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        let bytes = answer.bytes().await.unwrap();
+        let response = request.body(body.unwrap_or_default()).send().await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.bytes().await.unwrap();
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into());
         Answered { status, headers, body }
     }

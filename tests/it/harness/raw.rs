@@ -66,13 +66,13 @@ impl Raw {
         };
         let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let mut answer = Answer { status, head, body: String::new() };
-        let length: usize = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut response = Answer { status, head, body: String::new() };
+        let length: usize = response.header("content-length").map_or(0, |length| length.parse().unwrap());
         while bytes.len() < head_end + length {
             assert_ne!(self.more(&mut bytes).await, 0, "half a body");
         }
-        answer.body = String::from_utf8(bytes.split_off(head_end)).unwrap();
-        Some(answer)
+        response.body = String::from_utf8(bytes.split_off(head_end)).unwrap();
+        Some(response)
     }
 
     async fn more(&mut self, bytes: &mut Vec<u8>) -> usize {

@@ -116,19 +116,19 @@ where
 
 /// A response of a script.
 pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Response<Bytes> {
-    let mut answer = Response::builder().status(status);
+    let mut response = Response::builder().status(status);
     for (name, value) in headers {
-        answer = answer.header(*name, *value);
+        response = response.header(*name, *value);
     }
-    answer.body(body.into()).unwrap()
+    response.body(body.into()).unwrap()
 }
 
 /// A response with a complete body.
 pub(crate) fn whole(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
-    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
-    answer.headers_mut().insert("content-type", kind.parse().unwrap());
-    answer
+    let mut response = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    response.headers_mut().insert("content-type", kind.parse().unwrap());
+    response
 }
 
 /// A body of so many MiB, created as it is read; `taken` is called with each piece.
@@ -138,10 +138,10 @@ pub(crate) fn down(mib: usize, mut taken: impl FnMut(usize) + Send + 'static) ->
         taken(piece.len());
         Ok(Frame::data(piece.clone()))
     }));
-    let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
-    answer.headers_mut().insert("content-length", (mib * 1024 * 1024).into());
-    answer.headers_mut().insert("content-type", "application/octet-stream".parse().unwrap());
-    answer
+    let mut response = Response::new(StreamBody::new(pieces).boxed_unsync());
+    response.headers_mut().insert("content-length", (mib * 1024 * 1024).into());
+    response.headers_mut().insert("content-type", "application/octet-stream".parse().unwrap());
+    response
 }
 
 /// Number of received bytes, which are discarded.

@@ -139,8 +139,8 @@ impl Served {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = request.send().await.unwrap();
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        Answer { status, text: answer.text().await.unwrap(), headers }
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Answer { status, text: response.text().await.unwrap(), headers }
     }
 }

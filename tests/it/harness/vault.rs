@@ -81,11 +81,11 @@ impl Vault {
     /// Serves on a free port of loopback.
     pub(crate) fn serve(&self, limits: ListenerLimits, servers: &mut JoinSet<()>) -> SocketAddr {
         let this = self.clone();
-        let answer = move |request| {
+        let response = move |request| {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve(scripted::FREE, answer, limits, servers)
+        scripted::serve(scripted::FREE, response, limits, servers)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
@@ -99,8 +99,8 @@ impl Vault {
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
         }
-        if let Some(answer) = self.scripted(&recorded) {
-            return answer;
+        if let Some(response) = self.scripted(&recorded) {
+            return response;
         }
         match recorded.target.as_str() {
             "/v1/never" => std::future::pending().await,
@@ -117,10 +117,10 @@ impl Vault {
                 let trailers = HeaderMap::from_iter([("x-sum".parse().unwrap(), "42".parse().unwrap())]);
                 let body =
                     Full::from("body").map_err(|never| match never {}).with_trailers(async { Some(Ok(trailers)) });
-                let mut answer = Response::new(body.boxed_unsync());
-                answer.headers_mut().insert("trailer", "x-sum".parse().unwrap());
-                answer.headers_mut().insert("transfer-encoding", "chunked".parse().unwrap());
-                answer
+                let mut response = Response::new(body.boxed_unsync());
+                response.headers_mut().insert("trailer", "x-sum".parse().unwrap());
+                response.headers_mut().insert("transfer-encoding", "chunked".parse().unwrap());
+                response
             }
             target => match target.strip_prefix("/v1/down/") {
                 Some(mib) => {
@@ -407,7 +407,7 @@ pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
 
 /// Sends a request and reads the response.
 pub(crate) async fn fetch(request: reqwest::RequestBuilder) -> FetchedResponse {
-    let answer = request.send().await.unwrap();
-    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-    FetchedResponse { status, headers, text: answer.text().await.unwrap() }
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    FetchedResponse { status, headers, text: response.text().await.unwrap() }
 }

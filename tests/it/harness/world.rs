@@ -74,9 +74,9 @@ async fn with_terraform_engine(platform: &Platform) -> terraform::TerraformEngin
     let url = format!("{}/api/v2/organizations/example/teams", platform.url());
     let team = json!({"data": {"type": "teams", "attributes": {"name": "deploy"}}});
     let request = reqwest::Client::new().post(url).bearer_auth(parent.expose_secret());
-    let answer =
+    let response =
         request.header("content-type", "application/vnd.api+json").body(team.to_string()).send().await.unwrap();
-    let team: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    let team: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     let terms = LeaseTerms { ttl: Duration::from_secs(3), max_ttl: Duration::from_secs(6), renewable: true };
     terraform::TerraformEngineOptions {
         roles: BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]),

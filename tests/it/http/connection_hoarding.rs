@@ -73,11 +73,11 @@ async fn t09_a_user_that_hoards_connections_of_a_tcp_listener_costs_another_user
     }
     let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let address = listener.tcp_address().unwrap();
-    let answer = |_: Peer, _: Request<Incoming>| async { Response::new(Full::new(Bytes::from_static(b"quick"))) };
+    let response = |_: Peer, _: Request<Incoming>| async { Response::new(Full::new(Bytes::from_static(b"quick"))) };
     let limits = ListenerLimits { connections: 256, ..ListenerLimits::default() };
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(listener.serve(
-        move |peer, request| Box::pin(answer(peer, request)),
+        move |peer, request| Box::pin(response(peer, request)),
         limits,
         CancellationToken::new(),
     ));
@@ -106,11 +106,11 @@ async fn ask_late(address: SocketAddr) -> std::io::Result<()> {
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
-        let (mut answer, mut piece) = (Vec::new(), [0; 512]);
-        while !answer.ends_with(b"quick") {
+        let (mut response, mut piece) = (Vec::new(), [0; 512]);
+        while !response.ends_with(b"quick") {
             match stream.read(&mut piece).await? {
                 0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-                count => answer.extend_from_slice(&piece[..count]),
+                count => response.extend_from_slice(&piece[..count]),
             }
         }
     }
@@ -134,9 +134,9 @@ async fn a_user_whose_bodies_never_end_leaves_others_their_part_of_the_connectio
     let proxied = Proxied::with(|options, _| options.connections = 32);
     let stranger = Stranger::start(DRIP, proxied.address, &["40"]).await;
     for round in 0..20 {
-        let answer = tokio::time::timeout(Duration::from_secs(30), proxied.get("secret/data/b")).await;
-        let answer = answer.expect("an answer in time");
-        assert_eq!(answer.status, 200, "round {round}: {answer:?}");
+        let response = tokio::time::timeout(Duration::from_secs(30), proxied.get("secret/data/b")).await;
+        let response = response.expect("an answer in time");
+        assert_eq!(response.status, 200, "round {round}: {response:?}");
     }
     drop(stranger);
 }
@@ -182,10 +182,10 @@ async fn a_server_that_may_not_ask_for_users_warns_once_and_groups_callers_by_ad
     let stranger = Stranger::start(HOLD, address, &["1100"]).await;
     for _ in 0..20 {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let mut answer = [0; 9];
+        let mut response = [0; 9];
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-        stream.read_exact(&mut answer).await.expect("callers of one address make room for each other");
-        assert_eq!(&answer, b"HTTP/1.1 ");
+        stream.read_exact(&mut response).await.expect("callers of one address make room for each other");
+        assert_eq!(&response, b"HTTP/1.1 ");
     }
     drop(stranger);
     let (status, output) = tokio::task::block_in_place(|| service.stop());

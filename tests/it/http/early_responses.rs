@@ -23,13 +23,13 @@ async fn statuses(address: SocketAddr, head: String) -> Vec<String> {
         let mut stream = TcpStream::connect(address).unwrap();
         let head = format!("{head}Host: {address}\r\nContent-Length: 10000000\r\n\r\n");
         let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b'x'; 10_000_000]));
-        let mut answer = String::new();
-        let read = stream.read_to_string(&mut answer);
+        let mut response = String::new();
+        let read = stream.read_to_string(&mut response);
         match (sent, read) {
             (Ok(()), Ok(_)) => {
-                let status = answer.split(' ').nth(1).unwrap_or("no answer");
+                let status = response.split(' ').nth(1).unwrap_or("no answer");
                 // A client that is not told so may send its next request on a connection that closes.
-                let closes = answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
+                let closes = response.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
                 format!("{status}{}", if closes { ", closes" } else { "" })
             }
             (sent, read) => format!("{sent:?} {read:?}"),
@@ -55,7 +55,7 @@ async fn an_answer_that_the_platform_gives_early_reaches_a_caller_that_sends_its
 }
 
 /// An upstream that answers each head at once, then reads until its caller disconnects.
-fn early(answer: &'static str) -> SocketAddr {
+fn early(response: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -63,7 +63,7 @@ fn early(answer: &'static str) -> SocketAddr {
             std::thread::spawn(move || {
                 let mut piece = vec![0; 64 * 1024];
                 let _ = stream.read(&mut piece);
-                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.write_all(response.as_bytes());
                 let _ = stream.shutdown(Shutdown::Write);
                 while stream.read(&mut piece).is_ok_and(|count| count > 0) {}
             });
@@ -109,8 +109,8 @@ async fn a_connection_stays_open_after_a_body_that_has_come_whole() {
                 }
                 caller.send(piece).await;
             }
-            let answer = caller.answer().await.unwrap_or_else(|| panic!("{pieces:?} {apart}: no answer"));
-            assert_eq!((answer.status, answer.header("connection")), (200, None), "{pieces:?} {apart}");
+            let response = caller.answer().await.unwrap_or_else(|| panic!("{pieces:?} {apart}: no answer"));
+            assert_eq!((response.status, response.header("connection")), (200, None), "{pieces:?} {apart}");
             assert_eq!(proxied.vault.last().body, "abcdef");
         }
     }
@@ -122,15 +122,15 @@ async fn a_body_that_cannot_be_sent_again_never_waits_for_a_fresh_token() {
     let front = Front::with(|_, parts| parts.source.refresh_signal = RefreshSignal::new(Clock::System));
     front.platform.revoke("tok1");
     let started = Instant::now();
-    let answer = front.request("POST", "/api/v2/runs").body(vec![b'x'; 2 << 20]).send().await.unwrap();
-    assert_eq!(answer.status(), 503);
+    let response = front.request("POST", "/api/v2/runs").body(vec![b'x'; 2 << 20]).send().await.unwrap();
+    assert_eq!(response.status(), 503);
     assert!(started.elapsed() < Duration::from_secs(30), "after {:?}", started.elapsed());
 
     let proxied = Proxied::start();
     proxied.vault.answers(|_| reply(403, &[], r#"{"errors":["invalid token"]}"#));
     let started = Instant::now();
-    let answer = proxied.request("PUT", "secret/data/a").body(vec![b'x'; 2 << 20]).send().await.unwrap();
-    assert_eq!(answer.status(), 403);
+    let response = proxied.request("PUT", "secret/data/a").body(vec![b'x'; 2 << 20]).send().await.unwrap();
+    assert_eq!(response.status(), 403);
     assert!(started.elapsed() < Duration::from_secs(8), "after {:?}", started.elapsed());
     let requested = tokio::time::timeout(Duration::from_secs(5), proxied.refresh_signal.requested()).await;
     assert!(requested.is_ok(), "the token manager gets the refresh request all the same");

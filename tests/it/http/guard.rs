@@ -89,14 +89,14 @@ impl Scene {
     }
 
     async fn refused(&self, lines: &[&str], status: u16, message: &str) {
-        let answer = self.ask(lines).await;
-        assert_eq!(answer.status, status, "{lines:?}: {answer:?}");
-        assert!(answer.error().contains(message), "{lines:?}: {answer:?}");
-        assert!(!answer.body.contains(CANARY) && !answer.head.contains(CANARY));
+        let response = self.ask(lines).await;
+        assert_eq!(response.status, status, "{lines:?}: {response:?}");
+        assert!(response.error().contains(message), "{lines:?}: {response:?}");
+        assert!(!response.body.contains(CANARY) && !response.head.contains(CANARY));
         for header in ["access-control-allow-origin", "access-control-allow-headers", "set-cookie", "location"] {
-            assert_eq!(answer.header(header), None, "{lines:?}");
+            assert_eq!(response.header(header), None, "{lines:?}");
         }
-        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        assert_eq!(response.header("cache-control"), Some("no-store"));
     }
 }
 
@@ -127,8 +127,8 @@ async fn a_valid_request_is_served() {
         &["GET http://127.0.0.1:PORT/agent/v1/token HTTP/1.1", HOST, ASKED, WITH_KEY],
         &[GET, HOST, ASKED, WITH_KEY, "User-Agent: curl/8.0", "Accept: */*", "X-Vault-Namespace: a"],
     ] {
-        let answer = scene.ask(lines).await;
-        assert_eq!((answer.status, answer.json()["token"].as_str()), (200, Some(CANARY)), "{lines:?}");
+        let response = scene.ask(lines).await;
+        assert_eq!((response.status, response.json()["token"].as_str()), (200, Some(CANARY)), "{lines:?}");
     }
 }
 

@@ -51,8 +51,8 @@ async fn a_length_beside_a_transfer_encoding_is_refused_whatever_their_order_and
             format!("{LENGTH}{CHUNKED}{LENGTH}"),
         ] {
             let mut caller = Raw::tcp(address).await;
-            let answer = caller.ask(format!("{head}{framing}\r\n{BODY}")).await;
-            assert_eq!(answer.status, 400, "{name} {framing:?}: {answer:?}");
+            let response = caller.ask(format!("{head}{framing}\r\n{BODY}")).await;
+            assert_eq!(response.status, 400, "{name} {framing:?}: {response:?}");
         }
         // The head comes in pieces.
         let mut caller = Raw::tcp(address).await;
@@ -113,8 +113,8 @@ async fn t12_no_second_request_reaches_the_server_inside_of_a_first() {
             let mut caller = Raw::tcp(proxied.address).await;
             let head = format!("{method} /v1/first HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n");
             caller.send(format!("{head}{framing}")).await;
-            let answer = caller.answer().await;
-            served += usize::from(answer.is_some_and(|answer| answer.status == 200));
+            let response = caller.answer().await;
+            served += usize::from(response.is_some_and(|response| response.status == 200));
             let requests = proxied.vault.requests();
             let targets: Vec<&str> = requests.iter().map(|request| request.target.as_str()).collect();
             assert!(targets.iter().all(|target| *target == "/v1/first"), "{method} {framing:?}: {targets:?}");
@@ -131,9 +131,9 @@ async fn a_body_that_contains_a_length_is_not_scanned_as_a_head() {
         let named = "\r\nContent-Length: 3\r\n";
         let body = format!("{:x}\r\n{text}\r\n{:x}\r\n{named}\r\n0\r\n\r\n", text.len(), named.len());
         let mut caller = Raw::tcp(address).await;
-        let answer = caller.ask(format!("{head}{CHUNKED}\r\n{body}")).await;
-        let refused = answer.status == 400 && answer.body.contains("Transfer-Encoding");
-        assert!(!refused, "{name}: {answer:?}");
+        let response = caller.ask(format!("{head}{CHUNKED}\r\n{body}")).await;
+        let refused = response.status == 400 && response.body.contains("Transfer-Encoding");
+        assert!(!refused, "{name}: {response:?}");
     }
 }
 
@@ -144,10 +144,10 @@ async fn an_http_2_upgrade_is_ignored_and_not_forwarded() {
     for (name, address, head) in listeners.all() {
         let mut caller = Raw::tcp(address).await;
         for _ in 0..2 {
-            let answer = caller.ask(format!("{head}{offer}{LENGTH}\r\n{{\"Name\":\"pol\"}}")).await;
-            assert!(answer.head.starts_with("HTTP/1.1 "), "{answer:?}");
-            let known = name == "ACL server" && answer.body.contains("already");
-            assert!(answer.status == 200 || known, "{name}: {answer:?}");
+            let response = caller.ask(format!("{head}{offer}{LENGTH}\r\n{{\"Name\":\"pol\"}}")).await;
+            assert!(response.head.starts_with("HTTP/1.1 "), "{response:?}");
+            let known = name == "ACL server" && response.body.contains("already");
+            assert!(response.status == 200 || known, "{name}: {response:?}");
         }
     }
     for request in listeners.front.platform.requests().into_iter().chain(listeners.proxied.vault.requests()) {

@@ -87,7 +87,7 @@ impl Scene {
                 let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
                 let head = RequestHead::new(line, &parts.headers, |_| true, &body);
                 match forwarder.send(ConnectionCaller::new(peer), &head, body, limit).await {
-                    Ok(answer) => answer.map(Either::Left),
+                    Ok(response) => response.map(Either::Left),
                     Err(error) => error_response(&error),
                 }
             })
@@ -109,9 +109,9 @@ impl Scene {
 }
 
 fn error_response(error: &ForwardError) -> Response<Either<ResponseBody, Full<Bytes>>> {
-    let mut answer = Response::new(Either::Right(Full::from(format_chain(error))));
-    *answer.status_mut() = error.status();
-    answer
+    let mut response = Response::new(Either::Right(Full::from(format_chain(error))));
+    *response.status_mut() = error.status();
+    response
 }
 
 type BackBody = http_body_util::combinators::UnsyncBoxBody<Bytes, hyper::Error>;
@@ -124,11 +124,11 @@ async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
     match request.uri().path() {
         "/echo" => {
             let length = request.headers().get("content-length").cloned();
-            let mut answer = Response::new(request.into_body().boxed_unsync());
+            let mut response = Response::new(request.into_body().boxed_unsync());
             if let Some(length) = length {
-                answer.headers_mut().insert("x-length", length);
+                response.headers_mut().insert("x-length", length);
             }
-            answer
+            response
         }
         "/count" => {
             let body = request.into_body().collect().await;
@@ -143,12 +143,12 @@ async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
             let mut lines: Vec<_> =
                 request.headers().iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
             lines.sort();
-            let mut answer = Response::new(whole(lines.join(" ")));
-            let headers = answer.headers_mut();
+            let mut response = Response::new(whole(lines.join(" ")));
+            let headers = response.headers_mut();
             headers.insert("connection", HeaderValue::from_static("x-hop"));
             headers.insert("x-hop", HeaderValue::from_static("1"));
             headers.insert("x-end", HeaderValue::from_static("2"));
-            answer
+            response
         }
         "/slow" => {
             tokio::time::sleep(Duration::from_mins(1)).await;
@@ -157,10 +157,10 @@ async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
         "/trailer" => {
             let trailers = HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from_static("42"))]);
             let body = whole("body".to_owned()).with_trailers(async { Some(Ok(trailers)) });
-            let mut answer = Response::new(body.boxed_unsync());
-            answer.headers_mut().insert("trailer", HeaderValue::from_static("x-sum"));
-            answer.headers_mut().insert("transfer-encoding", HeaderValue::from_static("chunked"));
-            answer
+            let mut response = Response::new(body.boxed_unsync());
+            response.headers_mut().insert("trailer", HeaderValue::from_static("x-sum"));
+            response.headers_mut().insert("transfer-encoding", HeaderValue::from_static("chunked"));
+            response
         }
         _ => Response::new(whole("quick".to_owned())),
     }
@@ -177,9 +177,9 @@ async fn one_connection_serves_one_caller_after_the_other_and_headers_of_a_hop_s
     let request = "GET /headers HTTP/1.1\r\nHost: up\r\nConnection: x-mine, keep-alive\r\nX-Mine: 1\r\nKeep-Alive: 5\r\n\
                    Proxy-Authorization: secret\r\nTE: trailers\r\nX-Kept: 2\r\n\r\n";
     for _ in 0..10 {
-        let answer = caller.ask(request).await;
-        assert_eq!(answer.body, "connection=te host=up te=trailers x-kept=2");
-        assert_eq!((answer.header("x-hop"), answer.header("x-end")), (None, Some("2")));
+        let response = caller.ask(request).await;
+        assert_eq!(response.body, "connection=te host=up te=trailers x-kept=2");
+        assert_eq!((response.header("x-hop"), response.header("x-end")), (None, Some("2")));
     }
     assert_eq!(scene.open_at_back(), 1, "kept and used again");
 }
@@ -190,15 +190,15 @@ async fn bodies_stream_both_ways_with_their_framing_made_anew() {
     let mut caller = scene.connect().await;
     let large = "x".repeat(300_000);
     let head = format!("POST /echo HTTP/1.1\r\nHost: up\r\nContent-Length: {}\r\n\r\n", large.len());
-    let answer = caller.ask(format!("{head}{large}")).await;
-    assert_eq!((answer.header("x-length"), answer.body.len()), (Some("300000"), 300_000));
+    let response = caller.ask(format!("{head}{large}")).await;
+    assert_eq!((response.header("x-length"), response.body.len()), (Some("300000"), 300_000));
     // A connection closes if its response begins before all of the request has come.
     let mut caller = scene.connect().await;
     let chunked = "POST /echo HTTP/1.1\r\nHost: up\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     caller.send(chunked).await;
-    let answer = caller.until("0\r\n\r\n").await;
-    assert!(answer.contains("transfer-encoding: chunked") && answer.contains("hello"), "{answer}");
-    assert!(!answer.contains("x-length"), "{answer}");
+    let response = caller.until("0\r\n\r\n").await;
+    assert!(response.contains("transfer-encoding: chunked") && response.contains("hello"), "{response}");
+    assert!(!response.contains("x-length"), "{response}");
     assert_eq!(
         caller.ask("POST /echo HTTP/1.1\r\nHost: up\r\nContent-Length: 0\r\n\r\n").await.header("x-length"),
         Some("0")
@@ -214,8 +214,8 @@ async fn a_trailer_reaches_a_caller_that_takes_trailers() {
     let scene = Scene::with(|_| {});
     let mut caller = scene.connect().await;
     caller.send("GET /trailer HTTP/1.1\r\nHost: up\r\nTE: trailers\r\n\r\n").await;
-    let answer = caller.until("x-sum: 42\r\n\r\n").await;
-    assert!(answer.contains("trailer: x-sum"), "{answer}");
+    let response = caller.until("x-sum: 42\r\n\r\n").await;
+    assert!(response.contains("trailer: x-sum"), "{response}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,19 +236,19 @@ async fn a_caller_that_hangs_up_is_seen_by_the_upstream() {
 async fn each_failure_has_its_status_and_message() {
     let mut absent = Scene::new();
     absent.serve_front(|_| {}, LIMIT);
-    let answer = absent.connect().await.ask(get("/")).await;
-    assert_eq!(answer.status, 502);
+    let response = absent.connect().await.ask(get("/")).await;
+    assert_eq!(response.status, 502);
     let there = format!("cannot connect to unix socket {}: ", absent.path("back").display());
-    assert!(answer.body.starts_with(&there), "{answer:?}");
+    assert!(response.body.starts_with(&there), "{response:?}");
 
     let scene = Scene::with(|options| options.connections = 1);
     let (mut first, mut second) = (scene.connect().await, scene.connect().await);
     first.send(get("/slow")).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let answer = second.ask(get("/")).await;
-    assert_eq!((answer.status, answer.body.as_str()), (503, "all 1 connections to the upstream are busy"));
-    let answer = first.answer().await.unwrap();
-    assert_eq!((answer.status, answer.body.as_str()), (504, "no response from the upstream within 10s"));
+    let response = second.ask(get("/")).await;
+    assert_eq!((response.status, response.body.as_str()), (503, "all 1 connections to the upstream are busy"));
+    let response = first.answer().await.unwrap();
+    assert_eq!((response.status, response.body.as_str()), (504, "no response from the upstream within 10s"));
     assert_eq!(second.ask(get("/")).await.body, "quick", "the place is free again");
 }
 
@@ -270,16 +270,16 @@ async fn an_idle_connection_closed_by_the_upstream_fails_no_request() {
 fn serve_texts(scene: &mut Scene, connections: &'static [&'static [&'static str]]) {
     let listener = UnixListener::bind(scene.path("back")).unwrap();
     scene.servers.spawn(async move {
-        for answers in connections {
+        for responses in connections {
             let (mut stream, _) = listener.accept().await.unwrap();
             // It may be closed before everything is sent.
-            let _ = send_answers(&mut stream, answers).await;
+            let _ = send_answers(&mut stream, responses).await;
         }
     });
 }
 
-async fn send_answers(stream: &mut UnixStream, answers: &[&str]) -> std::io::Result<()> {
-    for answer in answers {
+async fn send_answers(stream: &mut UnixStream, responses: &[&str]) -> std::io::Result<()> {
+    for answer in responses {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(stream.read_u8().await?);
@@ -293,8 +293,8 @@ async fn send_answers(stream: &mut UnixStream, answers: &[&str]) -> std::io::Res
 }
 
 /// Decodes the chunks of a response body.
-fn unchunked(answer: &str) -> String {
-    let mut rest = answer.split_once("\r\n\r\n").unwrap().1;
+fn unchunked(response: &str) -> String {
+    let mut rest = response.split_once("\r\n\r\n").unwrap().1;
     let mut whole = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {
         let Some((chunk, after)) = after.split_at_checked(usize::from_str_radix(size, 16).unwrap()) else { break };
@@ -320,9 +320,9 @@ async fn an_answer_that_comes_byte_by_byte_is_whole_and_interim_ones_are_passed_
         "HTTP/1.0 200 OK\r\n\r\nuntil the end",
     ]]);
     let mut caller = scene.connect().await;
-    let answer = caller.ask(get("/")).await;
-    assert_eq!((answer.body.as_str(), answer.header("link")), ("first", None));
-    assert!(answer.head.starts_with("HTTP/1.1 200 Fine\r\n"), "{}", answer.head);
+    let response = caller.ask(get("/")).await;
+    assert_eq!((response.body.as_str(), response.header("link")), ("first", None));
+    assert!(response.head.starts_with("HTTP/1.1 200 Fine\r\n"), "{}", response.head);
     caller.send(get("/")).await;
     let chunks = caller.until("0\r\n\r\n").await;
     assert!(chunks.contains("transfer-encoding: chunked"), "{chunks}");
@@ -345,9 +345,9 @@ async fn bytes_after_a_response_reach_no_other_caller() {
     assert_eq!(scene.connect().await.ask(get("/")).await.body, "first");
     let mut caller = scene.connect().await;
     caller.send(get("/")).await;
-    let answer = caller.until("0\r\n\r\n").await;
-    assert!(!answer.contains("content-length"), "{answer}");
-    assert_eq!(unchunked(&answer), "third");
+    let response = caller.until("0\r\n\r\n").await;
+    assert!(!response.contains("content-length"), "{response}");
+    assert_eq!(unchunked(&response), "third");
     // The connection ends the body in two ways: it is not reused, though the upstream waits there.
     assert_eq!(caller.ask(get("/")).await.body, "mine");
 }
@@ -369,12 +369,12 @@ async fn invalid_responses_are_reported_and_not_forwarded() {
         "the upstream switched protocols without a request",
         "the upstream closed the connection",
     ] {
-        let answer = caller.ask(get("/")).await;
-        assert_eq!(answer.status, 502);
+        let response = caller.ask(get("/")).await;
+        assert_eq!(response.status, 502);
         assert!(
-            answer.body.starts_with("incomplete or invalid response from the upstream: ")
-                && answer.body.contains(cause),
-            "{answer:?}"
+            response.body.starts_with("incomplete or invalid response from the upstream: ")
+                && response.body.contains(cause),
+            "{response:?}"
         );
     }
 }
@@ -413,8 +413,8 @@ async fn an_answer_that_does_not_wait_for_the_requests_body_is_handed_on() {
     let mut caller = scene.connect().await;
     caller.send("POST / HTTP/1.1\r\nHost: up\r\nContent-Length: 1000000000\r\n\r\n").await;
     caller.send("x".repeat(100_000)).await;
-    let answer = caller.answer().await.unwrap();
-    assert_eq!((answer.status, answer.body.as_str()), (413, "big"));
+    let response = caller.answer().await.unwrap();
+    assert_eq!((response.status, response.body.as_str()), (413, "big"));
     // Half a request is on that connection: the next one takes another.
     assert_eq!(scene.connect().await.ask(get("/")).await.body, "next");
 }
@@ -433,9 +433,9 @@ async fn a_request_body_that_is_too_slow_is_ended() {
             caller.send("1\r\nx\r\n").await;
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        let answer = caller.answer().await.unwrap();
+        let response = caller.answer().await.unwrap();
         let message = "the request body did not arrive completely: the request body arrived too slowly";
-        assert_eq!((answer.status, answer.body.as_str()), (408, message));
+        assert_eq!((response.status, response.body.as_str()), (408, message));
         assert!((30..=35).contains(&started.elapsed().as_secs()), "{pieces} pieces, {:?}", started.elapsed());
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -449,8 +449,8 @@ async fn a_request_body_that_is_too_slow_is_ended() {
         caller.send(&piece).await;
         tokio::time::sleep(Duration::from_secs(4)).await;
     }
-    let answer = caller.ask("0\r\n\r\n").await;
-    assert_eq!((answer.status, answer.body.as_str()), (200, "983040"));
+    let response = caller.ask("0\r\n\r\n").await;
+    assert_eq!((response.status, response.body.as_str()), (200, "983040"));
 }
 
 #[tokio::test(start_paused = true)]

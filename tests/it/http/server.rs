@@ -43,7 +43,7 @@ impl Scene {
 
     fn serve(&mut self, listener: Listener, limits: ListenerLimits) {
         let listener_metrics = Some(ListenerMetrics { metrics: self.metrics.clone(), listener: "test".to_owned() });
-        self.servers.spawn(listener.serve(answer, ListenerLimits { listener_metrics, ..limits }, self.stop.clone()));
+        self.servers.spawn(listener.serve(respond, ListenerLimits { listener_metrics, ..limits }, self.stop.clone()));
     }
 
     fn path(&self) -> PathBuf {
@@ -80,7 +80,7 @@ fn socket(path: &Path) -> UnixSocket {
 }
 
 /// Answers at once; `/slow` after 20 seconds; `/large` with more than the kernel holds for a caller that does not read.
-async fn answer(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let body = match request.uri().path() {
         "/slow" => {
             tokio::time::sleep(Duration::from_secs(20)).await;
@@ -235,8 +235,8 @@ async fn a_stop_serves_clients_that_connected_before_it() {
         assert!(connection.ends_within(Duration::from_millis(100)).await);
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let answer = late.ask(REQUEST).await;
-    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    let response = late.ask(REQUEST).await;
+    assert_eq!((response.status, response.header("connection")), (200, Some("close")));
     scene.servers.join_next().await.unwrap().unwrap();
 }
 

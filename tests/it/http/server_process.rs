@@ -119,9 +119,9 @@ fn a_socket_that_the_service_manager_passed_is_served_and_left_in_place() {
     early.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n").unwrap();
     let shell = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=api exec \"$@\"";
     let mut agent = Agent::start(folder.path(), "systemd:api", shell, passed.into());
-    let mut answer = [0; 15];
-    early.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    let mut response = [0; 15];
+    early.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"HTTP/1.1 200 OK");
     agent.answers(&path);
     assert_eq!(agent.stop(), Some(0), "{}", agent.log());
     assert!(path.exists(), "it is the service manager's");

@@ -52,11 +52,11 @@ impl Calls {
         // Laid out for people, so that a diff of the snapshot can be read.
         let query = if path.contains('?') { "&pretty" } else { "?pretty" };
         let request = body.as_ref().map(|body| format!(" {body}")).unwrap_or_default();
-        let answer = self.acl.call(method, &format!("{path}{query}"), token, body).await;
+        let response = self.acl.call(method, &format!("{path}{query}"), token, body).await;
         let caller = if token.is_none() { " (no token)" } else { "" };
-        let text = format!("{}\n{}\n{}", answer.status, headers(&answer), in_order_of_creation(&answer.text));
+        let text = format!("{}\n{}\n{}", response.status, headers(&response), in_order_of_creation(&response.text));
         self.transcript.add(&format!("{method} {path}{request}{caller}"), &text);
-        answer
+        response
     }
 
     /// The same as the first token, which may do everything.
@@ -97,12 +97,12 @@ fn in_order_of_creation(text: &str) -> String {
 
 /// The headers in the order of their names, without those with times and lengths. Those of the service under both of their
 /// names are one line.
-fn headers(answer: &Answer) -> String {
+fn headers(response: &Answer) -> String {
     let mut lines = BTreeSet::new();
-    for (name, value) in &answer.headers {
+    for (name, value) in &response.headers {
         let both = name.as_str().strip_prefix("x-consul-").or_else(|| name.as_str().strip_prefix("x-service-"));
         let same = |name: &str| {
-            let other = |start: &str| answer.headers.get(format!("x-{start}-{name}"));
+            let other = |start: &str| response.headers.get(format!("x-{start}-{name}"));
             other("consul") == other("service")
         };
         let name = match both {
@@ -116,8 +116,8 @@ fn headers(answer: &Answer) -> String {
     lines.into_iter().collect()
 }
 
-fn field(answer: &Answer, name: &str) -> String {
-    answer.json()[name].as_str().unwrap().to_owned()
+fn field(response: &Answer, name: &str) -> String {
+    response.json()[name].as_str().unwrap().to_owned()
 }
 
 async fn policies_and_roles(calls: &mut Calls) {
@@ -187,8 +187,8 @@ async fn logins(calls: &mut Calls, issuer: &Issuer) {
     let proof = issuer.key.sign(&issuer.claims(calls.acl.now()));
     calls.transcript.redact(&proof, "PROOF");
     let login = json!({"role": "web", "jwt": proof});
-    let answer = calls.call_as(None, "POST", "/v1/auth/cloud/login", Some(login)).await;
-    let secret = answer.secret();
+    let response = calls.call_as(None, "POST", "/v1/auth/cloud/login", Some(login)).await;
+    let secret = response.secret();
     calls.call_as(None, "POST", "/v1/auth/cloud/login", Some(json!({"role": "none", "jwt": proof}))).await;
     calls.call_as(Some(&secret), "GET", "/v1/auth/token/lookup-self", None).await;
     calls.call_as(Some(&secret), "POST", "/v1/auth/token/renew-self", Some(json!({}))).await;

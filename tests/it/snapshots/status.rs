@@ -185,8 +185,8 @@ fn status_in_each_state() {
         let local = std::fs::read_to_string(agent.path("local.token")).unwrap();
         let call = reqwest::Client::new().get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
         let call = call.timeout(Duration::from_millis(500));
-        let answer = world.block_on(async { call.send().await });
-        assert!(answer.is_err(), "it waits for another token");
+        let response = world.block_on(async { call.send().await });
+        assert!(response.is_err(), "it waits for another token");
         show("the gateway, its token refused", &agent, &["gateway/platform"], "rejects the token");
         drop(agent);
 

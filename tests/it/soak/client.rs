@@ -67,15 +67,15 @@ async fn whole(request: reqwest::RequestBuilder) -> Result<Reply, reqwest::Error
     let (client, request) = request.header("x-vault-request", "true").build_split();
     let request = request?;
     let again = (request.method() == reqwest::Method::GET).then(|| request.try_clone()).flatten();
-    let answer = match client.execute(request).await {
+    let response = match client.execute(request).await {
         // Listeners close a connection on which nothing was sent for 2 s, and clients keep such spares: HTTP/1.1 leaves it to them to
         // repeat a request that meets the close.
         Err(error) if kind(&error) == "cut off" => client.execute(again.ok_or(error)?).await?,
         other => other?,
     };
-    let status = answer.status().as_u16();
-    let cache = answer.headers().get("x-cache").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let bytes = answer.bytes().await?;
+    let status = response.status().as_u16();
+    let cache = response.headers().get("x-cache").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let bytes = response.bytes().await?;
     let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into());
     Ok(Reply { status, cache, body })
 }

@@ -115,8 +115,8 @@ async fn fill_acl(key: &Key) -> Vec<(String, String)> {
 }
 
 async fn fetch_json(request: reqwest::RequestBuilder) -> Value {
-    let answer = request.send().await.unwrap().error_for_status().unwrap();
-    serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()
+    let response = request.send().await.unwrap().error_for_status().unwrap();
+    serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
 }
 
 impl Stage {

@@ -60,9 +60,9 @@ async fn ask(http: &reqwest::Client, direct: &reqwest::Client, name: &str, truth
 async fn check_acl(direct: &reqwest::Client, body: &Value, requested_at: Instant) -> Result<(), String> {
     let url = format!("http://{ACL}/v1/acl/token/self");
     let request = direct.get(url).header("x-consul-token", body["token"].as_str().unwrap_or_default());
-    let Ok(answer) = request.send().await else { return Ok(()) };
-    let status = answer.status().as_u16();
-    let text = answer.text().await.unwrap_or_default();
+    let Ok(response) = request.send().await else { return Ok(()) };
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap_or_default();
     let own: Value = serde_json::from_str(&text).unwrap_or_default();
     let left = body["expires_at"].as_str().and_then(|text| left(text, requested_at.elapsed()));
     match status {

@@ -161,8 +161,8 @@ impl Truth {
     /// Session of a token, by its policy; `None` if the server does not know the token.
     async fn owner(&self, token: &str) -> Option<String> {
         let url = format!("{}/v1/auth/token/lookup-self", self.secrets.url());
-        let answer = self.http.get(url).header("x-vault-token", token).send().await.ok()?;
-        let body: Value = serde_json::from_slice(&answer.bytes().await.ok()?).ok()?;
+        let response = self.http.get(url).header("x-vault-token", token).send().await.ok()?;
+        let body: Value = serde_json::from_slice(&response.bytes().await.ok()?).ok()?;
         let mut policies = body["data"]["policies"].as_array()?.iter().filter_map(Value::as_str);
         policies.find(|policy| *policy != "default").map(str::to_owned)
     }

@@ -87,9 +87,9 @@ async fn a_full_disk_returns_507_if_nothing_was_written() {
     drive.set(|state| state.full = true);
     let mut made = 0;
     let refused = loop {
-        let answer = make(made).await;
-        if answer.status != 200 {
-            break answer;
+        let response = make(made).await;
+        if response.status != 200 {
+            break response;
         }
         made += 1;
     };

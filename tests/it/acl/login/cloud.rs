@@ -41,9 +41,9 @@ async fn a_machine_is_identified_by_signed_claims() {
         "Selector": format!("value.subscription_id == \"{}\" and value.vmss_name is empty", names.subscription),
     });
     acl.make("/v1/acl/binding-rule", rule).await;
-    let answer = acl.log_in("machines", &jwt(&cloud).await).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let token = answer.json();
+    let response = acl.log_in("machines", &jwt(&cloud).await).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let token = response.json();
     let name = cloud.machine_id().split('/').next_back().unwrap().to_lowercase();
     assert_eq!(token["NodeIdentities"], json!([{"NodeName": name, "Datacenter": "dc1"}]));
 

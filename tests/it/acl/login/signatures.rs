@@ -43,8 +43,8 @@ async fn only_signatures_by_configured_keys_and_algorithms_are_accepted() {
         world.method(json!({"Config": {"JWTValidationPubKeys": keys, "JWTSupportedAlgs": algorithms, "BoundAudiences": ["a"]}})).await;
     };
     let check = async |jwt: &str, status: u16, reason: &str| {
-        let answer = world.acl.log_in("people", jwt).await;
-        assert_eq!((answer.status, answer.text.contains(reason)), (status, true), "{jwt} {answer:?}");
+        let response = world.acl.log_in("people", jwt).await;
+        assert_eq!((response.status, response.text.contains(reason)), (status, true), "{jwt} {response:?}");
     };
     let claims = world.claims();
     let rsa = |algorithm: &str, how: &'static dyn RsaEncoding| {

@@ -74,9 +74,9 @@ async fn bootstrap(server: &Served) -> String {
 }
 
 async fn put(server: &Served, root: &str, path: &str, body: Value) -> Value {
-    let answer = server.call("PUT", path, Some(root), Some(body)).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()
+    let response = server.call("PUT", path, Some(root), Some(body)).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()
 }
 
 async fn token(server: &Served, root: &str, description: &str) -> Value {
@@ -89,23 +89,23 @@ async fn rekey(server: &Served, root: &str, generate: bool) -> Answer {
 
 /// Rotates the key; returns the response, in which no token is left behind.
 async fn complete_rekey(server: &Served, root: &str, generate: bool) -> Value {
-    let answer = rekey(server, root, generate).await;
-    assert_eq!((answer.status, &answer.json()["Done"]), (200, &json!(true)), "{answer:?}");
-    answer.json()
+    let response = rekey(server, root, generate).await;
+    assert_eq!((response.status, &response.json()["Done"]), (200, &json!(true)), "{response:?}");
+    response.json()
 }
 
 /// Checks that the secret is accepted, and can be decrypted; returns its token.
 async fn check_token(server: &Served, secret: &str) -> Value {
-    let answer = server.call("GET", "/v1/acl/token/self", Some(secret), None).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let token = answer.json();
+    let response = server.call("GET", "/v1/acl/token/self", Some(secret), None).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let token = response.json();
     assert_eq!(token["SecretID"], secret);
     token
 }
 
 async fn is_unknown(server: &Served, secret: &str) {
-    let answer = server.call("GET", "/v1/acl/roles?stale", Some(secret), None).await;
-    assert_eq!((answer.status, answer.text.as_str()), (403, "ACL not found"), "{answer:?}");
+    let response = server.call("GET", "/v1/acl/roles?stale", Some(secret), None).await;
+    assert_eq!((response.status, response.text.as_str()), (403, "ACL not found"), "{response:?}");
 }
 
 async fn namespace_is_gone(server: &Served, root: &str, name: &str) {

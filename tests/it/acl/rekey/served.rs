@@ -52,28 +52,28 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
         made
     };
     let change = async {
-        let answer = acl.make("/v1/operator/rekey", json!({"Generate": true})).await;
+        let response = acl.make("/v1/operator/rekey", json!({"Generate": true})).await;
         let read_count = reads.load(Ordering::SeqCst);
         assert!(read_count > 0, "nobody read meanwhile");
         done.store(true, Ordering::SeqCst);
-        answer
+        response
     };
-    let (answer, _, meanwhile) = tokio::join!(change, readers, writer);
-    assert_eq!(answer["Done"], true, "{answer}");
-    assert!(answer["Rewritten"].as_u64().unwrap() >= secrets.len() as u64, "{answer}");
-    assert!(answer["Message"].as_str().unwrap().contains("remove the other lines from the key file"), "{answer}");
+    let (response, _, meanwhile) = tokio::join!(change, readers, writer);
+    assert_eq!(response["Done"], true, "{response}");
+    assert!(response["Rewritten"].as_u64().unwrap() >= secrets.len() as u64, "{response}");
+    assert!(response["Message"].as_str().unwrap().contains("remove the other lines from the key file"), "{response}");
     let audit: Vec<Value> = log::lines()
         .into_iter()
         .filter(|line| line["fields"]["event"] == "acl.changed" && line["fields"]["operation"] == "rekey")
         .collect();
     assert_eq!(audit.len(), 1);
-    assert_eq!(audit[0]["fields"]["what"], answer["KeyID"]);
+    assert_eq!(audit[0]["fields"]["what"], response["KeyID"]);
     secrets.extend(meanwhile.into_iter().filter(|secret| !secret.is_empty()));
     for secret in &secrets {
         check_token(&acl, secret).await;
     }
     let again = acl.make("/v1/operator/rekey", Value::Null).await;
-    assert_eq!((&again["Rewritten"], &again["Done"], &again["KeyID"]), (&json!(0), &json!(true), &answer["KeyID"]));
+    assert_eq!((&again["Rewritten"], &again["Done"], &again["KeyID"]), (&json!(0), &json!(true), &response["KeyID"]));
     let text = log::text();
     let audited = text.lines().filter(|line| line.contains("\"rekey\"") && line.contains("acl.changed")).count();
     assert_eq!(audited, 1, "what changes nothing has no line");
@@ -88,7 +88,7 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     std::fs::write(&old_file, old).unwrap();
     let acl = acl
         .restarted_with(async |store| {
-            assert_eq!(keys_in_use(&*store).await, [answer["KeyID"].as_str().unwrap()]);
+            assert_eq!(keys_in_use(&*store).await, [response["KeyID"].as_str().unwrap()]);
             let refused = open_error(store, &old_file).await;
             assert!(refused.contains("but the store requires"), "{refused}");
         })

@@ -89,8 +89,8 @@ async fn can_decrypt(acl: &Acl, secret: &str) -> bool {
     acl.call("GET", "/v1/acl/token/self", Some(secret), None).await.status == 200
 }
 
-fn index(answer: &crate::harness::Answer) -> u64 {
-    answer.headers["x-service-index"].to_str().unwrap().parse().unwrap()
+fn index(response: &crate::harness::Answer) -> u64 {
+    response.headers["x-service-index"].to_str().unwrap().parse().unwrap()
 }
 
 #[tokio::test]

@@ -65,10 +65,10 @@ async fn after_an_interrupted_restore_only_its_token_may_restore() {
     let mut acl = acl.restarted_with(async |store| break_off(&store, &options, &root, &snapshot).await).await;
     for _ in 0..2 {
         for (method, path) in REQUESTS {
-            let answer = acl.call(method, path, Some(&acl.root), None).await;
-            assert_eq!(answer.status, 503, "{method} {path}: {answer:?}");
-            assert!(answer.headers.contains_key("retry-after"), "{method} {path}: {answer:?}");
-            assert!(answer.text.contains("a snapshot restore is in progress"), "{method} {path}: {answer:?}");
+            let response = acl.call(method, path, Some(&acl.root), None).await;
+            assert_eq!(response.status, 503, "{method} {path}: {response:?}");
+            assert!(response.headers.contains_key("retry-after"), "{method} {path}: {response:?}");
+            assert!(response.text.contains("a snapshot restore is in progress"), "{method} {path}: {response:?}");
         }
         for token in [other.as_str(), secrets[1].as_str(), "nobody's"] {
             let refused = acl.restore(token, &snapshot).await;

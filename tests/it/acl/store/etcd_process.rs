@@ -119,8 +119,8 @@ impl Server {
     pub(crate) async fn ready(&self) {
         loop {
             let client = etcd_client::Client::connect([self.endpoint("http").as_str()], None).await.unwrap();
-            let answer = tokio::time::timeout(Duration::from_millis(300), client.kv_client().get("x", None)).await;
-            if matches!(answer, Ok(Ok(_))) {
+            let response = tokio::time::timeout(Duration::from_millis(300), client.kv_client().get("x", None)).await;
+            if matches!(response, Ok(Ok(_))) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -193,16 +193,16 @@ fn spawn(command: Command) -> Child {
     let starter = STARTER.get_or_init(|| {
         let (orders, taken) = mpsc::channel::<Order>();
         std::thread::spawn(move || {
-            for (mut command, answer) in taken {
-                let _ = answer.send(command.spawn());
+            for (mut command, response) in taken {
+                let _ = response.send(command.spawn());
             }
         });
         orders
     });
     let there = std::env::split_paths(&path()).any(|folder| folder.join("etcd").is_file());
     assert!(there, "etcd is not on PATH: ./tests/run brings it and starts the tests (or install Debian's etcd-server)");
-    let (answer, started) = mpsc::channel();
-    starter.send((command, answer)).unwrap();
+    let (response, started) = mpsc::channel();
+    starter.send((command, response)).unwrap();
     started.recv().unwrap().expect("setpriv starts etcd (Debian: util-linux)")
 }
 

@@ -11,8 +11,8 @@ pub(crate) const ANONYMOUS: &str = "00000000-0000-0000-0000-000000000002";
 
 /// Returns the refusal of a call without a token, which names the anonymous one if that exists.
 pub(crate) async fn refusal_without_token(acl: &Acl) -> (u16, String) {
-    let answer = acl.call("GET", "/v1/acl/tokens", None, None).await;
-    (answer.status, answer.text)
+    let response = acl.call("GET", "/v1/acl/tokens", None, None).await;
+    (response.status, response.text)
 }
 
 /// Text of [`refusal_without_token`] while the anonymous token exists.
@@ -37,25 +37,25 @@ async fn no_way_of_presenting_the_anonymous_token_deletes_it() {
     let refused = "Delete operation not permitted on the anonymous token";
     for header in ["X-Vault-Token", "X-Consul-Token", "X-Service-Token"] {
         for method in ["POST", "PUT"] {
-            let answer = acl.send(method, "/v1/auth/token/revoke-self", &[(header, "anonymous")], b"").await;
-            assert_eq!((answer.status, answer.error().as_str()), (400, refused), "{method} {header}");
+            let response = acl.send(method, "/v1/auth/token/revoke-self", &[(header, "anonymous")], b"").await;
+            assert_eq!((response.status, response.error().as_str()), (400, refused), "{method} {header}");
         }
     }
     let bearer = [("Authorization", "Bearer anonymous")];
     assert_eq!(acl.send("POST", "/v1/auth/token/revoke-self", &bearer, b"").await.status, 400);
     let own = format!("{TOKEN}/{ANONYMOUS}");
-    let answer = acl.delete(&own).await;
-    assert_eq!((answer.status, answer.text.as_str()), (400, refused));
-    let answer = acl.call("POST", "/v1/acl/logout", Some("anonymous"), None).await;
-    assert_eq!((answer.status, answer.text.as_str()), (403, "Permission denied: token wasn't created via login"));
+    let response = acl.delete(&own).await;
+    assert_eq!((response.status, response.text.as_str()), (400, refused));
+    let response = acl.call("POST", "/v1/acl/logout", Some("anonymous"), None).await;
+    assert_eq!((response.status, response.text.as_str()), (403, "Permission denied: token wasn't created via login"));
     assert_eq!(acl.call("DELETE", &own, Some("anonymous"), None).await.status, 403);
 
     // Its accessor and the other reserved ids are no secrets.
     for id in [ANONYMOUS, "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000000"] {
-        let answer = acl.send("POST", "/v1/auth/token/revoke-self", &[("X-Vault-Token", id)], b"").await;
-        assert_eq!(answer.status, 403, "{id}: {answer:?}");
-        let answer = acl.call("GET", "/v1/acl/tokens", Some(id), None).await;
-        assert_eq!((answer.status, answer.text.as_str()), (403, "ACL not found"), "{id}");
+        let response = acl.send("POST", "/v1/auth/token/revoke-self", &[("X-Vault-Token", id)], b"").await;
+        assert_eq!(response.status, 403, "{id}: {response:?}");
+        let response = acl.call("GET", "/v1/acl/tokens", Some(id), None).await;
+        assert_eq!((response.status, response.text.as_str()), (403, "ACL not found"), "{id}");
     }
 
     assert_eq!(refusal_without_token(&acl).await, (403, LACKS.to_owned()));
@@ -72,8 +72,8 @@ async fn no_way_of_presenting_the_anonymous_token_deletes_it() {
     assert_eq!(ids(&changed), (json!(ANONYMOUS), json!("anonymous")));
     let clone = acl.make(&format!("{own}/clone"), json!({})).await;
     assert!(clone["AccessorID"] != ANONYMOUS && clone["SecretID"] != "anonymous", "{clone}");
-    let answer = acl.put(&own, json!({"SecretID": "6a1253d2-1785-24fd-91c2-f8e78c745511"})).await;
-    assert_eq!((answer.status, answer.text.as_str()), (400, "Changing a token's SecretID is not permitted"));
+    let response = acl.put(&own, json!({"SecretID": "6a1253d2-1785-24fd-91c2-f8e78c745511"})).await;
+    assert_eq!((response.status, response.text.as_str()), (400, "Changing a token's SecretID is not permitted"));
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{TOKEN, path_of, policy, secret_of};
 use crate::harness::{Acl, Answer};
 
-fn says(answer: &Answer, status: u16, text: &str) {
-    assert_eq!((answer.status, answer.text.as_str()), (status, text));
+fn says(response: &Answer, status: u16, text: &str) {
+    assert_eq!((response.status, response.text.as_str()), (status, text));
 }
 
 #[tokio::test]

@@ -73,13 +73,13 @@ async fn deeply_nested_template_variables_can_be_read_and_deleted() {
     for depth in 1..128 {
         let nested = (0..depth).fold(json!("x"), |inner, _| json!({ "a": inner }));
         let templates = json!([{"TemplateName": "builtin/dns", "TemplateVariables": {"v": nested}}]);
-        let answer = acl.put(TOKEN, json!({"TemplatedPolicies": templates})).await;
-        assert_eq!(answer.status, if depth <= 16 { 200 } else { 400 }, "{depth}: {answer:?}");
+        let response = acl.put(TOKEN, json!({"TemplatedPolicies": templates})).await;
+        assert_eq!(response.status, if depth <= 16 { 200 } else { 400 }, "{depth}: {response:?}");
         let role = json!({"Name": format!("r{depth}"), "TemplatedPolicies": templates});
         let role = acl.put("/v1/acl/role", role).await;
-        assert_eq!(role.status, answer.status, "{depth}: {role:?}");
-        if answer.status == 200 {
-            let path = path_of(&answer.json());
+        assert_eq!(role.status, response.status, "{depth}: {role:?}");
+        if response.status == 200 {
+            let path = path_of(&response.json());
             assert_eq!(acl.get(&path).await.json()["TemplatedPolicies"], templates, "{depth}");
             assert_eq!(acl.delete(&path).await.text, "true", "{depth}");
         }
@@ -134,8 +134,8 @@ async fn one_of_many_concurrent_creates_with_one_id_succeeds() {
     let ask = || acl.put(TOKEN, body.clone());
     let (one, two, three, four) = tokio::join!(ask(), ask(), ask(), ask());
     let mut made = 0;
-    for answer in [one, two, three, four] {
-        match (answer.status, answer.text.as_str()) {
+    for response in [one, two, three, four] {
+        match (response.status, response.text.as_str()) {
             (200, _) => made += 1,
             // Either id may be found in use first.
             (409, "Invalid Token: AccessorID is already in use" | "Invalid Token: SecretID is already in use") => {}
@@ -276,10 +276,10 @@ async fn token_bodies_are_one_json_object_whatever_the_content_type() {
                 (b"{\"Description\": 5}", "json: cannot unmarshal number into field Description of type string"),
                 (b"{\"Partition\": \"p\"}", ""),
             ] {
-                let answer = acl.send("PUT", path, headers, body).await;
+                let response = acl.send("PUT", path, headers, body).await;
                 let decoding = format!("{kind} decoding failed: {text}");
                 let text = if text.is_empty() { "Partition \"p\" does not exist" } else { decoding.as_str() };
-                assert!(answer.status == 400 && answer.text.starts_with(text), "{path}: {answer:?}");
+                assert!(response.status == 400 && response.text.starts_with(text), "{path}: {response:?}");
             }
         }
     }

@@ -10,9 +10,9 @@ use super::{TOKEN, path_of, policy};
 use crate::harness::{Acl, Answer};
 
 async fn accessors(acl: &Acl, query: &str) -> Vec<String> {
-    let answer = acl.get(&format!("/v1/acl/tokens{query}")).await;
-    assert_eq!(answer.status, 200, "{query}: {answer:?}");
-    let listed = answer.json();
+    let response = acl.get(&format!("/v1/acl/tokens{query}")).await;
+    assert_eq!(response.status, 200, "{query}: {response:?}");
+    let listed = response.json();
     listed.as_array().unwrap().iter().map(|token| token["AccessorID"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -117,16 +117,16 @@ async fn a_list_of_many_pages_omits_unreadable_tokens_only() {
     let acl = acl.restarted_with(removed).await;
     let list = acl.http.get(format!("{}/v1/acl/tokens", acl.url)).header("X-Service-Token", &acl.root);
     // The headers may have been sent by then, or not.
-    let answer = async { list.send().await?.text().await };
-    answer.await.unwrap_err();
+    let response = async { list.send().await?.text().await };
+    response.await.unwrap_err();
     assert_eq!(accessors(&acl, "").await.len(), 603);
     assert!(says_unreadable(&acl.get("/v1/acl/tokens").await));
     assert!(acl.metrics.text().contains("keyward_acl_unreadable_records_total 1"));
 }
 
-fn says_unreadable(answer: &Answer) -> bool {
+fn says_unreadable(response: &Answer) -> bool {
     let has_header =
-        ["x-service-results-unreadable", "x-consul-results-unreadable"].map(|name| answer.headers.get(name));
+        ["x-service-results-unreadable", "x-consul-results-unreadable"].map(|name| response.headers.get(name));
     assert_eq!(has_header[0], has_header[1]);
     has_header[0].is_some_and(|has_header| has_header == "true")
 }

@@ -25,9 +25,9 @@ fn secret_of(token: &Value) -> &str {
 
 /// Creates a token, which must fail; returns status and text.
 async fn refused(acl: &Acl, body: Value) -> (u16, String) {
-    let answer = acl.put(TOKEN, body.clone()).await;
-    assert_ne!(answer.status, 200, "{body} made {answer:?}");
-    (answer.status, answer.text)
+    let response = acl.put(TOKEN, body.clone()).await;
+    assert_ne!(response.status, 200, "{body} made {response:?}");
+    (response.status, response.text)
 }
 
 /// Creates a policy.

@@ -22,8 +22,11 @@ async fn body_query_and_header_set_the_namespace_of_a_token_in_this_order() {
     acl.make("/v1/namespace", json!({"Name": "two"})).await;
     let put = async |secret: &str, query: &str, header: &str, body: Value| {
         let headers = [("x-consul-token", secret), ("x-service-namespace", header)];
-        let answer = acl.send("PUT", &format!("{TOKEN}{query}"), &headers, body.to_string().as_bytes()).await;
-        (answer.status, if answer.status == 200 { answer.json()["Namespace"].clone() } else { json!(answer.text) })
+        let response = acl.send("PUT", &format!("{TOKEN}{query}"), &headers, body.to_string().as_bytes()).await;
+        (
+            response.status,
+            if response.status == 200 { response.json()["Namespace"].clone() } else { json!(response.text) },
+        )
     };
     let root = acl.root.as_str();
     assert_eq!(put(root, "?ns=two", "default", json!({"Namespace": "TEAM"})).await, (200, json!("Team")));
@@ -85,10 +88,10 @@ async fn a_token_is_found_in_its_own_namespace_only() {
 async fn a_list_of_all_namespaces_is_filtered_by_the_rights_of_the_caller() {
     let (acl, own) = with_team().await;
     let count = async |secret: &str, query: &str| {
-        let answer = acl.call("GET", &format!("/v1/acl/tokens{query}"), Some(secret), None).await;
-        let filtered = answer.headers.contains_key("x-service-results-filtered-by-acls");
-        assert_eq!(filtered, answer.headers.contains_key("x-consul-results-filtered-by-acls"));
-        let listed = answer.json();
+        let response = acl.call("GET", &format!("/v1/acl/tokens{query}"), Some(secret), None).await;
+        let filtered = response.headers.contains_key("x-service-results-filtered-by-acls");
+        assert_eq!(filtered, response.headers.contains_key("x-consul-results-filtered-by-acls"));
+        let listed = response.json();
         let namespaces: Vec<String> =
             listed.as_array().unwrap().iter().map(|token| token["Namespace"].as_str().unwrap().to_owned()).collect();
         let hidden = listed.as_array().unwrap().iter().filter(|token| token["SecretID"] == "<hidden>").count();

@@ -162,8 +162,8 @@ async fn a_blocking_read_returns_when_its_token_is_created_or_changed() {
     let acl = Acl::start().await;
     let accessor = uuid::Uuid::new_v4().to_string();
     let path = format!("{TOKEN}/{accessor}");
-    let index = |answer: &crate::harness::Answer| -> u64 {
-        answer.headers["x-service-index"].to_str().unwrap().parse().unwrap()
+    let index = |response: &crate::harness::Answer| -> u64 {
+        response.headers["x-service-index"].to_str().unwrap().parse().unwrap()
     };
     let mut last = index(&acl.get(&path).await);
     for (target, body) in [(TOKEN, json!({ "AccessorID": accessor })), (path.as_str(), json!({"Description": "new"}))] {

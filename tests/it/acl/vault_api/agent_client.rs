@@ -103,10 +103,10 @@ impl Joined {
             vmss_name: None,
             resource_id: None,
         };
-        let answer = self.agent.login("cloud", None, None, &body).await?;
-        assert!(!answer.lease.renewable && answer.lease.ttl > Duration::from_secs(590));
-        assert_eq!(answer.policies, ["web-read", "web-write"]);
-        Ok(answer.secret)
+        let response = self.agent.login("cloud", None, None, &body).await?;
+        assert!(!response.lease.renewable && response.lease.ttl > Duration::from_secs(590));
+        assert_eq!(response.policies, ["web-read", "web-write"]);
+        Ok(response.secret)
     }
 }
 

@@ -41,12 +41,12 @@ async fn invalid_login_bodies_are_refused_without_quoting_values() {
         (twice.as_bytes(), 400, "duplicate field `role`"),
         (long.as_bytes(), 413, "the body is larger than 65536 bytes"),
     ] {
-        let answer = login(body).await;
+        let response = login(body).await;
         let excerpt = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
-        assert_eq!(answer.status, status, "{excerpt} {answer:?}");
-        assert!(answer.error().contains(reason), "{excerpt} {answer:?}");
-        assert!(!answer.text.contains("hush"), "{excerpt} {answer:?}");
-        assert_eq!(answer.headers["content-type"], "application/json", "{excerpt}");
+        assert_eq!(response.status, status, "{excerpt} {response:?}");
+        assert!(response.error().contains(reason), "{excerpt} {response:?}");
+        assert!(!response.text.contains("hush"), "{excerpt} {response:?}");
+        assert_eq!(response.headers["content-type"], "application/json", "{excerpt}");
     }
     let body = json!({"role": "principal", "jwt": jwt}).to_string();
     assert_eq!(login(format!(" \n{body}\n").as_bytes()).await.status, 200);
@@ -71,9 +71,9 @@ async fn unsupported_features_are_refused_and_not_ignored() {
         (&[], "/v1/auth/cloud/x/login", 404, "no handler for route"),
         (&[], "/v1/auth/token/login", 404, "no such auth method"),
     ] {
-        let answer = login(headers, path).await;
-        assert_eq!(answer.status, status, "{path} {answer:?}");
-        assert!(answer.error().contains(reason), "{path} {answer:?}");
+        let response = login(headers, path).await;
+        assert_eq!(response.status, status, "{path} {response:?}");
+        assert!(response.error().contains(reason), "{path} {response:?}");
     }
     for namespace in ["default", "root", "default/", ""] {
         assert_eq!(login(&[("X-Vault-Namespace", namespace)], path).await.status, 200);
@@ -91,26 +91,26 @@ async fn a_method_not_allowed_response_lists_the_allowed_methods() {
         ("GET", "/v1/auth/token/renew-self", "OPTIONS,PUT,POST", false),
         ("PUT", "/v1/acl/token/self", "OPTIONS,GET", true),
     ] {
-        let answer = world.server.send(method, path, &[], b"").await;
+        let response = world.server.send(method, path, &[], b"").await;
         assert_eq!(
-            (answer.status, answer.headers["allow"].to_str().unwrap()),
+            (response.status, response.headers["allow"].to_str().unwrap()),
             (405, allow),
-            "{method} {path} {answer:?}"
+            "{method} {path} {response:?}"
         );
         if acl {
-            assert_eq!(answer.text, "method PUT not allowed");
+            assert_eq!(response.text, "method PUT not allowed");
         } else {
-            assert_eq!(answer.error(), "unsupported operation");
+            assert_eq!(response.error(), "unsupported operation");
         }
     }
     for path in ["/", "/auth/cloud/login"] {
-        let answer = world.server.send("GET", path, &[], b"").await;
-        assert_eq!(answer.status, 404, "{answer:?}");
-        assert!(answer.text.contains("ensure the path starts with '/v1/'"), "{answer:?}");
+        let response = world.server.send("GET", path, &[], b"").await;
+        assert_eq!(response.status, 404, "{response:?}");
+        assert!(response.text.contains("ensure the path starts with '/v1/'"), "{response:?}");
     }
-    let answer = world.server.send("GET", "/v1/acl/nothing", &[], b"").await;
+    let response = world.server.send("GET", "/v1/acl/nothing", &[], b"").await;
     let expected = "Invalid URL path: not a recognized HTTP API endpoint\n";
-    assert_eq!((answer.status, answer.text.as_str()), (404, expected));
+    assert_eq!((response.status, response.text.as_str()), (404, expected));
     let health = world.server.send("GET", "/v1/sys/health", &[], b"").await;
     assert_eq!((health.status, &health.json()["sealed"]), (200, &json!(false)));
 }

@@ -81,9 +81,9 @@ async fn logins_after_a_policy_was_created_again_link_it_and_have_its_rights() {
     let root = root["SecretID"].as_str().unwrap();
     let ask = async |method: &str, path: &str, token: &str, body: Value| -> Answer {
         let headers = [("X-Service-Token", token)];
-        let answer = world.server.send(method, &format!("/v1/{path}"), &headers, body.to_string().as_bytes()).await;
-        assert_eq!(answer.status, 200, "{method} {path} {answer:?}");
-        answer
+        let response = world.server.send(method, &format!("/v1/{path}"), &headers, body.to_string().as_bytes()).await;
+        assert_eq!(response.status, 200, "{method} {path} {response:?}");
+        response
     };
     let linked = async || {
         let secret = world.server.login("machine", &world.jwt()).await.secret();

@@ -12,15 +12,15 @@ const HEAD: &str = "Host: localhost\r\nX-Vault-Request: true\r\n";
 #[tokio::test]
 async fn bodies_of_ten_mebibytes_pass_both_ways() {
     let proxied = Proxied::start();
-    let answer = fetch(proxied.request("PUT", "up").body(vec![b'u'; 10 << 20])).await;
-    assert_eq!((answer.status, answer.text), (200, (10 << 20).to_string()));
+    let response = fetch(proxied.request("PUT", "up").body(vec![b'u'; 10 << 20])).await;
+    assert_eq!((response.status, response.text), (200, (10 << 20).to_string()));
     let pieces = (0..160).map(|_| Ok::<_, std::io::Error>(vec![b'u'; 64 << 10]));
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
     assert_eq!(fetch(proxied.request("PUT", "up").body(chunked)).await.text, (10 << 20).to_string());
-    let answer = proxied.request("GET", "down/10").send().await.unwrap();
-    assert_eq!(answer.content_length(), Some(10 << 20));
+    let response = proxied.request("GET", "down/10").send().await.unwrap();
+    assert_eq!(response.content_length(), Some(10 << 20));
     let mut bytes = 0;
-    let mut body = answer.bytes_stream();
+    let mut body = response.bytes_stream();
     while let Some(piece) = body.next().await {
         bytes += piece.unwrap().len();
     }
@@ -76,9 +76,9 @@ async fn a_body_that_breaks_off_is_no_whole_request_for_the_server() {
 async fn malformed_chunks_are_the_callers_error() {
     let proxied = Proxied::start();
     let mut caller = Raw::tcp(proxied.address).await;
-    let answer = caller.ask(format!("POST /v1/a HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n")).await;
-    assert_eq!(answer.status, 400, "{answer:?}");
-    assert!(answer.error().starts_with("the request body did not arrive completely"), "{answer:?}");
+    let response = caller.ask(format!("POST /v1/a HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n")).await;
+    assert_eq!(response.status, 400, "{response:?}");
+    assert!(response.error().starts_with("the request body did not arrive completely"), "{response:?}");
     assert_eq!(proxied.get("a").await.status, 200);
 }
 
@@ -104,8 +104,8 @@ async fn hop_by_hop_headers_are_removed_and_heads_and_trailers_pass() {
     let head = caller.until("\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("content-length: 1048576"), "{head}");
     caller.send(format!("GET /v1/trailer HTTP/1.1\r\n{HEAD}TE: trailers\r\n\r\n")).await;
-    let answer = caller.until("x-sum: 42\r\n\r\n").await;
-    assert!(answer.contains("trailer: x-sum"), "{answer}");
+    let response = caller.until("x-sum: 42\r\n\r\n").await;
+    assert!(response.contains("trailer: x-sum"), "{response}");
     let hop = "Connection: x-mine\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nX-Kept: 2\r\n";
     assert_eq!(caller.ask(format!("GET /v1/a HTTP/1.1\r\n{HEAD}{hop}\r\n")).await.status, 200);
     let request = proxied.vault.last();
@@ -116,16 +116,16 @@ async fn hop_by_hop_headers_are_removed_and_heads_and_trailers_pass() {
 #[tokio::test]
 async fn http_1_0_requests_are_refused_with_a_message() {
     let proxied = Proxied::start();
-    let answer = Raw::tcp(proxied.address).await.ask(format!("GET /v1/a HTTP/1.0\r\n{HEAD}\r\n")).await;
-    assert_eq!((answer.status, answer.error().as_str()), (505, "HTTP/1.1 is required"));
+    let response = Raw::tcp(proxied.address).await.ask(format!("GET /v1/a HTTP/1.0\r\n{HEAD}\r\n")).await;
+    assert_eq!((response.status, response.error().as_str()), (505, "HTTP/1.1 is required"));
 }
 
 #[tokio::test]
 async fn the_unix_socket_serves_the_same() {
     let proxied = Proxied::start();
     let mut caller = Raw::unix(&proxied.socket).await;
-    let answer = caller.ask(format!("GET /v1/secret/data/web HTTP/1.1\r\n{HEAD}\r\n")).await;
-    assert_eq!((answer.status, proxied.vault.last().token()), (200, "tok1"));
+    let response = caller.ask(format!("GET /v1/secret/data/web HTTP/1.1\r\n{HEAD}\r\n")).await;
+    assert_eq!((response.status, proxied.vault.last().token()), (200, "tok1"));
 }
 
 #[tokio::test]

@@ -37,9 +37,9 @@ fn in_front_of_values(max_age: Duration, stale_if_error: Duration) -> (Proxied, 
     (proxied, reads)
 }
 
-fn lease(answer: &FetchedResponse) -> (String, u64) {
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let body = answer.json();
+fn lease(response: &FetchedResponse) -> (String, u64) {
+    assert_eq!(response.status, 200, "{response:?}");
+    let body = response.json();
     (body["lease_id"].as_str().unwrap().to_owned(), body["lease_duration"].as_u64().unwrap())
 }
 
@@ -79,8 +79,8 @@ async fn a_hundred_callers_at_once_get_one_lease() {
     let mut session = world.start();
     session.serving().await;
     let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
-    let answers = join_all((0..100).map(|_| proxied.get("database/creds/dev"))).await;
-    let ids: std::collections::BTreeSet<String> = answers.iter().map(|answer| lease(answer).0).collect();
+    let responses = join_all((0..100).map(|_| proxied.get("database/creds/dev"))).await;
+    let ids: std::collections::BTreeSet<String> = responses.iter().map(|response| lease(response).0).collect();
     assert_eq!((ids.len(), world.faults().leases_issued()), (1, 1));
 }
 
@@ -94,8 +94,8 @@ async fn renewals_are_not_cached() {
     let (id, _) = lease(&proxied.get("database/creds/dev").await);
     for renewals in 1..=3 {
         let body = json!({"lease_id": id, "increment": 60}).to_string();
-        let answer = fetch(proxied.request("PUT", "sys/leases/renew").body(body)).await;
-        assert_eq!((answer.status, answer.cache()), (200, ""));
+        let response = fetch(proxied.request("PUT", "sys/leases/renew").body(body)).await;
+        assert_eq!((response.status, response.cache()), (200, ""));
         assert_eq!(world.count(Operation::RenewLease), renewals);
     }
     // A revoked lease is not served again.
@@ -148,8 +148,8 @@ async fn a_login_through_the_proxy_is_shared_by_callers_with_equal_requests() {
     let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
     let login = async |role: &str| {
         let body = json!({"role": role, "jwt": "a.b.c"}).to_string();
-        let answer = fetch(proxied.request("POST", "auth/azure/login").body(body)).await;
-        answer.json()["auth"].clone()
+        let response = fetch(proxied.request("POST", "auth/azure/login").body(body)).await;
+        response.json()["auth"].clone()
     };
     let logins = world.count(Operation::Login);
     let (one, same, other) = (login("dev").await, login("dev").await, login("ops").await);
@@ -191,7 +191,7 @@ async fn values_are_read_once_for_a_time_and_a_write_through_the_proxy_is_seen_a
 #[tokio::test]
 async fn responses_are_not_shared_between_tokens() {
     let (proxied, _) = in_front_of_values(HOUR, HOUR);
-    let of = |answer: FetchedResponse| answer.json()["data"]["data"]["of"].as_str().unwrap().to_owned();
+    let of = |response: FetchedResponse| response.json()["data"]["data"]["of"].as_str().unwrap().to_owned();
     let fetch_own =
         async |token: &str| fetch(proxied.request("GET", "secret/data/web").header("x-vault-token", token)).await;
     assert_eq!(of(proxied.get("secret/data/web").await), "tok1");

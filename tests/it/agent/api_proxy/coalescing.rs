@@ -59,8 +59,8 @@ async fn a_users_exhausted_share_refuses_no_other_user_of_the_same_request() {
     let counts = |line: &str| proxied.metrics.text().contains(line);
     until(|| counts("keyward_cache_requests_total{listener=\"vault\",outcome=\"miss\"} 1")).await;
     // The other user's request is first, and waits for a connection.
-    let answer = proxied.get("secret/data/web").await;
-    assert_eq!((answer.status, answer.cache()), (200, "MISS"), "{answer:?}");
+    let response = proxied.get("secret/data/web").await;
+    assert_eq!((response.status, response.cache()), (200, "MISS"), "{response:?}");
     assert!(counts("keyward_local_requests_total{listener=\"vault\",code=\"503\"} 1"), "{}", proxied.metrics.text());
     assert_eq!(proxied.get("secret/data/web").await.cache(), "HIT");
     assert!(!log::text().contains("proxy.upstream.failed"), "{}", log::text());

@@ -53,8 +53,8 @@ async fn chunked_values_and_leases_are_cached_like_others() {
         assert!(!first.headers.contains_key("transfer-encoding"));
         assert_eq!(reads.load(Ordering::SeqCst), before + 1, "{path}");
     }
-    let answers = join_all((0..50).map(|_| proxied.get("kv/once"))).await;
-    assert!(answers.iter().all(|answer| answer.json()["data"] == answers[0].json()["data"]));
+    let responses = join_all((0..50).map(|_| proxied.get("kv/once"))).await;
+    assert!(responses.iter().all(|response| response.json()["data"] == responses[0].json()["data"]));
     assert_eq!(reads.load(Ordering::SeqCst), 3, "fifty callers at once are one read");
 }
 
@@ -86,10 +86,10 @@ async fn a_truncated_response_is_replaced_by_the_cached_one() {
 #[tokio::test]
 async fn a_response_longer_than_the_bound_is_forwarded_whole_and_not_cached() {
     let (proxied, reads) = in_chunks(3 << 20, HOUR);
-    let answers = join_all((0..4).map(|_| proxied.get("secret/data/web"))).await;
-    for answer in &answers {
-        let text = answer.json()["data"]["data"]["text"].as_str().map(str::len);
-        assert_eq!((answer.status, text), (200, Some(3 << 20)));
+    let responses = join_all((0..4).map(|_| proxied.get("secret/data/web"))).await;
+    for response in &responses {
+        let text = response.json()["data"]["data"]["text"].as_str().map(str::len);
+        assert_eq!((response.status, text), (200, Some(3 << 20)));
     }
     let before = reads.load(Ordering::SeqCst);
     assert_eq!(proxied.get("secret/data/web").await.status, 200);
@@ -112,9 +112,9 @@ async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_th
         let straight = fetch(straight.header("x-vault-token", &secret)).await;
         assert_eq!(straight.headers.contains_key("transfer-encoding"), chunked, "{straight:?}");
         assert_eq!(straight.headers.contains_key("content-length"), !chunked, "{straight:?}");
-        let answers = [proxied.get(&path).await, proxied.get(&path).await];
-        assert_eq!(answers.each_ref().map(FetchedResponse::cache), ["MISS", "HIT"], "{bytes} bytes");
-        let data = |answer: &Value| answer["data"]["data"].clone();
-        assert!(answers.iter().all(|answer| data(&answer.json()) == data(&straight.json())));
+        let responses = [proxied.get(&path).await, proxied.get(&path).await];
+        assert_eq!(responses.each_ref().map(FetchedResponse::cache), ["MISS", "HIT"], "{bytes} bytes");
+        let data = |response: &Value| response["data"]["data"].clone();
+        assert!(responses.iter().all(|response| data(&response.json()) == data(&straight.json())));
     }
 }

@@ -22,8 +22,8 @@ async fn the_key_in_its_own_header_leaves_a_callers_token_its_place() {
     let with_key = |method: &str, path: &str| proxied.request(method, path).header("x-keyward-key", KEY);
     let bearer = "Bearer mine".to_owned();
     for (name, value) in [("x-vault-token", "mine".to_owned()), ("authorization", bearer)] {
-        let answer = fetch(with_key("GET", "secret/data/web").header(name, &value)).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = fetch(with_key("GET", "secret/data/web").header(name, &value)).await;
+        assert_eq!(response.status, 200, "{response:?}");
         let request = proxied.vault.last();
         assert_eq!(request.header(name), value, "{request:?}");
         assert!(!format!("{:?}", request.headers).contains("tok1"), "{request:?}");
@@ -46,8 +46,8 @@ async fn the_key_in_its_own_header_leaves_a_callers_token_its_place() {
 async fn the_key_in_two_headers_is_not_forwarded() {
     let proxied = keyed();
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
-        let answer = fetch(proxied.request("GET", "a").header("x-keyward-key", KEY).header(name, value)).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = fetch(proxied.request("GET", "a").header("x-keyward-key", KEY).header(name, value)).await;
+        assert_eq!(response.status, 200, "{response:?}");
         let request = proxied.vault.last();
         assert_eq!((request.token(), format!("{:?}", request.headers).contains(KEY)), ("tok1", false), "{request:?}");
     }
@@ -62,10 +62,10 @@ async fn a_wrong_or_repeated_key_is_refused() {
     let refused = async |headers: &[(&str, &str)], status: u16| {
         let request =
             headers.iter().fold(proxied.request("GET", "a"), |request, (name, value)| request.header(*name, *value));
-        let answer = fetch(request).await;
-        assert_eq!(answer.status, status, "{headers:?}: {answer:?}");
-        assert!(!answer.text.contains(KEY) && !answer.text.contains(OTHER));
-        answer
+        let response = fetch(request).await;
+        assert_eq!(response.status, status, "{headers:?}: {response:?}");
+        assert!(!response.text.contains(KEY) && !response.text.contains(OTHER));
+        response
     };
     refused(&[("x-keyward-key", OTHER)], 403).await;
     refused(&[("x-keyward-key", OTHER), ("x-vault-token", KEY)], 403).await;
@@ -81,8 +81,8 @@ async fn a_wrong_or_repeated_key_is_refused() {
 async fn a_name_and_password_in_authorization_are_no_token() {
     let basic = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode("me:secret"));
     let proxied = Proxied::start();
-    let answer = fetch(proxied.request("GET", "secret/data/web").header("authorization", &basic)).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = fetch(proxied.request("GET", "secret/data/web").header("authorization", &basic)).await;
+    assert_eq!(response.status, 200, "{response:?}");
     let forwarded = proxied.vault.last();
     assert_eq!((forwarded.token(), forwarded.header("authorization")), ("tok1", ""), "{forwarded:?}");
     let own = proxied.request("GET", "a").header("authorization", &basic).header("x-vault-token", "mine");

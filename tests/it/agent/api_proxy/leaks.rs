@@ -30,10 +30,10 @@ async fn t15_an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_
     log::keep();
     let proxied = proxied();
     let check = async |what: &str| {
-        let answer = proxied.get("secret/data/web").await;
-        assert_eq!(answer.status, 502, "{what}: {answer:?}");
-        assert!(answer.error().contains("contains the session's token"), "{answer:?}");
-        assert!(!format!("{answer:?}").contains(TOKEN), "{answer:?}");
+        let response = proxied.get("secret/data/web").await;
+        assert_eq!(response.status, 502, "{what}: {response:?}");
+        assert!(response.error().contains("contains the session's token"), "{response:?}");
+        assert!(!format!("{response:?}").contains(TOKEN), "{response:?}");
     };
     proxied.vault.answers(|request| {
         let value = format!("got {}", request.token());
@@ -67,8 +67,8 @@ async fn a_cache_does_not_keep_an_answer_that_repeats_the_token() {
     proxied.vault.answers(|request| echo(&[], 200, format!(r#"{{"data":"{}"}}"#, request.token())));
     assert_eq!(proxied.get("secret/data/web").await.status, 502);
     proxied.vault.answers(|_| echo(&[], 200, r#"{"data":"good"}"#));
-    let answer = proxied.get("secret/data/web").await;
-    assert_eq!((answer.status, answer.text.as_str()), (200, r#"{"data":"good"}"#));
+    let response = proxied.get("secret/data/web").await;
+    assert_eq!((response.status, response.text.as_str()), (200, r#"{"data":"good"}"#));
 }
 
 #[tokio::test]
@@ -80,8 +80,8 @@ async fn requests_with_the_token_allow_no_compression_and_a_compressed_response_
     fetch(gzip("secret/data/web").header("x-vault-token", "mine")).await;
     assert_eq!(proxied.vault.last().header("accept-encoding"), "gzip, br");
     proxied.vault.answers(|_| echo(&[("content-encoding", "gzip")], 200, "zipped"));
-    let answer = fetch(gzip("secret/data/web")).await;
-    assert!(answer.status == 502 && answer.error().contains("compressed the response"), "{answer:?}");
+    let response = fetch(gzip("secret/data/web")).await;
+    assert!(response.status == 502 && response.error().contains("compressed the response"), "{response:?}");
     assert_eq!(fetch(gzip("secret/data/web").header("x-vault-token", "mine")).await.text, "zipped");
     proxied.vault.answers(|_| echo(&[("content-encoding", "identity")], 200, "as it is"));
     assert_eq!(fetch(gzip("secret/data/web")).await.text, "as it is");
@@ -95,9 +95,9 @@ async fn cors_headers_of_the_server_are_removed() {
         echo(&cors, 200, "{}")
     });
     for request in [proxied.request("GET", "a"), proxied.request("GET", "a").header("x-vault-token", "mine")] {
-        let answer = fetch(request).await;
-        assert_eq!((answer.status, &answer.headers["x-kept"]), (200, &"1".parse().unwrap()));
-        assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control-")), "{answer:?}");
+        let response = fetch(request).await;
+        assert_eq!((response.status, &response.headers["x-kept"]), (200, &"1".parse().unwrap()));
+        assert!(!response.headers.keys().any(|name| name.as_str().starts_with("access-control-")), "{response:?}");
     }
 }
 
@@ -150,11 +150,11 @@ async fn streamed_to_holder_of(token: &str, pieces: Vec<Vec<u8>>) -> (Vec<u8>, b
     let proxied = Proxied::with(|_, upstream| upstream.client.address = ServerAddress::Url(url.parse().unwrap()));
     proxied.publish(token);
     // If the token comes first, the connection may be cut before the head is sent.
-    let Ok(mut answer) = proxied.request("GET", "secret/data/web").send().await else { return (Vec::new(), false) };
-    assert_eq!(answer.status(), 200);
+    let Ok(mut response) = proxied.request("GET", "secret/data/web").send().await else { return (Vec::new(), false) };
+    assert_eq!(response.status(), 200);
     let mut found = Vec::new();
     loop {
-        match answer.chunk().await {
+        match response.chunk().await {
             Ok(Some(chunk)) => found.extend_from_slice(&chunk),
             Ok(None) => return (found, true),
             Err(_) => return (found, false),
@@ -218,7 +218,7 @@ async fn a_large_answer_of_known_length_keeps_its_length() {
     let body = [vec![b'x'; 3 << 20], TOKEN.as_bytes()[..30].to_vec()].concat();
     let its = body.clone();
     proxied.vault.answers(move |_| echo(&[], 200, its.clone()));
-    let answer = proxied.get("secret/data/web").await;
-    assert_eq!(answer.headers["content-length"], body.len().to_string().as_str());
-    assert_eq!((answer.status, answer.text.as_bytes() == body), (200, true));
+    let response = proxied.get("secret/data/web").await;
+    assert_eq!(response.headers["content-length"], body.len().to_string().as_str());
+    assert_eq!((response.status, response.text.as_bytes() == body), (200, true));
 }

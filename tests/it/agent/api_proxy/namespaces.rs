@@ -41,8 +41,8 @@ async fn get(proxied: &Proxied, path: &str, namespace: &str) -> FetchedResponse 
     .await
 }
 
-fn namespace(answer: &FetchedResponse) -> String {
-    answer.json()["data"]["data"]["namespace"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+fn namespace(response: &FetchedResponse) -> String {
+    response.json()["data"]["data"]["namespace"].as_str().unwrap_or_else(|| panic!("{response:?}")).to_owned()
 }
 
 #[tokio::test]
@@ -69,9 +69,9 @@ async fn t14_a_header_that_decides_something_is_no_connection_option() {
                 "GET /v1/secret/data/web HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nX-Vault-Namespace: team\r\n\
                  Connection: {connection}\r\n\r\n"
             );
-            let answer = Raw::tcp(proxied.address).await.ask(request).await;
-            assert_eq!(answer.status, 400, "{connection}: {answer:?}");
-            assert!(answer.error().contains("Connection"), "{answer:?}");
+            let response = Raw::tcp(proxied.address).await.ask(request).await;
+            assert_eq!(response.status, 400, "{connection}: {response:?}");
+            assert!(response.error().contains("Connection"), "{response:?}");
         }
     }
     assert!(proxied.vault.requests().is_empty());
@@ -86,9 +86,9 @@ async fn responses_are_not_shared_between_namespaces() {
     let proxied = caching();
     for named in ["", "team", "t\u{e9}am", "t\u{e8}am", "team/web", "Team"] {
         for expected in ["MISS", "HIT"] {
-            let answer = get(&proxied, "secret/data/web", named).await;
-            assert_eq!((answer.status, answer.cache()), (200, expected), "{named:?}");
-            assert_eq!(namespace(&answer), named);
+            let response = get(&proxied, "secret/data/web", named).await;
+            assert_eq!((response.status, response.cache()), (200, expected), "{named:?}");
+            assert_eq!(namespace(&response), named);
         }
     }
     assert_eq!(namespace(&proxied.get("secret/data/web").await), "");
@@ -98,13 +98,13 @@ async fn responses_are_not_shared_between_namespaces() {
 async fn ambiguous_namespaces_are_refused() {
     let proxied = caching();
     for named in ["team//web", "//team", "team//", "team/../web", "..", "te am", "a\tb", "team/./web", "a\\b"] {
-        let answer = get(&proxied, "secret/data/web", named).await;
-        assert_eq!(answer.status, 400, "{named:?}: {answer:?}");
-        assert!(answer.error().contains("namespace"), "{answer:?}");
+        let response = get(&proxied, "secret/data/web", named).await;
+        assert_eq!(response.status, 400, "{named:?}: {response:?}");
+        assert!(response.error().contains("namespace"), "{response:?}");
     }
     let latin = HeaderValue::from_bytes(b"t\xe9am").unwrap();
-    let answer = fetch(proxied.request("GET", "secret/data/web").header("x-vault-namespace", latin)).await;
-    assert_eq!(answer.status, 400, "{answer:?}");
+    let response = fetch(proxied.request("GET", "secret/data/web").header("x-vault-namespace", latin)).await;
+    assert_eq!(response.status, 400, "{response:?}");
     let duplicate =
         proxied.request("GET", "secret/data/web").header("x-vault-namespace", "a").header("x-vault-namespace", "b");
     assert_eq!(fetch(duplicate).await.status, 400);
@@ -153,8 +153,8 @@ async fn rules_match_namespace_and_path_together() {
     let check = async |allow: &[&str], deny: &[&str], named: &str, path: &str, expected: u16| {
         let proxied = Proxied::with(|options, _| options.rules = rules(allow, deny, &[]));
         echo_namespace_server(&proxied);
-        let answer = get(&proxied, path, named).await;
-        assert_eq!(answer.status, expected, "{allow:?} {deny:?} {named:?} {path}: {answer:?}");
+        let response = get(&proxied, path, named).await;
+        assert_eq!(response.status, expected, "{allow:?} {deny:?} {named:?} {path}: {response:?}");
     };
     check(&["secret/*"], &[], "", "secret/data/web", 200).await;
     check(&["secret/*"], &[], "team", "secret/data/web", 403).await;
@@ -183,14 +183,14 @@ async fn callers_may_name_the_sessions_namespace_those_below_it_or_the_listeners
         assert_eq!(namespace(&proxied.get("secret/data/web").await), "team", "who names none is in the session's");
         for (named, expected) in cases {
             // A path for each name: the cache gives what it has by another name of the same namespace.
-            let answer = get(&proxied, &format!("secret/data/of-{}", named.replace('/', "-")), named).await;
-            assert_eq!(answer.status, *expected, "{patterns:?} {named:?}: {answer:?}");
+            let response = get(&proxied, &format!("secret/data/of-{}", named.replace('/', "-")), named).await;
+            assert_eq!(response.status, *expected, "{patterns:?} {named:?}: {response:?}");
             if *expected == 200 {
-                assert_eq!(namespace(&answer), *named);
+                assert_eq!(namespace(&response), *named);
             }
             let own = proxied.request("GET", "secret/data/other").header("x-vault-token", "mine");
-            let answer = fetch(own.header("x-vault-namespace", *named)).await;
-            assert_eq!(answer.status, *expected, "{patterns:?} {named:?}: a caller's own token is no exception");
+            let response = fetch(own.header("x-vault-namespace", *named)).await;
+            assert_eq!(response.status, *expected, "{patterns:?} {named:?}: a caller's own token is no exception");
         }
     };
     check(None, &[("team", 200), ("team/web", 200), ("", 403), ("root", 403), ("teams", 403), ("other", 403)]).await;

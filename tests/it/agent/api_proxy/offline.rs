@@ -79,16 +79,16 @@ fn hour() -> Role {
     Role { ttl: HOUR, max_ttl: None, ..Role::default() }
 }
 
-fn id(answer: &FetchedResponse) -> String {
-    answer.json()["lease_id"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+fn id(response: &FetchedResponse) -> String {
+    response.json()["lease_id"].as_str().unwrap_or_else(|| panic!("{response:?}")).to_owned()
 }
 
-fn left(answer: &FetchedResponse) -> u64 {
-    answer.json()["lease_duration"].as_u64().unwrap()
+fn left(response: &FetchedResponse) -> u64 {
+    response.json()["lease_duration"].as_u64().unwrap()
 }
 
-fn age(answer: &FetchedResponse) -> u64 {
-    answer.headers["age"].to_str().unwrap().parse().unwrap()
+fn age(response: &FetchedResponse) -> u64 {
+    response.headers["age"].to_str().unwrap().parse().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,8 +30,8 @@ async fn a_hundred_callers_with_a_token_that_was_never_looked_up_are_all_answere
         let body = format!(r#"{{"data":{{"number":{number}}}}}"#);
         fetch(proxied.request("POST", &format!("secret/data/{number}")).body(body))
     });
-    for answer in join_all(calls).await {
-        assert_eq!(answer.status, 200, "{answer:?}");
+    for response in join_all(calls).await {
+        assert_eq!(response.status, 200, "{response:?}");
     }
     assert_eq!(world.count(Operation::Login), 2);
     assert_eq!(proxied.get("secret/data/99").await.json()["data"]["data"]["number"], 99);
@@ -61,13 +61,13 @@ async fn t31_after_twelve_revocations_at_random_times_no_caller_is_refused_for_l
                 world.faults().revoke_all();
                 quick = 10;
             }
-            let (requested_at, answer) = (world.clock.now(), proxied.get("secret/data/example").await);
-            if answer.status == 200 {
+            let (requested_at, response) = (world.clock.now(), proxied.get("secret/data/example").await);
+            if response.status == 200 {
                 refused_since = None;
             } else {
                 let since = refused_since.get_or_insert(requested_at);
                 let refused = world.clock.now().since(*since);
-                assert!(refused < Duration::from_secs(1), "seed {seed}: refused for {refused:?}: {answer:?}");
+                assert!(refused < Duration::from_secs(1), "seed {seed}: refused for {refused:?}: {response:?}");
             }
             // Calls come at short intervals only after a revocation.
             let until_next =
@@ -106,8 +106,8 @@ async fn a_session_whose_every_call_is_refused_for_its_address_stays_within_its_
     }
     let before = world.upstream_calls();
     for _ in 0..720 {
-        let answer = proxied.get("secret/data/example").await;
-        assert_eq!((answer.status, answer.error().as_str()), (403, "permission denied"));
+        let response = proxied.get("secret/data/example").await;
+        assert_eq!((response.status, response.error().as_str()), (403, "permission denied"));
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     let calls = world.upstream_calls() - before;

@@ -36,9 +36,9 @@ fn in_front_of_leases(status: u16) -> Proxied {
     proxied
 }
 
-fn lease(answer: &FetchedResponse) -> String {
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()["lease_id"].as_str().unwrap().to_owned()
+fn lease(response: &FetchedResponse) -> String {
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()["lease_id"].as_str().unwrap().to_owned()
 }
 
 /// The text as a JSON string in which every character is escaped.

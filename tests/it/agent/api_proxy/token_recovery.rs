@@ -31,8 +31,8 @@ async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answe
         let body = format!(r#"{{"data":{{"number":{number}}}}}"#);
         fetch(proxied.request("POST", &format!("secret/data/{number}")).body(body))
     });
-    for answer in join_all(calls).await {
-        assert_eq!(answer.status, 200, "{answer:?}");
+    for response in join_all(calls).await {
+        assert_eq!(response.status, 200, "{response:?}");
     }
     assert_eq!(world.count(Operation::Login) - logins, 1);
     assert!(world.count(Operation::Lookup) - looks <= 2, "a look of its own may fall into it");
@@ -52,8 +52,8 @@ async fn a_refusal_by_policy_causes_no_login_and_is_passed_on() {
     let proxied = Proxied::for_world(&world, &session);
     let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(403, DENIED)));
-    let answers = join_all((0..50).map(|_| proxied.get("secret/data/example"))).await;
-    assert!(answers.iter().all(|answer| answer.status == 403 && answer.error() == DENIED), "{answers:?}");
+    let responses = join_all((0..50).map(|_| proxied.get("secret/data/example"))).await;
+    assert!(responses.iter().all(|response| response.status == 403 && response.error() == DENIED), "{responses:?}");
     assert_eq!(world.count(Operation::Login), logins);
     assert!(world.count(Operation::Lookup) - looks <= 2);
     // It does not use up the budget for a token that is really dead.
@@ -86,8 +86,8 @@ async fn a_token_that_rotates_all_the_time_fails_no_call() {
     session.serving().await;
     let proxied = Proxied::for_world(&world, &session);
     for second in 0..1200 {
-        let answer = proxied.get("secret/data/example").await;
-        assert_eq!(answer.status, 200, "{second}: {answer:?}");
+        let response = proxied.get("secret/data/example").await;
+        assert_eq!(response.status, 200, "{second}: {response:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(world.count(Operation::Login) > 10);
@@ -106,10 +106,10 @@ async fn callers_get_retry_after_while_no_login_succeeds() {
     let proxied = Proxied::for_world(&world, &session);
     world.faults().revoke_all();
     world.faults().respond_always(Operation::Login, Some(CannedResponse::error(500, "internal error")));
-    let answer = proxied.get("secret/data/example").await;
-    assert_eq!(answer.status, 503, "{answer:?}");
-    assert!(answer.error().contains("the token was revoked or lost by the server"), "{answer:?}");
-    assert!(answer.headers.contains_key("retry-after"));
+    let response = proxied.get("secret/data/example").await;
+    assert_eq!(response.status, 503, "{response:?}");
+    assert!(response.error().contains("the token was revoked or lost by the server"), "{response:?}");
+    assert!(response.headers.contains_key("retry-after"));
     world.faults().respond_always(Operation::Login, None);
     session.serving().await;
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
@@ -144,10 +144,10 @@ async fn a_body_is_sent_again_where_it_was_small_and_the_next_call_works_where_i
     for (body, expected) in [(vec![b'a'; 1_000_000], 200), (vec![b'a'; 1_100_000], 403)] {
         let mut proxied = Proxied::start();
         let refresh_requests = spawn_manager(&mut proxied);
-        let answer = fetch(proxied.request("PUT", "secret/data/large").body(body.clone())).await;
-        assert_eq!(answer.status, expected, "{} bytes", body.len());
+        let response = fetch(proxied.request("PUT", "secret/data/large").body(body.clone())).await;
+        assert_eq!(response.status, expected, "{} bytes", body.len());
         if expected == 200 {
-            assert_eq!(answer.text.as_bytes(), body);
+            assert_eq!(response.text.as_bytes(), body);
             assert_eq!(proxied.vault.requests().len(), 2);
         }
         assert_eq!(fetch(proxied.request("PUT", "secret/data/large").body(body)).await.status, 200);
@@ -162,15 +162,15 @@ async fn a_body_of_unknown_length_is_sent_again_as_it_was() {
     let pieces: Vec<String> = (0..100).map(|number| format!("piece {number};")).collect();
     let whole = pieces.concat();
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>)));
-    let answer = fetch(proxied.request("POST", "secret/data/chunked").body(body)).await;
-    assert_eq!((answer.status, answer.text), (200, whole));
+    let response = fetch(proxied.request("POST", "secret/data/chunked").body(body)).await;
+    assert_eq!((response.status, response.text), (200, whole));
 }
 
 #[tokio::test]
 async fn a_callers_own_token_that_is_refused_is_its_own_to_know() {
     let mut proxied = Proxied::start();
     let refresh_requests = spawn_manager(&mut proxied);
-    let answer = fetch(proxied.request("GET", "a").header("x-vault-token", "mine")).await;
-    assert_eq!((answer.status, answer.error().as_str()), (403, "invalid token"));
+    let response = fetch(proxied.request("GET", "a").header("x-vault-token", "mine")).await;
+    assert_eq!((response.status, response.error().as_str()), (403, "invalid token"));
     assert_eq!((refresh_requests.load(Ordering::Relaxed), proxied.vault.requests().len()), (0, 1));
 }

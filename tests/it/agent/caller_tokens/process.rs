@@ -183,14 +183,14 @@ async fn many_short_lived_processes_cost_no_login_and_their_tokens_are_revoked()
         let stdout = String::from_utf8(output.stdout).unwrap();
         let created = scene.count(Operation::CreateToken);
         eprintln!("{count} processes in {took:?}: {} {created} tokens", stdout.trim());
-        let answers: Vec<(&str, u64)> = stdout
+        let responses: Vec<(&str, u64)> = stdout
             .split_whitespace()
             .map(|part| part.split_once(':').unwrap())
             .map(|(a, b)| (a, b.parse().unwrap()))
             .collect();
-        assert_eq!(answers.iter().map(|(_, number)| number).sum::<u64>(), count, "{stdout}");
-        assert!(answers.iter().all(|(status, _)| ["200", "429", "503"].contains(status)), "{stdout}");
-        assert!(answers.iter().any(|(status, _)| *status == "429"), "{stdout}");
+        assert_eq!(responses.iter().map(|(_, number)| number).sum::<u64>(), count, "{stdout}");
+        assert!(responses.iter().all(|(status, _)| ["200", "429", "503"].contains(status)), "{stdout}");
+        assert!(responses.iter().any(|(status, _)| *status == "429"), "{stdout}");
         assert_eq!(scene.count(Operation::Login), 1);
         assert!(created <= 64 + took.as_secs() + 2, "{created} tokens in {took:?}");
         eventually(Duration::from_secs(10), || {

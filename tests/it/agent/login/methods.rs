@@ -116,9 +116,9 @@ impl Scene {
         let request = reqwest::Client::builder().no_proxy().build().unwrap();
         let request = request.post(format!("{}/v1/sys/wrapping/wrap", self.secrets.url()));
         let request = request.header("x-vault-token", token.expose_secret()).header("x-vault-wrap-ttl", "5m");
-        let answer = request.json(&serde_json::json!({ "secret_id": secret_id })).send().await.unwrap();
-        let answer: serde_json::Value = answer.json().await.unwrap();
-        answer["wrap_info"]["token"].as_str().unwrap().to_owned()
+        let response = request.json(&serde_json::json!({ "secret_id": secret_id })).send().await.unwrap();
+        let response: serde_json::Value = response.json().await.unwrap();
+        response["wrap_info"]["token"].as_str().unwrap().to_owned()
     }
 }
 

@@ -8,8 +8,8 @@ use keyward::emulators::secrets::{CannedResponse, Operation};
 use crate::harness::session::{Session, World, minutes, one_hour_role};
 
 fn deny_calls(world: &World, operation: Operation) {
-    let answer = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    world.faults().respond_always(operation, Some(answer));
+    let response = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    world.faults().respond_always(operation, Some(response));
 }
 
 /// Starts a session whose token was looked up once.

@@ -65,8 +65,8 @@ fn role() -> impl Strategy<Value = Role> {
 async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool) {
     let faults = world.faults();
     let always = |operation, status| {
-        let answer = on.then(|| CannedResponse::error(status, "1 error occurred:\n\t* permission denied\n\n"));
-        faults.respond_always(operation, answer);
+        let response = on.then(|| CannedResponse::error(status, "1 error occurred:\n\t* permission denied\n\n"));
+        faults.respond_always(operation, response);
     };
     match fault {
         Fault::Away if on => faults.go_away().await,
