@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
@@ -50,7 +50,7 @@ pub(crate) fn enable() {
 
 /// Returns the kept events, the latest first.
 pub(crate) fn latest() -> Vec<RecentEvent> {
-    lock().iter().rev().cloned().collect()
+    LATEST.lock().iter().rev().cloned().collect()
 }
 
 /// Layer of the log that keeps named events at the level `info` and above.
@@ -69,7 +69,7 @@ impl<S: Subscriber> Layer<S> for RecentEvents {
             return;
         }
         let EventFields { name, message, fields } = fields;
-        let mut latest = lock();
+        let mut latest = LATEST.lock();
         if latest.len() >= MAX_EVENTS {
             latest.pop_front();
         }
@@ -106,10 +106,6 @@ impl Visit for EventFields {
         let _ = write!(text, "{value:?}");
         self.record(field, text);
     }
-}
-
-fn lock() -> MutexGuard<'static, VecDeque<RecentEvent>> {
-    LATEST.lock()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::alloc::Layout;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 use tokio::sync::Notify;
@@ -33,7 +33,7 @@ impl MemoryProtection {
 
 /// Returns the sizes of all regions in bytes, by their protection, in the order of [`MemoryProtection::ALL`].
 pub(crate) fn protected_memory() -> [(MemoryProtection, usize); 4] {
-    let arena = lock_arena();
+    let arena = ARENA.lock();
     let total = |protection| {
         let regions = arena.regions.iter().filter(|region| region.protection == protection);
         regions.map(|region| region.length).sum()
@@ -62,7 +62,7 @@ unsafe impl Sync for ProtectedBytes {}
 impl ProtectedBytes {
     /// Allocates zeroed bytes.
     pub(crate) fn zeroed(length: usize) -> Self {
-        let start = if length == 0 { NonNull::dangling() } else { lock_arena().allocate(length) };
+        let start = if length == 0 { NonNull::dangling() } else { ARENA.lock().allocate(length) };
         Self { start, length }
     }
 }
@@ -93,7 +93,7 @@ impl Drop for ProtectedBytes {
     fn drop(&mut self) {
         if self.length > 0 {
             self.zeroize();
-            lock_arena().free(self.start, self.length);
+            ARENA.lock().free(self.start, self.length);
         }
     }
 }
@@ -104,11 +104,6 @@ struct Arena {
 }
 
 static ARENA: Mutex<Arena> = Mutex::new(Arena { regions: Vec::new() });
-
-/// No operation leaves the arena inconsistent, so a panic elsewhere while it was locked is no reason to stop.
-fn lock_arena() -> MutexGuard<'static, Arena> {
-    ARENA.lock()
-}
 
 impl Arena {
     fn allocate(&mut self, length: usize) -> NonNull<u8> {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use redb::StorageBackend;
 
 /// Handle of the backend. One database instance at a time holds a lease.
@@ -59,7 +59,7 @@ impl BackendHandle {
     /// once, and the next one would succeed without the data.
     pub(super) fn write_again(&self) -> io::Result<()> {
         let SharedBackend { backend, unsynced, .. } = &*self.bytes;
-        let mut unsynced = lock(unsynced);
+        let mut unsynced = unsynced.lock();
         let end = backend.len()?;
         for (offset, length) in unsynced.iter().copied() {
             let length = usize::try_from(end.saturating_sub(offset)).map_or(length, |available| available.min(length));
@@ -93,13 +93,13 @@ impl LeasedBackend {
 impl StorageBackend for LeasedBackend {
     fn len(&self) -> io::Result<u64> {
         let backend = self.backend()?;
-        self.overlay.as_ref().map_or_else(|| backend.len(), |overlay| Ok(lock(overlay).len))
+        self.overlay.as_ref().map_or_else(|| backend.len(), |overlay| Ok(overlay.lock().len))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let backend = self.backend()?;
         match &self.overlay {
-            Some(overlay) => lock(overlay).read(backend, offset, out),
+            Some(overlay) => overlay.lock().read(backend, offset, out),
             None => backend.read(offset, out),
         }
     }
@@ -107,7 +107,7 @@ impl StorageBackend for LeasedBackend {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let backend = self.backend()?;
         match &self.overlay {
-            Some(overlay) => lock(overlay).len = len,
+            Some(overlay) => overlay.lock().len = len,
             None => backend.set_len(len)?,
         }
         Ok(())
@@ -117,7 +117,7 @@ impl StorageBackend for LeasedBackend {
         let backend = self.backend()?;
         if self.overlay.is_none() {
             backend.sync_data()?;
-            lock(&self.bytes.unsynced).clear();
+            self.bytes.unsynced.lock().clear();
             self.bytes.header_touched.store(false, Ordering::Release);
         }
         Ok(())
@@ -126,13 +126,13 @@ impl StorageBackend for LeasedBackend {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let backend = self.backend()?;
         if let Some(overlay) = &self.overlay {
-            return lock(overlay).write(backend, offset, data);
+            return overlay.lock().write(backend, offset, data);
         }
         if offset == 0 {
             self.bytes.header_touched.store(true, Ordering::Release);
         }
         backend.write(offset, data)?;
-        lock(&self.bytes.unsynced).push((offset, data.len()));
+        self.bytes.unsynced.lock().push((offset, data.len()));
         Ok(())
     }
 }
@@ -186,10 +186,6 @@ fn page_ranges(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, 
         at += part;
         (part > 0).then_some(piece)
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 #[cfg(test)]

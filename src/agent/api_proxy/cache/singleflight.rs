@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::key::CacheKey;
@@ -60,7 +60,7 @@ impl<T> Singleflight<T> {
     }
 
     pub(super) fn join(&self, key: &CacheKey) -> JoinOutcome<T> {
-        let mut flights = lock(&self.0);
+        let mut flights = self.0.lock();
         if let Some(flight) = flights.get(key).filter(|flight| !flight.is_outdated.load(Ordering::Relaxed)) {
             return JoinOutcome::Follower(flight.result.clone());
         }
@@ -72,14 +72,10 @@ impl<T> Singleflight<T> {
 
     /// Marks matching requests under way as outdated: no caller joins them, and their responses are not cached.
     pub(super) fn mark_outdated(&self, matches: impl Fn(&CacheKey) -> bool) {
-        for (_, flight) in lock(&self.0).iter().filter(|(key, _)| matches(key)) {
+        for (_, flight) in self.0.lock().iter().filter(|(key, _)| matches(key)) {
             flight.is_outdated.store(true, Ordering::Relaxed);
         }
     }
-}
-
-fn lock<T>(flights: &Mutex<HashMap<CacheKey, T>>) -> MutexGuard<'_, HashMap<CacheKey, T>> {
-    flights.lock()
 }
 
 /// Leader of a coalesced request. If it is dropped before it completes, as when its caller hangs up, a waiter takes over.
@@ -105,7 +101,7 @@ impl<T> Leader<T> {
 
 impl<T> Drop for Leader<T> {
     fn drop(&mut self) {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock();
         // After it was marked outdated, another leader may have taken the key.
         if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(&flight.is_outdated, &self.is_outdated)) {
             flights.remove(&self.key);
