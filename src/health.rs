@@ -113,17 +113,17 @@ pub struct HealthHandle {
 
 impl HealthHandle {
     /// Marks the component as ready.
-    pub fn ready(&self) {
+    pub fn set_ready(&self) {
         self.set(true, None, None);
     }
 
     /// Marks the component as not ready, with a reason that holds no secret.
-    pub fn not_ready(&self, reason: impl Into<String>) {
+    pub fn set_not_ready(&self, reason: impl Into<String>) {
         self.set(false, Some(reason.into()), None);
     }
 
     /// Marks the component as not ready because of an error, whose text holds no secret.
-    pub(crate) fn failed(&self, code: impl Into<Option<ErrorCode>>, error: impl Into<String>) {
+    pub(crate) fn set_failed(&self, code: impl Into<Option<ErrorCode>>, error: impl Into<String>) {
         self.set(false, Some(error.into()), code.into());
     }
 
@@ -140,7 +140,7 @@ impl HealthHandle {
     }
 
     /// Sets the time of the next attempt after a failure; the next change of readiness clears it.
-    pub(crate) fn retry_at(&self, at: ClockReading) {
+    pub(crate) fn set_retry_at(&self, at: ClockReading) {
         self.modify(|registration| registration.next_try = Some(at));
     }
 
@@ -202,12 +202,12 @@ mod tests {
         let session = health.register("session/web", true, "no token yet");
         let sink = health.register("sink/token", false, "not written yet");
         assert!(!health.is_ready());
-        session.ready();
+        session.set_ready();
         assert!(health.is_ready() && health.is_started());
-        session.failed(ErrorCode::TokenExpired, "the token has expired");
+        session.set_failed(ErrorCode::TokenExpired, "the token has expired");
         assert!(!health.is_ready() && health.is_started());
         assert_eq!(health.components()["session/web"].describe(), "the token has expired [KW-1302]");
-        session.not_ready("no token yet");
+        session.set_not_ready("no token yet");
         assert_eq!(health.components()["session/web"].describe(), "no token yet");
         drop(session);
         assert!(health.is_ready());
@@ -219,7 +219,7 @@ mod tests {
     fn the_newest_component_of_a_name_counts_until_it_is_dropped() {
         let health = Health::default();
         let old = health.register("session/web", true, "no token yet");
-        old.ready();
+        old.set_ready();
         let new = health.register("session/web", true, "no token yet");
         assert!(!health.is_ready());
         drop(new);
@@ -227,7 +227,7 @@ mod tests {
         let new = health.register("session/web", true, "no token yet");
         drop(old);
         assert!(!health.is_ready());
-        new.ready();
+        new.set_ready();
         assert!(health.is_ready());
     }
 
@@ -240,14 +240,14 @@ mod tests {
         sink.set_target("/run/token");
         sink.keep_previous(true);
         clock.suspend(Duration::from_secs(5));
-        sink.failed(ErrorCode::OutputFolder, "no space left");
-        sink.retry_at(health.now() + Duration::from_secs(2));
+        sink.set_failed(ErrorCode::OutputFolder, "no space left");
+        sink.set_retry_at(health.now() + Duration::from_secs(2));
         let failing = json!({
             "ready": false, "required": true, "started": false, "reason": "no space left", "code": "KW-1401",
             "since": "1970-01-01T00:00:00Z", "target": "/run/token", "next_try": "1970-01-01T00:00:07Z",
         });
         assert_eq!(status(), failing);
-        sink.ready();
+        sink.set_ready();
         sink.record_update();
         clock.suspend(Duration::from_secs(5));
         // A clock that is set later changes the distance to no time.
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(status()["warning"], warning);
         sink.clear_warning();
         assert_eq!(status(), ready);
-        sink.failed(None, "no space left");
+        sink.set_failed(None, "no space left");
         sink.keep_previous(true);
         assert_eq!(status()["keeps_previous"], true);
         assert_eq!(status()["since"], "1970-01-01T00:01:55Z");

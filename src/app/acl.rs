@@ -92,7 +92,7 @@ impl BuiltAclServer {
             serving.spawn(socket.serve(answering, limits, stop.clone()));
         }
         self.health.set_target(endpoints);
-        self.health.ready();
+        self.health.set_ready();
         let (ran, _) = tokio::join!(self.service.run(stop), serving.join_all());
         Ok(ran?)
     }

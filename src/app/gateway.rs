@@ -217,7 +217,7 @@ impl BuiltGateway {
             let service = audit::gateway(&self.shared, "gateway").wrap(service);
             serving.spawn(socket.serve(service, limits, stop.clone()));
         }
-        self.health.ready();
+        self.health.set_ready();
         serving.join_all().await;
         drained.cancel();
         makers.join_all().await;

@@ -275,7 +275,7 @@ impl BoundListener {
             peer_reader,
             ..ListenerLimits::default()
         };
-        health.ready();
+        health.set_ready();
         let (ends, stop) = (stop.clone(), stop);
         let serving = async {
             match serving {

@@ -49,7 +49,7 @@ pub(super) async fn report(health: Health, metrics: Metrics, stop: CancellationT
             if bytes > 0 && protection >= MemoryProtection::Unlocked && warning.is_none() {
                 tracing::warn!(event = "memory.unlocked", protection = name(protection), "{UNLOCKED}");
                 let component = health.register("memory", false, "");
-                component.ready();
+                component.set_ready();
                 component.warn(None, UNLOCKED);
                 warning = Some(component);
             }

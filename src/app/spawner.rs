@@ -40,7 +40,7 @@ pub(super) async fn watch(
     let up = metrics.get::<SpawnerMetrics>().up.clone();
     up.set(1);
     let component = health.register("spawner", true, "");
-    component.ready();
+    component.set_ready();
     let (mut silence, mut outage) = (executables.silence(), Outage::default());
     loop {
         tokio::select! {
@@ -48,7 +48,7 @@ pub(super) async fn watch(
             () = launcher.spawner_ended() => {
                 up.set(0);
                 tracing::error!(event = "spawner.ended", "{ENDED}");
-                component.failed(ErrorCode::ProcessNotStarted, ENDED);
+                component.set_failed(ErrorCode::ProcessNotStarted, ENDED);
                 stop.cancelled().await;
             }
             is_silent = changed(&mut silence) => {

@@ -144,14 +144,14 @@ mod tests {
             assert_eq!(found, expected);
         };
         check([false, false, false]);
-        listener.ready();
+        listener.set_ready();
         check([true, false, false]);
-        session.ready();
+        session.set_ready();
         check([true, true, false]);
         assert_eq!(summary(&health), "waiting for sink/token: not written yet");
-        sink.not_ready("it says\nREADY=1");
+        sink.set_not_ready("it says\nREADY=1");
         assert_eq!(summary(&health), "waiting for sink/token: it says READY=1");
-        sink.ready();
+        sink.set_ready();
         check([true, true, true]);
         drop(extra);
     }

@@ -74,7 +74,7 @@ impl DeviceReport {
 
     /// Reports a failure; only the first of an outage is logged.
     pub(super) fn fail(&mut self, error: &DeviceError) {
-        self.health.failed(error.code, error.text.as_str());
+        self.health.set_failed(error.code, error.text.as_str());
         if !self.outage.record_failure(self.clock.now()) {
             return;
         }
@@ -101,6 +101,6 @@ impl DeviceReport {
             self.failing.set(0);
             tracing::info!(event = "audit.recovered", audit = self.name, lasted_seconds, "records are kept again");
         }
-        self.health.ready();
+        self.health.set_ready();
     }
 }

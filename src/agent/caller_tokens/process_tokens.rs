@@ -299,7 +299,7 @@ impl ProcessTable {
         // Sums over all sessions, and over the table that a reload has replaced.
         let gauge = i64::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         metrics.get::<CallerTokenMetrics>().live.get_or_create(&labels).set(gauge);
-        health.ready();
+        health.set_ready();
         health.set_target(format!("{live} of {MAX_PROCESS_TOKENS} processes"));
         match self.creation_limit.check(clock.now()) {
             Err(CreationRefusal::Failing { code, error, .. }) => health.warn(code, describe_failure(&error)),

@@ -67,7 +67,7 @@ mod tests {
             format!("keyward_{name}{{component=\"{component}\",required=\"{required}\"}} {value}")
         };
         assert!(text().contains(&line("ready", "session/web", true, 0)), "{}", text());
-        session.ready();
+        session.set_ready();
         session.warn(None, "the server does not answer");
         assert!(text().contains(&line("ready", "session/web", true, 1)), "{}", text());
         assert!(text().contains(&line("component_warning", "session/web", true, 1)), "{}", text());

@@ -88,8 +88,8 @@ impl Supervisor {
             match policy.decide(code == 0, self.deps.clock.now(), random_unit()) {
                 RestartDecision::Exit => return Some(code),
                 RestartDecision::RestartAfter(wait) => {
-                    self.deps.health.failed(error_code, error);
-                    self.deps.health.retry_at(self.deps.clock.now() + wait);
+                    self.deps.health.set_failed(error_code, error);
+                    self.deps.health.set_retry_at(self.deps.clock.now() + wait);
                     reason = "ended";
                     stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
                 }
@@ -102,7 +102,7 @@ impl Supervisor {
         loop {
             match self.inputs.now() {
                 Ok(variables) => return variables,
-                Err(name) => self.deps.health.not_ready(format!("waiting for {name}")),
+                Err(name) => self.deps.health.set_not_ready(format!("waiting for {name}")),
             }
             self.inputs.changed().await;
         }
@@ -133,7 +133,7 @@ impl Supervisor {
         let pid = running.id().map(|pid| format!(", pid {pid}")).unwrap_or_default();
         self.deps.health.set_target(format!("{}{pid}", self.options.command[0]));
         self.deps.health.record_update();
-        self.deps.health.ready();
+        self.deps.health.set_ready();
         self.deps.metrics.get::<ProcessMetrics>().running.set(1);
         let end = self.supervise(running, variables, stop).await;
         self.deps.metrics.get::<ProcessMetrics>().running.set(0);
@@ -155,7 +155,7 @@ impl Supervisor {
             error,
             "the child process has not started yet"
         );
-        self.deps.health.failed(ErrorCode::ProcessNotStarted, error);
+        self.deps.health.set_failed(ErrorCode::ProcessNotStarted, error);
         started.await
     }
 

@@ -318,7 +318,7 @@ impl DerivedTokenManager {
         if let Some(health) = &self.deps.health {
             health.record_update();
             health.clear_warning();
-            health.ready();
+            health.set_ready();
         }
     }
 
@@ -359,8 +359,8 @@ impl DerivedTokenManager {
         self.current = None;
         if let Some(health) = &self.deps.health {
             health.clear_warning();
-            health.failed(code, reason);
-            self.next.into_iter().for_each(|next| health.retry_at(next));
+            health.set_failed(code, reason);
+            self.next.into_iter().for_each(|next| health.set_retry_at(next));
         }
         let now = self.deps.clock.now();
         let retry_after = self.next.map_or(MIN_INTERVAL, |next| now.until(next)).max(Duration::from_secs(1));

@@ -286,7 +286,7 @@ impl<T> SecretRenewer<T> {
     fn publish_absence(&self, code: Option<ErrorCode>, cause: &str, retry_after: Duration) {
         let reason = format!("the secret {} is not available: {cause}", self.options.name);
         if let Some(health) = &self.deps.health {
-            health.failed(code, &reason);
+            health.set_failed(code, &reason);
         }
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);

@@ -103,7 +103,7 @@ impl FileSink {
                 Err(error) => {
                     let wait = backoff.next_half_jitter(random_unit());
                     self.record_failure(&error, wait);
-                    self.health.retry_at(self.clock.now() + wait);
+                    self.health.set_retry_at(self.clock.now() + wait);
                     Some(wait)
                 }
             };
@@ -193,7 +193,7 @@ impl FileSink {
                 }
                 self.has_written = true;
                 self.set_state(HOLDS_NEWEST);
-                self.health.ready();
+                self.health.set_ready();
             }
             Availability::Unavailable { reason, .. } => {
                 let action = match self.options.on_expiry {
@@ -206,7 +206,7 @@ impl FileSink {
                 }
                 self.has_written = false;
                 self.set_state(WAITING);
-                self.health.not_ready(format!("waiting for a token: {reason}"));
+                self.health.set_not_ready(format!("waiting for a token: {reason}"));
             }
         }
         Ok(outcome)
@@ -282,7 +282,7 @@ impl FileSink {
         }
         self.set_state(FAILING);
         self.metrics.get::<SinkMetrics>().failures.get_or_create(&self.label()).inc();
-        self.health.failed(code, error);
+        self.health.set_failed(code, error);
         self.health.keep_previous(self.has_written);
     }
 

@@ -113,10 +113,10 @@ async fn report_health(mut value: ValueWatch, clock: Clock, health: HealthHandle
     loop {
         match value.current(&clock) {
             Ok(_) => {
-                health.ready();
+                health.set_ready();
                 health.record_update();
             }
-            Err(reason) => health.not_ready(reason),
+            Err(reason) => health.set_not_ready(reason),
         }
         if value.changed().await.is_err() {
             // Keeps the last state until the server ends.

@@ -174,7 +174,7 @@ impl TemplateTask {
     fn report_unavailable(&self) {
         if let Some(reason) = self.dependencies.unavailable_reason() {
             self.set_state(WAITING);
-            self.deps.health.not_ready(reason);
+            self.deps.health.set_not_ready(reason);
             self.deps.health.keep_previous(self.is_delivered);
         }
         self.report_stale();
@@ -220,14 +220,14 @@ impl TemplateTask {
                     );
                 }
                 self.set_state(RENDERED);
-                self.deps.health.ready();
+                self.deps.health.set_ready();
                 self.report_stale();
             }
             Err(error) => {
                 let wait = self.backoff.next_half_jitter(random_unit());
                 self.retry_at = Some(self.deps.clock.now() + wait);
                 self.record_failure(error.code(), &format_chain(&error), Some(wait));
-                self.retry_at.into_iter().for_each(|at| self.deps.health.retry_at(at));
+                self.retry_at.into_iter().for_each(|at| self.deps.health.set_retry_at(at));
             }
         }
     }
@@ -343,7 +343,7 @@ impl TemplateTask {
         );
         self.count(false);
         self.set_state(FAILING);
-        self.deps.health.failed(code, error);
+        self.deps.health.set_failed(code, error);
         self.deps.health.keep_previous(self.is_delivered);
     }
 

@@ -76,9 +76,9 @@ impl StatusReporter {
             last_error_code: snapshot.last_error.and(snapshot.last_error_code),
         };
         if snapshot.reason.is_empty() {
-            self.health.ready();
+            self.health.set_ready();
         } else {
-            self.health.failed(snapshot.last_error.and(snapshot.last_error_code), snapshot.reason);
+            self.health.set_failed(snapshot.last_error.and(snapshot.last_error_code), snapshot.reason);
         }
         // A session of the same name that replaced this one owns the gauges.
         if self.status_handle.update(session) {

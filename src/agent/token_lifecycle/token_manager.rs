@@ -117,7 +117,7 @@ impl TokenManager {
     /// Publishes the token of the previous session, so that the outputs of this one have it at once.
     pub(crate) fn publish_previous(&self, previous: CredentialState<Token>) {
         if self.publisher.publish_previous(previous) {
-            self.reporter.health.ready();
+            self.reporter.health.set_ready();
         }
     }
 

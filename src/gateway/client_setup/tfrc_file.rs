@@ -138,7 +138,7 @@ impl TfrcFile {
                     let written = self.run_blocking("write", move |options| write(options, &text)).await;
                     if written {
                         self.health.record_update();
-                        self.health.ready();
+                        self.health.set_ready();
                     }
                     written
                 }
@@ -149,7 +149,7 @@ impl TfrcFile {
                 None
             } else {
                 let at = self.clock.now() + backoff.next_half_jitter(random_unit());
-                self.health.retry_at(at);
+                self.health.set_retry_at(at);
                 Some(at)
             };
             tokio::select! {
@@ -175,7 +175,7 @@ impl TfrcFile {
         }
         let removed = self.run_blocking("remove", remove).await;
         if removed {
-            self.health.not_ready(why);
+            self.health.set_not_ready(why);
         }
         removed
     }
@@ -199,7 +199,7 @@ impl TfrcFile {
             operation,
             "the configuration file for Terraform and OpenTofu could not be written or removed"
         );
-        self.health.failed(ErrorCode::TerraformConfigFile, &error);
+        self.health.set_failed(ErrorCode::TerraformConfigFile, &error);
         false
     }
 }

@@ -79,7 +79,7 @@ impl PlatformTokenFile {
                 self.publisher.publish(Availability::Available(token), Some(now));
                 self.health.record_update();
                 self.health.clear_warning();
-                self.health.ready();
+                self.health.set_ready();
                 tracing::info!(
                     event = "gateway.token.loaded",
                     path = self.path.display().to_string(),
@@ -100,7 +100,7 @@ impl PlatformTokenFile {
                 self.publisher.record_check(now);
             }
             Err(reason) => {
-                self.health.failed(ErrorCode::PlatformTokenMissing, reason.clone());
+                self.health.set_failed(ErrorCode::PlatformTokenMissing, reason.clone());
                 let reason = format!("there is no platform token: {reason}").into();
                 self.publisher.publish(Availability::Unavailable { reason, retry_after: RETRY_INTERVAL }, Some(now));
             }

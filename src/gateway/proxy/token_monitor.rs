@@ -59,7 +59,7 @@ impl TokenMonitor {
     /// Reports a rejected or missing token once, and its recovery. Never returns.
     pub(super) async fn run(&self) {
         let mut watch = self.tokens.source.watch.clone();
-        self.health.ready();
+        self.health.set_ready();
         loop {
             while self.tokens.problem().is_none() {
                 self.record_age();
@@ -136,7 +136,7 @@ impl TokenMonitor {
                 let since_text = wall_time(self.clock.now(), *since);
                 self.rejected.set(1);
                 let reason = format!("the platform rejects the token ({source}) since {since_text}");
-                self.health.failed(ErrorCode::PlatformTokenRejected, reason);
+                self.health.set_failed(ErrorCode::PlatformTokenRejected, reason);
                 tracing::warn!(
                     event = "gateway.token.refused",
                     code = ErrorCode::PlatformTokenRejected.as_str(),
@@ -167,7 +167,7 @@ impl TokenMonitor {
             TokenProblem::Missing { .. } => "missing",
         };
         self.clear_metrics();
-        self.health.ready();
+        self.health.set_ready();
         let lasted_seconds = seconds(self.clock.now().since(since));
         tracing::info!(
             event = "gateway.token.recovered",

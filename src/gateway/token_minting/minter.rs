@@ -168,7 +168,7 @@ impl Minter {
             self.mint().await;
         }
         if let Some(why) = &self.last_error {
-            self.health.failed(ErrorCode::PlatformTokenNotMinted, why);
+            self.health.set_failed(ErrorCode::PlatformTokenNotMinted, why);
         }
         self.refresh_signal.complete();
     }
@@ -240,7 +240,7 @@ impl Minter {
         self.publisher.publish(Availability::Available(Arc::new(token)), Some(now));
         self.health.record_update();
         self.health.clear_warning();
-        self.health.ready();
+        self.health.set_ready();
         self.retry_policy.reset();
         (self.last_error, self.parent) = (None, ParentState::Ok);
         self.next = renewal_time(now, ttl, lifetime, random_unit());
@@ -286,7 +286,7 @@ impl Minter {
         }
         if self.current.is_none() {
             self.publish_absence(&error, wait);
-            self.health.retry_at(self.next);
+            self.health.set_retry_at(self.next);
         } else {
             self.health.warn(ErrorCode::PlatformTokenNotMinted, error.as_str());
         }
@@ -295,14 +295,14 @@ impl Minter {
 
     fn expire(&mut self) {
         self.current = None;
-        self.health.retry_at(self.next);
+        self.health.set_retry_at(self.next);
         let why = self.last_error.clone().unwrap_or_else(|| "the platform token has expired".to_owned());
         self.publish_absence(&why, self.clock.now().until(self.next));
     }
 
     fn publish_absence(&self, why: &str, retry_after: Duration) {
         self.health.clear_warning();
-        self.health.failed(ErrorCode::PlatformTokenNotMinted, why);
+        self.health.set_failed(ErrorCode::PlatformTokenNotMinted, why);
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.publisher.publish(Availability::Unavailable { reason: why.into(), retry_after }, None);
     }

@@ -78,7 +78,7 @@ impl<T> SecretRenewer<T> {
             );
             self.deps.publisher.publish(Availability::Available(Arc::new(projected)), None);
             if let Some(health) = &self.deps.health {
-                health.ready();
+                health.set_ready();
             }
         }
     }

@@ -81,7 +81,7 @@ impl<T> SecretRenewer<T> {
             None => self.deps.publisher.record_check(now),
         }
         if let Some(health) = &self.deps.health {
-            health.ready();
+            health.set_ready();
         }
         self.publish_restored_at = None;
         let (age_at_read, login) = (Duration::ZERO, Some(generation));
