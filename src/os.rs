@@ -4,6 +4,7 @@
 
 mod allocator;
 mod key_files;
+mod program_pages;
 mod protected_memory;
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -13,6 +14,7 @@ use tokio::io::unix::AsyncFd;
 
 pub use allocator::ZeroingAllocator;
 pub(crate) use key_files::{KeyFileError, decrypt_pem_key, read_pkcs12};
+pub(crate) use program_pages::release_program_pages;
 pub(crate) use protected_memory::{MemoryProtection, ProtectedBytes, protected_memory, protected_memory_changed};
 
 /// Registers a descriptor with tokio's reactor for readability.

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::config::ReadyWhen;
 use crate::health::Health;
+use crate::os;
 
 /// Returns true once the components that `when` names have been ready.
 pub(crate) fn is_reached(when: ReadyWhen, health: &Health) -> bool {
@@ -85,6 +86,9 @@ pub(crate) async fn notify(
             phases.mark_unchanged();
             send(&[NotifyState::Ready]);
             tracing::info!(event = "agent.ready", "ready");
+            if let Err(error) = os::release_program_pages() {
+                tracing::debug!(%error, "the memory of the start's code stays resident");
+            }
         }
         let phase = notifier.phase();
         if phase != Phase::Stopping {

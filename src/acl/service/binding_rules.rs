@@ -73,12 +73,8 @@ impl BindingRules<'_> {
         let (method, transaction) = self.load_method(namespace, &draft.auth_method).await?;
         let rule = validate_draft(draft, Id::random(), target.name.clone(), &method)?;
         let key = keys::binding_rule(namespace, rule.id);
-        let revision = self
-            .records
-            .repository
-            .commit(target.require_unchanged(transaction.require_absent(&key).put(key, &rule)?))
-            .await?;
-        Ok(Stored { value: rule.into(), created: revision, modified: revision })
+        let transaction = transaction.require_absent(&key).put(key, &rule)?;
+        self.records.commit_new(&target, transaction, rule).await
     }
 
     /// Returns the auth method of a rule, and a transaction with the precondition that it is unchanged.
