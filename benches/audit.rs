@@ -1,5 +1,5 @@
-//! Records of an audit, from the queue to the file: `audit FOLDER [RECORDS]` prints microseconds a record, and the same for a bare
-//! write of as many bytes.
+//! Benchmark of audit records, from the queue to the file: `audit FOLDER [RECORDS]` prints microseconds per record, and those of a bare
+//! write of the same bytes.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 mod audit_device;
@@ -17,12 +17,12 @@ use keyward::metrics::Metrics;
 
 use audit_device::audit_options;
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
-/// Records that wait at once, as the requests of that many callers do.
-const AT_ONCE: u64 = 64;
+/// Records that wait at the same time, as concurrent requests do.
+const CONCURRENT: u64 = 64;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -34,25 +34,30 @@ async fn main() {
     let device = RunningDevice::start(audit_options(path.clone()), None, (&health, &metrics, &Clock::System)).unwrap();
     auditor.set_devices(vec![device.handle()]);
     let start = Instant::now();
-    for first in (0..count).step_by(usize::try_from(AT_ONCE).unwrap()) {
-        let waiting: Vec<_> = (first..first + AT_ONCE).map(|number| auditor.admit(record(number))).collect();
-        for kept in waiting {
-            kept.wait().await.unwrap();
+    for first in (0..count).step_by(usize::try_from(CONCURRENT).unwrap()) {
+        let waiting: Vec<_> = (first..first + CONCURRENT).map(|number| auditor.admit(build_record(number))).collect();
+        for record in waiting {
+            record.wait().await.unwrap();
         }
     }
-    let taken = start.elapsed();
+    let audited = start.elapsed();
     device.finish().await;
     let bytes = std::fs::read(&path).unwrap();
-    let mut floor = std::fs::File::create(folder.join("floor")).unwrap();
+    let mut floor_file = std::fs::File::create(folder.join("floor")).unwrap();
     let start = Instant::now();
-    let batch = bytes.len() / usize::try_from(count / AT_ONCE).unwrap();
-    bytes.chunks(batch).for_each(|chunk| floor.write_all(chunk).unwrap());
+    let chunk_size = bytes.len() / usize::try_from(count / CONCURRENT).unwrap();
+    bytes.chunks(chunk_size).for_each(|chunk| floor_file.write_all(chunk).unwrap());
     let floor = start.elapsed();
-    let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(u32::try_from(count).unwrap());
-    println!("record_us={:.3} floor_us={:.3} bytes={}", each(taken), each(floor), bytes.len() as u64 / count);
+    let per_record = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(u32::try_from(count).unwrap());
+    println!(
+        "record_us={:.3} floor_us={:.3} bytes={}",
+        per_record(audited),
+        per_record(floor),
+        bytes.len() as u64 / count
+    );
 }
 
-fn record(number: u64) -> AuditRecord {
+fn build_record(number: u64) -> AuditRecord {
     let facts = RequestFacts {
         id: number,
         part: "agent",

@@ -1,4 +1,4 @@
-//! Audit to a file, for benchmarks.
+//! Options of an audit to a file, for benchmarks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use keyward::atomic_file::Attributes;
 use keyward::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
 use keyward::secret_string::SecretString;
 
-/// Options of an audit as a configuration has them by default; its file is never rotated here.
+/// Returns the default options of a configuration, with a size limit that no benchmark reaches.
 pub(crate) fn audit_options(path: PathBuf) -> AuditOptions {
     let file = AuditFileOptions {
         path,

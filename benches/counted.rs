@@ -1,4 +1,4 @@
-//! A store's file that counts its syncs, for benchmarks that report how many writers shared one.
+//! Storage backend that counts its syncs, for benchmarks that report how many writers shared one.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-/// A file that counts its syncs.
+/// File of a store that counts its syncs.
 #[derive(Debug)]
-pub(crate) struct Counted(FileBackend, Arc<AtomicU64>);
+pub(crate) struct SyncCounter(FileBackend, Arc<AtomicU64>);
 
-impl Counted {
+impl SyncCounter {
     pub(crate) fn create(path: &Path) -> (Self, Arc<AtomicU64>) {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
         let syncs = Arc::new(AtomicU64::new(0));
@@ -20,7 +20,7 @@ impl Counted {
     }
 }
 
-impl StorageBackend for Counted {
+impl StorageBackend for SyncCounter {
     fn len(&self) -> std::io::Result<u64> {
         self.0.len()
     }

@@ -1,5 +1,5 @@
-//! The floor under a token read: a bare hyper responder with the same runtime, flush and nodelay, and an answer of the
-//! same size. `floor tcp 127.0.0.1:0` or `floor unix PATH`; prints where it listens, and ends on SIGTERM.
+//! Floor of a token read: a bare hyper server with the same runtime, flush and nodelay, and a response of the same size.
+//! `floor tcp 127.0.0.1:0 LENGTH` or `floor unix PATH LENGTH`; prints its address, and ends on SIGTERM.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use std::convert::Infallible;
@@ -14,44 +14,44 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// As the program has it.
+/// The program's allocator without its zeroing, which is part of the measured cost.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
-    let [kind, place, length] = arguments.as_slice() else { return println!("floor tcp|unix ADDRESS|PATH LENGTH") };
+    let [kind, address, length] = arguments.as_slice() else { return println!("floor tcp|unix ADDRESS|PATH LENGTH") };
     let body = Bytes::from(vec![b'x'; length.parse().unwrap()]);
     let mut stop = signal(SignalKind::terminate()).unwrap();
     tokio::select! {
-        () = serve(kind == "unix", place, body) => {}
+        () = serve(kind == "unix", address, body) => {}
         _ = stop.recv() => {}
     }
 }
 
-async fn serve(unix: bool, place: &str, body: Bytes) {
+async fn serve(unix: bool, address: &str, body: Bytes) {
     if unix {
-        let listener = tokio::net::UnixListener::bind(place).unwrap();
-        println!("{place}");
+        let listener = tokio::net::UnixListener::bind(address).unwrap();
+        println!("{address}");
         loop {
-            connection(listener.accept().await.unwrap().0, body.clone());
+            spawn_connection(listener.accept().await.unwrap().0, body.clone());
         }
     }
-    let listener = tokio::net::TcpListener::bind(place).await.unwrap();
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
     println!("{}", listener.local_addr().unwrap());
     loop {
         let stream = listener.accept().await.unwrap().0;
         stream.set_nodelay(true).unwrap();
-        connection(stream, body.clone());
+        spawn_connection(stream, body.clone());
     }
 }
 
-fn connection<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: I, body: Bytes) {
+fn spawn_connection<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: I, body: Bytes) {
     let service = service_fn(move |_| {
-        let mut answer = Response::new(Full::new(body.clone()));
-        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        async { Ok::<_, Infallible>(answer) }
+        let mut response = Response::new(Full::new(body.clone()));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        async { Ok::<_, Infallible>(response) }
     });
     tokio::spawn(async move {
         // A caller that disconnects is not a failure of this server.

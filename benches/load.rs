@@ -1,10 +1,10 @@
-//! The load generator: keep-alive HTTP/1 over TCP and unix sockets, a fixed number of connections, as fast as the
-//! server answers or at a fixed rate with each latency taken from the time that the request was due.
+//! Load generator: keep-alive HTTP/1 over TCP and unix sockets on a fixed number of connections. It sends as fast as the server
+//! responds, or at a fixed rate. Latencies count from the scheduled time of a request.
 //!
-//! `load tcp|unix PLACE --connections N (--seconds S | --requests N) [--rate R] [--pid PID] [--header LINE]... [--path P] [--lengths vary]`
+//! `load tcp|unix ADDRESS|PATH --connections N (--seconds S | --requests N) [--rate R] [--pid PID] [--header LINE]... [--path P] [--lengths vary]`
 //! prints one line: requests, requests per second, latencies in microseconds, and with `--pid` the server's CPU
-//! microseconds per request (from `/proc/PID/stat`, whose unit is 10 ms). The first response gives the length of all,
-//! unless they vary.
+//! microseconds per request (from `/proc/PID/stat`, whose unit is 10 ms). All responses are as long as the first one, unless
+//! `--lengths vary` is passed.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -21,10 +21,10 @@ use tokio::task::{JoinSet, LocalSet};
 
 struct Load {
     unix: bool,
-    place: String,
+    address: String,
     connections: usize,
     seconds: Option<f64>,
-    /// Of each connection.
+    /// Requests per connection.
     requests: Option<usize>,
     rate: Option<f64>,
     pid: Option<u32>,
@@ -36,19 +36,21 @@ struct Load {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
     let Some(load) = parse(&arguments) else {
-        return println!("load tcp|unix PLACE --connections N (--seconds S | --requests N) [--rate R] [--pid PID]");
+        return println!(
+            "load tcp|unix ADDRESS|PATH --connections N (--seconds S | --requests N) [--rate R] [--pid PID]"
+        );
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let load = Rc::new(load);
-    let cpu = load.pid.map(cpu_ticks);
+    let ticks_before = load.pid.map(cpu_ticks);
     let started = Instant::now();
     let (mut latencies, body) = LocalSet::new().block_on(&runtime, run(Rc::clone(&load), started));
-    let lasted = started.elapsed().as_secs_f64();
+    let duration = started.elapsed().as_secs_f64();
     latencies.sort_unstable();
-    let at = |percent: usize| latencies.get(latencies.len() * percent / 100).copied().unwrap_or(0);
-    print!("requests={} body={body} rps={:.0}", latencies.len(), latencies.len() as f64 / lasted);
-    print!(" p50_us={} p99_us={} max_us={}", at(50), at(99), latencies.last().copied().unwrap_or(0));
-    if let (Some(pid), Some(before)) = (load.pid, cpu) {
+    let percentile = |percent: usize| latencies.get(latencies.len() * percent / 100).copied().unwrap_or(0);
+    print!("requests={} body={body} rps={:.0}", latencies.len(), latencies.len() as f64 / duration);
+    print!(" p50_us={} p99_us={} max_us={}", percentile(50), percentile(99), latencies.last().copied().unwrap_or(0));
+    if let (Some(pid), Some(before)) = (load.pid, ticks_before) {
         let micros = (cpu_ticks(pid) - before) as f64 * 10_000.0;
         print!(" cpu_us={:.2}", micros / latencies.len() as f64);
     }
@@ -56,10 +58,10 @@ fn main() {
 }
 
 fn parse(arguments: &[String]) -> Option<Load> {
-    let (unix, place) = (arguments.first()? == "unix", arguments.get(1)?.clone());
+    let (unix, address) = (arguments.first()? == "unix", arguments.get(1)?.clone());
     let mut load = Load {
         unix,
-        place,
+        address,
         connections: 1,
         seconds: None,
         requests: None,
@@ -88,31 +90,32 @@ fn parse(arguments: &[String]) -> Option<Load> {
     Some(load)
 }
 
+/// Returns the latencies of all requests in microseconds, and the length of a body.
 async fn run(load: Rc<Load>, started: Instant) -> (Vec<u64>, usize) {
     let mut tasks = JoinSet::new();
     for index in 0..load.connections {
         let load = Rc::clone(&load);
         tasks.spawn_local(async move {
             if load.unix {
-                let stream = tokio::net::UnixStream::connect(&load.place).await.unwrap();
-                connection(&load, index, started, stream).await
+                let stream = tokio::net::UnixStream::connect(&load.address).await.unwrap();
+                run_connection(&load, index, started, stream).await
             } else {
-                let stream = tokio::net::TcpStream::connect(&load.place).await.unwrap();
+                let stream = tokio::net::TcpStream::connect(&load.address).await.unwrap();
                 stream.set_nodelay(true).unwrap();
-                connection(&load, index, started, stream).await
+                run_connection(&load, index, started, stream).await
             }
         });
     }
     let (mut latencies, mut body) = (Vec::new(), 0);
-    while let Some(ended) = tasks.join_next().await {
-        let (more, length) = ended.unwrap();
-        latencies.extend(more);
+    while let Some(result) = tasks.join_next().await {
+        let (connection_latencies, length) = result.unwrap();
+        latencies.extend(connection_latencies);
         body = length;
     }
     (latencies, body)
 }
 
-async fn connection(
+async fn run_connection(
     load: &Load,
     index: usize,
     started: Instant,
@@ -121,7 +124,7 @@ async fn connection(
     let end = load.seconds.map(|seconds| started + Duration::from_secs_f64(seconds));
     let mut latencies = Vec::with_capacity(1 << 16);
     let mut buffer = vec![0; 64 * 1024];
-    let (mut whole, mut body) = (0, 0);
+    let (mut response_length, mut body_length) = (0, 0);
     for round in 0.. {
         let mut due = Instant::now();
         if let Some(rate) = load.rate {
@@ -133,29 +136,29 @@ async fn connection(
         }
         stream.write_all(&load.request).await.unwrap();
         if load.varying {
-            whole = 0;
+            response_length = 0;
         }
         let mut filled = 0;
         loop {
-            // The body is counted and overwritten.
-            let free = if whole == 0 { filled } else { 0 };
-            let count = stream.read(&mut buffer[free..]).await.unwrap();
+            // Once the length is known, the body is counted and overwritten.
+            let offset = if response_length == 0 { filled } else { 0 };
+            let count = stream.read(&mut buffer[offset..]).await.unwrap();
             assert_ne!(count, 0, "the server closed the connection");
             filled += count;
-            if whole == 0 {
-                (whole, body) = answer_length(&buffer[..filled]).unwrap_or((0, 0));
+            if response_length == 0 {
+                (response_length, body_length) = parse_lengths(&buffer[..filled]).unwrap_or((0, 0));
             }
-            if whole != 0 && filled >= whole {
+            if response_length != 0 && filled >= response_length {
                 break;
             }
         }
         latencies.push(u64::try_from(due.elapsed().as_micros()).unwrap());
     }
-    (latencies, body)
+    (latencies, body_length)
 }
 
-/// Lengths of a response and of its body, once its head is complete.
-fn answer_length(bytes: &[u8]) -> Option<(usize, usize)> {
+/// Parses the lengths of a response and of its body; `None` while its head is incomplete.
+fn parse_lengths(bytes: &[u8]) -> Option<(usize, usize)> {
     let head_end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&bytes[..head_end]).unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");

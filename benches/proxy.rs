@@ -1,7 +1,7 @@
-//! The API proxy as the agent serves it: the real listener, guard, rules and forwarder around a watch that holds a token.
-//! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints where it listens, and ends on SIGTERM. With
-//! `--cached` it keeps answers, so that each is asked for once; with `--audited` it records requests in the file `audit.jsonl` of the
-//! current folder; with `--callers` the rules of six callers decide each request.
+//! The API proxy as the agent serves it: the real listener, guard, rules and forwarder, with a token.
+//! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints its address, and ends on SIGTERM. With `--cached` it
+//! caches responses; with `--audited` it records requests in the file `audit.jsonl` of the current folder; with `--callers` the rules of
+//! six callers decide each request.
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::unwrap_used, missing_docs)]
 
 mod audit_device;
@@ -35,34 +35,31 @@ use tokio_util::sync::CancellationToken;
 
 use audit_device::audit_options;
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
-    let given = arguments.len();
-    arguments.retain(|it| it != "--cached");
-    let cached = arguments.len() < given;
-    let given = arguments.len();
-    arguments.retain(|it| it != "--callers");
-    let has_callers = arguments.len() < given;
-    let given = arguments.len();
-    arguments.retain(|it| it != "--audited");
-    let audited = arguments.len() < given;
-    let [kind, place, server, authorities @ ..] = arguments.as_slice() else {
+    let mut take_flag = |flag: &str| {
+        let count = arguments.len();
+        arguments.retain(|it| it != flag);
+        arguments.len() < count
+    };
+    let (cached, has_callers, audited) = (take_flag("--cached"), take_flag("--callers"), take_flag("--audited"));
+    let [kind, address, server, ca_files @ ..] = arguments.as_slice() else {
         return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE] [--cached] [--audited] [--callers]");
     };
     let (endpoint, admit) = if kind == "unix" {
-        let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
+        let socket = UnixSocket { path: PathBuf::from(address), mode: 0o600, owner: None, group: None };
         (Endpoint::Unix(socket), AccessMode::SocketPeers)
     } else {
-        (Endpoint::Tcp(place.parse().unwrap()), AccessMode::AnyLocalUser)
+        (Endpoint::Tcp(address.parse().unwrap()), AccessMode::AnyLocalUser)
     };
     let listener = Listener::bind(&endpoint).unwrap();
-    let address = listener.tcp_address();
-    let (maker, watch) = credential_channel("no token yet");
+    let tcp_address = listener.tcp_address();
+    let (publisher, watch) = credential_channel("no token yet");
     let now = Clock::System.now();
     let token = Token {
         secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
@@ -74,7 +71,7 @@ async fn main() {
         expires: Some(now + Duration::from_hours(24)),
         generation: Generation::new(),
     };
-    maker.publish(Availability::Available(Arc::new(token)), Some(now));
+    publisher.publish(Availability::Available(Arc::new(token)), Some(now));
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
     let options = ApiProxyOptions {
         token_mode: TokenMode::WhenMissing,
@@ -107,7 +104,7 @@ async fn main() {
         kind: server_client::ServerKind::Vault,
         client: client::ClientOptions {
             address: ServerAddress::Url(server.parse().unwrap()),
-            tls: TlsOptions { ca_file: authorities.first().map(PathBuf::from), ..TlsOptions::default() },
+            tls: TlsOptions { ca_file: ca_files.first().map(PathBuf::from), ..TlsOptions::default() },
             proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
@@ -116,7 +113,7 @@ async fn main() {
     };
     let refresh_signal = RefreshSignal::new(Clock::System);
     let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "bench".to_owned() };
-    let parts = ApiProxyDeps {
+    let deps = ApiProxyDeps {
         clock: Clock::System,
         watch,
         refresh_signal,
@@ -124,19 +121,19 @@ async fn main() {
         namespace: None,
         listener_metrics: listener_metrics.clone(),
         derived_token: None,
-        callers: if has_callers { gate(&listener_metrics.metrics) } else { CallerGate::default() },
+        callers: if has_callers { build_gate(&listener_metrics.metrics) } else { CallerGate::default() },
         caller_tokens: CallerTokens::default(),
         health: None,
         bound_to: vec![],
     };
-    let proxy = ApiProxy::build(options, parts).unwrap();
+    let proxy = ApiProxy::build(options, deps).unwrap();
     let reader = || Arc::new(PeerReader::new(Arc::new(PeerKernel::new(KernelSupport::probe())), Vec::new()));
     let peer_reader = has_callers.then(reader);
     let limits =
         ListenerLimits { listener_metrics: Some(listener_metrics.clone()), peer_reader, ..ListenerLimits::default() };
-    match address {
-        Some(address) => println!("{address}"),
-        None => println!("{place}"),
+    match tcp_address {
+        Some(bound) => println!("{bound}"),
+        None => println!("{address}"),
     }
     let auditor = Auditor::default();
     let (health, metrics) = (Health::default(), Metrics::default());
@@ -144,8 +141,8 @@ async fn main() {
     let device =
         audited.then(|| RunningDevice::start(audit_options(path), None, (&health, &metrics, &Clock::System)).unwrap());
     auditor.set_devices(device.iter().map(RunningDevice::handle).collect());
-    let access = guard::GuardOptions { admit, ..guard::GuardOptions::default() };
-    let service = proxy.audited_service(access, address, listener_metrics, auditor);
+    let guard_options = guard::GuardOptions { admit, ..guard::GuardOptions::default() };
+    let service = proxy.audited_service(guard_options, tcp_address, listener_metrics, auditor);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let serving = async {
         tokio::join!(
@@ -159,13 +156,13 @@ async fn main() {
     }
 }
 
-/// Five callers by user and unit that the load is not, and one that it is.
-fn gate(metrics: &Metrics) -> CallerGate {
-    let own = rustix::process::geteuid().as_raw();
+/// Returns a gate with six callers. The load generator matches the last one only: the others also name a unit.
+fn build_gate(metrics: &Metrics) -> CallerGate {
+    let own_uid = rustix::process::geteuid().as_raw();
     let matches = |at: u32| match at {
-        5 => CallerMatch { uids: vec![own], ..CallerMatch::default() },
+        5 => CallerMatch { uids: vec![own_uid], ..CallerMatch::default() },
         at => CallerMatch {
-            uids: vec![own, 5000 + at],
+            uids: vec![own_uid, 5000 + at],
             units: vec![NamePattern::new(format!("web-{at}@*.service"))],
             ..CallerMatch::default()
         },

@@ -1,7 +1,7 @@
-//! The agent as a process: from start to the first token served, TLS to the server included, and what it costs idle.
+//! The agent as a process: time from its start to the first served token, with TLS to the server; memory and wake-ups when idle.
 //! `start PROGRAM [ROUNDS] [IDLE SECONDS]`; PROGRAM is the binary that packages carry (`cargo build --profile dist`).
 //!
-//! Starts itself again in a network namespace, where an emulated cloud answers at the metadata service's real address.
+//! Runs itself again in a network namespace, where the emulated Azure has the real address of the metadata service.
 //! Each time is printed with the time of the same two requests to the emulated servers without an agent.
 #![allow(
     clippy::print_stdout,
@@ -35,32 +35,32 @@ fn main() {
     if std::env::vars_os().any(|(name, _)| name == "KEYWARD_BENCH_INSIDE") {
         return measure(program, number(1, 21), number(2, 30));
     }
-    let me = std::env::current_exe().unwrap();
+    let executable = std::env::current_exe().unwrap();
     let status =
-        Command::new("unshare").arg("--net").arg(me).args(&arguments).env("KEYWARD_BENCH_INSIDE", "1").status();
+        Command::new("unshare").arg("--net").arg(executable).args(&arguments).env("KEYWARD_BENCH_INSIDE", "1").status();
     assert!(status.unwrap().success());
 }
 
 /// Number of templates, besides the proxy and its cache.
 const TEMPLATES: usize = 10;
 
-/// Most resident memory of an idle agent with all of these.
-const MOST_KIB: u64 = 20 * 1024;
+/// Maximum resident memory of an idle agent with proxy, cache and templates.
+const MAX_IDLE_KIB: u64 = 20 * 1024;
 
-/// Resident KiB of an idle agent, once it is `ready`, and how often a second it wakes up.
-fn idle_for(program: &str, config: &str, seconds: u64, ready: impl Fn() -> bool) -> (u64, f64) {
+/// Measures an idle agent once `is_ready` returns true; returns its resident KiB and its wake-ups per second.
+fn measure_idle(program: &str, config: &str, seconds: u64, is_ready: impl Fn() -> bool) -> (u64, f64) {
     let child = Agent::start(program, config);
     let start = Instant::now();
-    while !ready() {
-        assert!(start.elapsed() < Duration::from_mins(1), "it is not ready");
+    while !is_ready() {
+        assert!(start.elapsed() < Duration::from_mins(1), "the agent is not ready after a minute");
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_secs(2));
-    let before = child.switches();
+    let before = child.context_switches();
     std::thread::sleep(Duration::from_secs(seconds));
-    let after = child.switches();
+    let after = child.context_switches();
     let wakes: u64 = after.iter().map(|(thread, count)| count - before.get(thread).unwrap_or(&0)).sum();
-    (child.resident(), wakes as f64 / seconds as f64)
+    (child.resident_kib(), wakes as f64 / seconds as f64)
 }
 
 fn measure(program: &str, rounds: u64, idle: u64) {
@@ -70,46 +70,48 @@ fn measure(program: &str, rounds: u64, idle: u64) {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let mut tasks = TaskGroup::new(CancellationToken::new());
-    let url = runtime.block_on(async { servers(folder.path(), &mut tasks) });
-    let config = configure(folder.path(), &url);
+    let url = runtime.block_on(async { start_servers(folder.path(), &mut tasks) });
+    let config = write_config(folder.path(), &url);
     let socket = folder.path().join("api.sock");
 
-    let (mut agent, mut fakes) = (Vec::new(), Vec::new());
+    let (mut agent_times, mut server_times) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        fakes.push(runtime.block_on(by_hand(folder.path(), &url)));
+        server_times.push(runtime.block_on(time_servers(folder.path(), &url)));
         // The state of earlier starts would delay this one: the agent slows down loops of restarts.
         std::fs::remove_dir_all(folder.path().join("state")).unwrap();
         std::fs::create_dir(folder.path().join("state")).unwrap();
         let start = Instant::now();
         let child = Agent::start(program, &config);
-        while !served(&socket) {
-            assert!(start.elapsed() < Duration::from_secs(20), "no token");
+        while !serves_token(&socket) {
+            assert!(start.elapsed() < Duration::from_secs(20), "no token after 20 s");
             std::thread::sleep(Duration::from_micros(200));
         }
-        agent.push(start.elapsed());
+        agent_times.push(start.elapsed());
         drop(child);
     }
-    let (agent, fakes) = (median(agent), median(fakes));
+    let (agent, servers) = (median(agent_times), median(server_times));
     println!(
         "start_to_token_ms={:.1} servers_ms={:.1} above_ms={:.1}",
         millis(agent),
-        millis(fakes),
-        millis(agent.saturating_sub(fakes))
+        millis(servers),
+        millis(agent.saturating_sub(servers))
     );
-    let (alone, wakes) = idle_for(program, &config, idle, || served(&socket));
+    let (resident_kib, wakes) = measure_idle(program, &config, idle, || serves_token(&socket));
     let size = std::fs::metadata(program).unwrap().len();
-    println!("idle_rss_kib={alone} idle_wakeups_per_second={wakes:.2} binary_bytes={size}");
-    let config = configure_whole(folder.path());
-    let rendered = || (1..=TEMPLATES).all(|at| folder.path().join(format!("rendered-{at}")).exists());
-    let kept = || kept(&folder.path().join("vault.sock"));
-    let (whole, wakes) = idle_for(program, &config, idle, || served(&socket) && rendered() && kept());
+    println!("idle_rss_kib={resident_kib} idle_wakeups_per_second={wakes:.2} binary_bytes={size}");
+    let config = write_full_config(folder.path());
+    let all_rendered = || (1..=TEMPLATES).all(|at| folder.path().join(format!("rendered-{at}")).exists());
+    let cache_hit = || has_cache_hit(&folder.path().join("vault.sock"));
+    let is_ready = || serves_token(&socket) && all_rendered() && cache_hit();
+    let (resident_kib, wakes) = measure_idle(program, &config, idle, is_ready);
     println!(
-        "idle_rss_with_proxy_cache_and_templates_kib={whole} idle_wakeups_per_second={wakes:.2} templates={TEMPLATES}"
+        "idle_rss_with_proxy_cache_and_templates_kib={resident_kib} idle_wakeups_per_second={wakes:.2} templates={TEMPLATES}"
     );
-    assert!(whole < MOST_KIB, "{whole} KiB idle, and {MOST_KIB} are the most");
+    assert!(resident_kib < MAX_IDLE_KIB, "{resident_kib} KiB of an idle agent, maximum {MAX_IDLE_KIB}");
 }
 
-fn servers(folder: &Path, tasks: &mut TaskGroup) -> String {
+/// Starts the emulated Azure and Vault; returns the URL of Vault.
+fn start_servers(folder: &Path, tasks: &mut TaskGroup) -> String {
     let mut options = cloud::CloudOptions::in_folder(folder.join("cloud"));
     options.metadata = "169.254.169.254:80".parse().unwrap();
     let cloud = Cloud::start(options, tasks).unwrap();
@@ -121,11 +123,12 @@ fn servers(folder: &Path, tasks: &mut TaskGroup) -> String {
         ca_file: cloud.ca_file(),
         audience: RESOURCE.to_owned(),
     };
-    options.tls = Some(certificate(folder).server().unwrap());
+    options.tls = Some(write_certificate(folder).server().unwrap());
     Secrets::start(options, tasks).unwrap().url().to_owned()
 }
 
-fn certificate(folder: &Path) -> ServerCertificate {
+/// Writes a CA, and a server certificate of it.
+fn write_certificate(folder: &Path) -> ServerCertificate {
     let key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -140,7 +143,7 @@ fn certificate(folder: &Path) -> ServerCertificate {
     files
 }
 
-fn configure(folder: &Path, url: &str) -> String {
+fn write_config(folder: &Path, url: &str) -> String {
     let (path, state) = (folder.join("keyward.toml"), folder.join("state"));
     std::fs::create_dir(&state).unwrap();
     let folder = folder.display();
@@ -154,25 +157,25 @@ fn configure(folder: &Path, url: &str) -> String {
     path.display().to_string()
 }
 
-/// The same with an API proxy, its cache, and templates that read a secret each.
-fn configure_whole(folder: &Path) -> String {
+/// Adds an API proxy, its cache, and templates that each read a secret; returns the path of the new file.
+fn write_full_config(folder: &Path) -> String {
     let path = folder.join("whole.toml");
-    let here = folder.display();
     let mut text = std::fs::read_to_string(folder.join("keyward.toml")).unwrap();
+    let folder = folder.display();
     let proxy = "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n[listener.vault.cache]\n\
                  max_age = \"1h\"\n";
-    text.push_str(&proxy.replace("FOLDER", &here.to_string()));
+    text.push_str(&proxy.replace("FOLDER", &folder.to_string()));
     for at in 1..=TEMPLATES {
         let contents = "{{ with secret \"secret/data/example\" }}{{ range $k, $v := .Data.data }}{{ $k }}={{ $v }};{{ end }}{{ end }}";
-        let section = format!("[template.t{at}]\ndestination = \"{here}/rendered-{at}\"\ncontents = '{contents}'\n");
+        let section = format!("[template.t{at}]\ndestination = \"{folder}/rendered-{at}\"\ncontents = '{contents}'\n");
         text.push_str(&section);
     }
     std::fs::write(&path, text).unwrap();
     path.display().to_string()
 }
 
-/// Time that the servers take for a new client's identity request and login.
-async fn by_hand(folder: &Path, url: &str) -> Duration {
+/// Measures how long the servers take for a new client's identity request and login.
+async fn time_servers(folder: &Path, url: &str) -> Duration {
     let ca = reqwest::Certificate::from_pem(&std::fs::read(folder.join("ca.pem")).unwrap()).unwrap();
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).build().unwrap();
     let start = Instant::now();
@@ -180,34 +183,35 @@ async fn by_hand(folder: &Path, url: &str) -> Duration {
         "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource={}",
         url::form_urlencoded::byte_serialize(RESOURCE.as_bytes()).collect::<String>()
     );
-    let answer: serde_json::Value =
+    let response: serde_json::Value =
         client.get(metadata).header("metadata", "true").send().await.unwrap().json().await.unwrap();
-    let body = serde_json::json!({ "role": "web", "jwt": answer["access_token"] });
+    let body = serde_json::json!({ "role": "web", "jwt": response["access_token"] });
     let login = client.post(format!("{url}/v1/auth/azure/login")).json(&body).send().await.unwrap();
     assert!(login.status().is_success(), "{}", login.text().await.unwrap());
     start.elapsed()
 }
 
-fn served(socket: &Path) -> bool {
-    ask(socket, "/agent/v1/token?wait=10s").starts_with("HTTP/1.1 200")
+/// Returns true once the local API serves a token.
+fn serves_token(socket: &Path) -> bool {
+    get(socket, "/agent/v1/token?wait=10s").starts_with("HTTP/1.1 200")
 }
 
 /// Returns true once the proxy's cache serves a value.
-fn kept(socket: &Path) -> bool {
-    let answer = ask(socket, "/v1/secret/data/example");
-    answer.starts_with("HTTP/1.1 200") && answer.to_ascii_lowercase().contains("x-cache: hit")
+fn has_cache_hit(socket: &Path) -> bool {
+    let response = get(socket, "/v1/secret/data/example");
+    response.starts_with("HTTP/1.1 200") && response.to_ascii_lowercase().contains("x-cache: hit")
 }
 
-/// Response to a `GET`; empty if nothing answers.
-fn ask(socket: &Path, path: &str) -> String {
-    let ask = |mut stream: UnixStream| {
+/// Sends a `GET` and returns the response; empty if there is none.
+fn get(socket: &Path, path: &str) -> String {
+    let exchange = |mut stream: UnixStream| {
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok::<_, std::io::Error>(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok::<_, std::io::Error>(response)
     };
-    UnixStream::connect(socket).and_then(ask).unwrap_or_default()
+    UnixStream::connect(socket).and_then(exchange).unwrap_or_default()
 }
 
 /// A running agent. Dropping it stops the process and waits for its end.
@@ -220,16 +224,16 @@ impl Agent {
         Self(command.spawn().unwrap())
     }
 
-    /// Times that each of its threads was woken up.
-    fn switches(&self) -> BTreeMap<PathBuf, u64> {
+    /// Returns the voluntary context switches of each thread, each of which ends with a wake-up.
+    fn context_switches(&self) -> BTreeMap<PathBuf, u64> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
         let threads = threads.map(|thread| thread.unwrap().path());
         let status = |thread: &PathBuf| std::fs::read_to_string(thread.join("status")).unwrap();
-        threads.map(|thread| (thread.clone(), field(&status(&thread), "voluntary_ctxt_switches:"))).collect()
+        threads.map(|thread| (thread.clone(), parse_field(&status(&thread), "voluntary_ctxt_switches:"))).collect()
     }
 
-    fn resident(&self) -> u64 {
-        field(&std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap(), "VmRSS:")
+    fn resident_kib(&self) -> u64 {
+        parse_field(&std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap(), "VmRSS:")
     }
 }
 
@@ -241,7 +245,8 @@ impl Drop for Agent {
     }
 }
 
-fn field(text: &str, name: &str) -> u64 {
+/// Returns the number after a name in a `/proc` status file.
+fn parse_field(text: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -25,7 +25,7 @@ use keyward::acl::store::{Batch, Check, Embedded, Freshness, Key, Page, Store as
 use redb::{Database, TableDefinition};
 use tokio::task::JoinSet;
 
-use counted::Counted;
+use counted::SyncCounter;
 
 /// Tasks that commit at the same time.
 const WRITERS: usize = 64;
@@ -36,70 +36,74 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["fill", folder, tokens] => fill(Path::new(folder), tokens.parse().unwrap()),
-        ["open", folder, tokens] => open(Path::new(folder), tokens.parse().unwrap()),
-        ["verify", folder, _] => verify(Path::new(folder)),
+        ["fill", folder, tokens] => fill_store(Path::new(folder), tokens.parse().unwrap()),
+        ["open", folder, tokens] => measure_open(Path::new(folder), tokens.parse().unwrap()),
+        ["verify", folder, _] => measure_verification(Path::new(folder)),
         _ => {
             let folder = PathBuf::from(words.first().unwrap_or(&"target"));
             let folder = tempfile::tempdir_in(folder).unwrap();
-            commits(folder.path());
-            large(folder.path(), words.get(1).unwrap_or(&"250000"));
+            measure_commits(folder.path());
+            measure_large_store(folder.path(), words.get(1).unwrap_or(&"250000"));
         }
     }
 }
 
-/// Rows that a token's creation writes, and its preconditions.
-fn token(number: u64) -> Batch {
-    // Ids come in no order.
-    let [one, two] = [1, 2].map(|part| u128::from(mixed(number * 2 + part)) << 64 | u128::from(mixed(number)));
-    let accessor = format!("{one:032x}");
+/// Returns the rows that the creation of a token writes, and its preconditions.
+fn token_batch(number: u64) -> Batch {
+    // Ids are random in a real store, so that rows are spread over all pages.
+    let [accessor_bits, secret_bits] =
+        [1, 2].map(|part| u128::from(mix(number * 2 + part)) << 64 | u128::from(mix(number)));
+    let accessor = format!("{accessor_bits:032x}");
     let row = |key: Key, length: usize| Write::Put(key, vec![b'x'; length]);
     let key = Key::new(&["token", "default", &accessor]);
     Batch {
         checks: vec![Check::Absent(key.clone())],
         writes: vec![
             row(key, 360),
-            row(Key::new(&["token-id", &format!("{two:064x}")]), 60),
-            row(Key::new(&["token-id", &format!("{one:064x}")]), 60),
+            row(Key::new(&["token-id", &format!("{secret_bits:064x}")]), 60),
+            row(Key::new(&["token-id", &format!("{accessor_bits:064x}")]), 60),
             row(Key::new(&["token-end", &format!("{:020}", number / 100), &accessor]), 0),
         ],
     }
 }
 
-fn mixed(number: u64) -> u64 {
-    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+/// Mixes the bits of a number, as splitmix64 does: the same number gives the same id.
+fn mix(number: u64) -> u64 {
+    let first = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let second = (first ^ (first >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    second ^ (second >> 31)
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-fn commits(folder: &Path) {
-    let (mut store, mut group, mut ratio, mut quick) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+/// Measures commits of the store and of redb alone, in alternating rounds.
+fn measure_commits(folder: &Path) {
+    let (mut rates, mut groups, mut ratios, mut quick_repair_ratios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        let (tokens, syncs) = store_commits(&folder.join(format!("store{round}")));
-        let size = (tokens / syncs).round();
-        let alone = redb_commits(&folder.join(format!("redb{round}")), size as u64, false);
-        let recorded = redb_commits(&folder.join(format!("quick{round}")), size as u64, true);
-        store.push(tokens);
-        group.push(size);
-        ratio.push(tokens / alone);
-        quick.push(recorded / alone);
+        let (tokens, syncs) = measure_store_commits(&folder.join(format!("store{round}")));
+        let group_size = (tokens / syncs).round();
+        let plain = measure_redb_commits(&folder.join(format!("redb{round}")), group_size as u64, false);
+        let quick_repair = measure_redb_commits(&folder.join(format!("quick{round}")), group_size as u64, true);
+        rates.push(tokens);
+        groups.push(group_size);
+        ratios.push(tokens / plain);
+        quick_repair_ratios.push(quick_repair / plain);
     }
     println!(
-        "commits of a token's 4 rows from {WRITERS} tasks, median of {ROUNDS} rounds: {:.0} a second in groups of {:.0}; to redb alone with groups of that size {:.2}; redb with quick_repair to redb without {:.2}",
-        median(store),
-        median(group),
-        median(ratio),
-        median(quick)
+        "commits of a token's 4 rows from {WRITERS} tasks, median of {ROUNDS} rounds: {:.0} per second in groups of {:.0}; \
+         ratio to redb alone with groups of that size {:.2}; ratio of redb with quick_repair to redb without {:.2}",
+        median(rates),
+        median(groups),
+        median(ratios),
+        median(quick_repair_ratios)
     );
 }
 
-/// Tokens a second, and syncs a second.
-fn store_commits(path: &Path) -> (f64, f64) {
-    let (backend, syncs) = Counted::create(path);
+/// Returns tokens per second and syncs per second of the store.
+fn measure_store_commits(path: &Path) -> (f64, f64) {
+    let (backend, syncs) = SyncCounter::create(path);
     let store = Arc::new(Embedded::open_backend(backend, path, "dc1").unwrap());
     let (next, before) = (Arc::new(AtomicU64::new(0)), syncs.load(Ordering::Relaxed));
     let start = Instant::now();
@@ -109,7 +113,7 @@ fn store_commits(path: &Path) -> (f64, f64) {
             let (store, next) = (Arc::clone(&store), Arc::clone(&next));
             writers.spawn(async move {
                 while start.elapsed() < SECONDS {
-                    store.commit(token(next.fetch_add(1, Ordering::Relaxed))).await.unwrap();
+                    store.commit(token_batch(next.fetch_add(1, Ordering::Relaxed))).await.unwrap();
                 }
             });
         }
@@ -120,10 +124,10 @@ fn store_commits(path: &Path) -> (f64, f64) {
     (next.load(Ordering::Relaxed) as f64 / seconds, syncs as f64 / seconds)
 }
 
-/// Tokens a second.
-fn redb_commits(path: &Path, group: u64, quick_repair: bool) -> f64 {
+/// Returns tokens per second of redb alone, with this many tokens in a transaction.
+fn measure_redb_commits(path: &Path, group: u64, quick_repair: bool) -> f64 {
     const ROWS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("rows");
-    let (backend, _) = Counted::create(path);
+    let (backend, _) = SyncCounter::create(path);
     let database = Database::builder().set_cache_size(16 << 20).create_with_backend(backend).unwrap();
     let (start, mut tokens) = (Instant::now(), 0);
     while start.elapsed() < SECONDS {
@@ -131,7 +135,7 @@ fn redb_commits(path: &Path, group: u64, quick_repair: bool) -> f64 {
         transaction.set_quick_repair(quick_repair);
         let mut rows = transaction.open_table(ROWS).unwrap();
         for number in tokens..tokens + group {
-            for write in token(number).writes {
+            for write in token_batch(number).writes {
                 let Write::Put(key, value) = write else { continue };
                 rows.insert(key.as_str(), value.as_slice()).unwrap();
             }
@@ -143,20 +147,25 @@ fn redb_commits(path: &Path, group: u64, quick_repair: bool) -> f64 {
     tokens as f64 / start.elapsed().as_secs_f64()
 }
 
-/// A store of many records; each step runs in a separate process.
-fn large(folder: &Path, tokens: &str) {
+/// Measures a store of many records. Each step runs in a separate process, so that its memory counts alone.
+fn measure_large_store(folder: &Path, tokens: &str) {
     let folder = folder.join("large");
     let run = |step: &str| {
-        let me = std::env::current_exe().unwrap();
-        Command::new(me).args([step, folder.to_str().unwrap(), tokens]).stdout(Stdio::inherit()).status().unwrap();
+        let executable = std::env::current_exe().unwrap();
+        Command::new(executable)
+            .args([step, folder.to_str().unwrap(), tokens])
+            .stdout(Stdio::inherit())
+            .status()
+            .unwrap();
     };
-    // Ends as by kill -9: the next opening repairs, the one after that has nothing to repair.
+    // `fill` ends as after a kill -9: the first opening repairs the file, the second has nothing to repair.
     for step in ["fill", "open", "open", "verify"] {
         run(step);
     }
 }
 
-fn fill(folder: &Path, tokens: u64) {
+/// Writes the tokens, and ends without a clean shutdown.
+fn fill_store(folder: &Path, tokens: u64) {
     let store = Arc::new(Embedded::open(folder, "dc1").unwrap());
     let start = Instant::now();
     runtime().block_on(async {
@@ -165,7 +174,7 @@ fn fill(folder: &Path, tokens: u64) {
             let store = Arc::clone(&store);
             writers.spawn(async move {
                 for number in (writer..tokens).step_by(WRITERS) {
-                    store.commit(token(number)).await.unwrap();
+                    store.commit(token_batch(number)).await.unwrap();
                 }
             });
         }
@@ -173,30 +182,31 @@ fn fill(folder: &Path, tokens: u64) {
     });
     let bytes = store.path().metadata().unwrap().len();
     println!(
-        "{} records: loaded in {:.1} s, each token durable; file {} MiB, resident {} MiB",
+        "{} records written in {:.1} s, a durable commit for each token; file {} MiB, resident {} MiB",
         tokens * 4,
         start.elapsed().as_secs_f64(),
         bytes >> 20,
-        resident()
+        resident_mib()
     );
     std::process::abort();
 }
 
-fn open(folder: &Path, tokens: u64) {
+/// Opens the store and measures reads by key, and a list in pages.
+fn measure_open(folder: &Path, tokens: u64) {
     let start = Instant::now();
     let store = Embedded::open(folder, "dc1").unwrap();
-    println!("opened in {:.3} s, resident {} MiB", start.elapsed().as_secs_f64(), resident());
+    println!("opened in {:.3} s, resident {} MiB", start.elapsed().as_secs_f64(), resident_mib());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let key = |number| match token(mixed(number) % tokens).checks.remove(0) {
+        let key = |number| match token_batch(mix(number) % tokens).checks.remove(0) {
             Check::Absent(key) | Check::Unchanged(key, _) => key,
         };
         let keys: Vec<Key> = (0..20_000).map(key).collect();
-        for what in ["in no order, all over the store", "the same 20,000 again"] {
-            println!("looks by key, {what}: {:.2} us each", microseconds(&store, &keys).await);
+        for keys_read in ["20,000 in random order", "the same 20,000 again"] {
+            println!("reads by key, {keys_read}: {:.2} us each", measure_reads(&store, &keys).await);
         }
         let few: Vec<Key> = (0..200).flat_map(|_| keys[..100].to_vec()).collect();
-        println!("looks by key, 100 of them: {:.2} us each", microseconds(&store, &few).await);
+        println!("reads by key, 100 of them: {:.2} us each", measure_reads(&store, &few).await);
         let (start, mut listed, mut after) = (Instant::now(), 0, None);
         while listed < 100_000 {
             let page = Page { after, limit: 500 };
@@ -209,11 +219,11 @@ fn open(folder: &Path, tokens: u64) {
         }
         println!("{listed} records listed in pages in {:.2} s", start.elapsed().as_secs_f64());
     });
-    println!("resident at the end {} MiB", resident());
+    println!("resident at the end {} MiB", resident_mib());
 }
 
-/// Cost of detecting damage: redb's own checksums of pages, and those of records and kinds.
-fn verify(folder: &Path) {
+/// Measures verification: redb's checksums of pages, and keyward's of records and kinds.
+fn measure_verification(folder: &Path) {
     let seconds = |start: Instant| start.elapsed().as_secs_f64();
     let start = Instant::now();
     let mut database = Database::builder().set_cache_size(16 << 20).open(Embedded::file_in(folder)).unwrap();
@@ -222,23 +232,24 @@ fn verify(folder: &Path) {
     println!("redb alone: opened in {opened:.3} s, check_integrity in {:.2} s", seconds(start));
     drop(database);
     let start = Instant::now();
-    let found = Embedded::verify_file(folder).unwrap();
-    println!("pages and {} records of the closed file verified in {:.2} s", found.records, seconds(start));
-    assert!(found.is_clean() && found.unchecked == 0, "{found:?}");
+    let report = Embedded::verify_file(folder).unwrap();
+    println!("pages and {} records of the closed file verified in {:.2} s", report.records, seconds(start));
+    assert!(report.is_clean() && report.unchecked == 0, "{report:?}");
     let start = Instant::now();
     let store = Embedded::open(folder, "dc1").unwrap();
     let (opened, start) = (seconds(start), Instant::now());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let found = runtime.block_on(store.verify()).unwrap();
+    let report = runtime.block_on(store.verify()).unwrap();
     println!(
         "opened in {opened:.3} s, {} records verified while open in {:.2} s, resident {} MiB",
-        found.records,
+        report.records,
         seconds(start),
-        resident()
+        resident_mib()
     );
 }
 
-async fn microseconds(store: &Embedded, keys: &[Key]) -> f64 {
+/// Returns microseconds per read.
+async fn measure_reads(store: &Embedded, keys: &[Key]) -> f64 {
     let start = Instant::now();
     for key in keys {
         assert!(store.get(key, Freshness::Linearizable).await.unwrap().is_some());
@@ -246,13 +257,13 @@ async fn microseconds(store: &Embedded, keys: &[Key]) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / keys.len() as f64
 }
 
-fn resident() -> u64 {
+fn resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
 }
 
-fn median(mut found: Vec<f64>) -> f64 {
-    found.sort_by(f64::total_cmp);
-    found[found.len() / 2]
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

@@ -1,8 +1,8 @@
-//! A thousand templates of which one changes: one rendering, and how long it takes from the change on the server to the bytes in
-//! the file. `templates [TEMPLATES] [CHANGES]` (1,000 and 50); against the emulated Vault in the same process.
+//! A thousand templates of which one changes: asserts one rendering per change, and measures the time from the change on the server to
+//! the changed file. `templates [TEMPLATES] [CHANGES]` (1,000 and 50); against the emulated Vault in the same process.
 //!
-//! The one that changes is looked at every 10 ms, which is in the time that is told; beside it stands the time of a bare write
-//! of a file of that size, durable as the agent's is.
+//! The secret that changes is read every 10 ms, which is part of the printed time. The time of a bare durable write of a file of that
+//! size is printed for comparison.
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use std::path::{Path, PathBuf};
@@ -32,7 +32,8 @@ const TEXT: &str = "{{ with secret \"secret/data/NAME\" -}}\n# from Vault\nuser 
                     password = {{ .Data.data.password }}\n{{ range $i, $host := .Data.data.hosts }}host{{ $i }} = {{ $host }}\n\
                     {{ end }}{{ end }}";
 
-struct World {
+/// The emulated Vault, and everything that the templates share.
+struct Fixture {
     secrets: Secrets,
     upstream: ServerClient,
     token: SecretString,
@@ -68,7 +69,7 @@ async fn run(templates: usize, changes: usize) {
     })
     .unwrap();
     let token = secrets.token(&Role::default());
-    let mut world = World {
+    let mut fixture = Fixture {
         secrets,
         upstream,
         token,
@@ -77,48 +78,49 @@ async fn run(templates: usize, changes: usize) {
         folder: tempfile::tempdir_in("target").unwrap(),
         running: JoinSet::new(),
     };
-    for at in 0..templates {
-        world.put(&format!("s{at}"), "first").await;
+    for index in 0..templates {
+        fixture.write_secret(&format!("s{index}"), "first").await;
     }
     let start = Instant::now();
-    let (still, changing) = (world.store(Duration::from_hours(1)), world.store(Duration::from_millis(10)));
-    world.template("s0", &changing);
-    for at in 1..templates {
-        world.template(&format!("s{at}"), &still);
+    let slow = fixture.start_registry(Duration::from_hours(1));
+    let fast = fixture.start_registry(Duration::from_millis(10));
+    fixture.start_template("s0", &fast);
+    for index in 1..templates {
+        fixture.start_template(&format!("s{index}"), &slow);
     }
-    while !world.health.is_ready() {
+    while !fixture.health.is_ready() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    println!("{templates} templates of a secret each: all read, rendered and written within {:.2?}", start.elapsed());
+    println!("{templates} templates with a secret each: all read, rendered and written within {:.2?}", start.elapsed());
 
-    let renders = world.renders();
+    let renders_before = fixture.count_renders();
     let mut times = Vec::new();
     for change in 0..changes {
         let value = format!("changed-{change}");
-        world.put("s0", &value).await;
+        fixture.write_secret("s0", &value).await;
         let start = Instant::now();
-        while !std::fs::read_to_string(world.path("s0")).is_ok_and(|text| text.contains(&value)) {
+        while !std::fs::read_to_string(fixture.path("s0")).is_ok_and(|text| text.contains(&value)) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         times.push(start.elapsed());
     }
     // Renderings that are still running would be counted too.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let rendered = world.renders() - renders;
+    let renders = fixture.count_renders() - renders_before;
     times.sort();
-    let bare = bare(&world.path("bare"), changes);
+    let bare_write = time_bare_writes(&fixture.path("bare"), changes);
     println!(
-        "one of them changed {changes} times: {rendered} renderings in all; from the change to the file median {:.2?}, most \
-         {:.2?} (a bare durable write {bare:.2?})",
+        "one of them changed {changes} times: {renders} renderings in all; from the change to the file median {:.2?}, maximum \
+         {:.2?} (a bare durable write {bare_write:.2?})",
         times[times.len() / 2],
         times[times.len() - 1],
     );
-    assert_eq!(rendered, changes as u64, "a change is one rendering");
-    world.running.shutdown().await;
+    assert_eq!(renders, changes as u64, "a change is one rendering");
+    fixture.running.shutdown().await;
 }
 
-/// The median time of a durable write of a file of that size.
-fn bare(path: &Path, changes: usize) -> Duration {
+/// Returns the median time of a durable write of a file of that size.
+fn time_bare_writes(path: &Path, changes: usize) -> Duration {
     let attributes = Attributes { mode: 0o600, owner: None, group: None };
     let mut times: Vec<Duration> = (0..changes)
         .map(|change| {
@@ -131,19 +133,20 @@ fn bare(path: &Path, changes: usize) -> Duration {
     times[times.len() / 2]
 }
 
-impl World {
+impl Fixture {
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    async fn put(&self, name: &str, password: &str) {
+    async fn write_secret(&self, name: &str, password: &str) {
         let url = format!("{}/v1/secret/data/{name}", self.secrets.url());
         let body = json!({ "data": { "user": "app", "password": password, "hosts": ["a", "b", "c"] } });
         let request = reqwest::Client::new().post(url).header("x-vault-token", self.token.expose_secret());
         assert!(request.json(&body).send().await.unwrap().status().is_success());
     }
 
-    fn store(&mut self, interval: Duration) -> SecretRegistry {
+    /// Starts a registry that reads its secrets at an interval.
+    fn start_registry(&mut self, interval: Duration) -> SecretRegistry {
         let (publisher, tokens) = credential_channel("starting");
         let now = Clock::System.now();
         let token = Token {
@@ -157,7 +160,7 @@ impl World {
             generation: Generation::new(),
         };
         publisher.publish(Availability::Available(Arc::new(token)), Some(now));
-        let (store, keepers) = SecretRegistry::new(SecretRegistryDeps {
+        let (registry, worker) = SecretRegistry::new(SecretRegistryDeps {
             upstream: self.upstream.clone(),
             tokens,
             session: RefreshSignal::new(Clock::System),
@@ -169,14 +172,14 @@ impl World {
         })
         .unwrap();
         self.running.spawn(async move {
-            keepers.run(CancellationToken::new()).await;
+            worker.run(CancellationToken::new()).await;
             drop(publisher);
         });
-        store
+        registry
     }
 
-    fn template(&mut self, name: &str, store: &SecretRegistry) {
-        let text = TemplateSource {
+    fn start_template(&mut self, name: &str, registry: &SecretRegistry) {
+        let source = TemplateSource {
             name: name.to_owned(),
             file: None,
             text: TEXT.replace("NAME", name),
@@ -185,7 +188,7 @@ impl World {
             variables: EnvVars::default(),
             folders: Vec::new(),
         };
-        let template = Template::compile(text.clone()).unwrap();
+        let template = Template::compile(source.clone()).unwrap();
         let file = TemplateFile {
             destination: self.path(name),
             mode: 0o600,
@@ -197,25 +200,25 @@ impl World {
             on_missing: OnMissing::Restore,
         };
         let options = TemplateOptions {
-            text,
+            text: source,
             file: Some(file),
             debounce: Duration::ZERO,
             interval: Duration::from_hours(1),
             required: true,
         };
-        let parts = TemplateDeps {
+        let deps = TemplateDeps {
             publisher: credential_channel("starting").0,
-            registry: store.clone(),
+            registry: registry.clone(),
             clock: Clock::System,
             health: self.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.metrics.clone(),
             outputs: OutputWatch::disabled(),
             launcher: keyward::command::Launcher::default(),
         };
-        self.running.spawn(TemplateTask::new(options, template, parts).run(CancellationToken::new()));
+        self.running.spawn(TemplateTask::new(options, template, deps).run(CancellationToken::new()));
     }
 
-    fn renders(&self) -> u64 {
+    fn count_renders(&self) -> u64 {
         let text = self.metrics.text();
         let lines = text.lines().filter(|line| line.starts_with("keyward_template_renders_total{"));
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()

@@ -1,5 +1,5 @@
-//! A token read as the agent serves it: the real listener, guard and local API around a watch that holds a token.
-//! `token tcp 127.0.0.1:0` or `token unix PATH`; prints where it listens, and ends on SIGTERM.
+//! A token read as the agent serves it: the real listener, guard and local API, with a token.
+//! `token tcp|key 127.0.0.1:0` or `token unix PATH`; `key` requires a key of callers. Prints its address, and ends on SIGTERM.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -23,25 +23,25 @@ use keyward::status::StatusRegistry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
-    let [kind, place] = arguments.as_slice() else { return println!("token tcp|key|unix ADDRESS|PATH") };
+    let [kind, address] = arguments.as_slice() else { return println!("token tcp|key|unix ADDRESS|PATH") };
     let (endpoint, admit) = match kind.as_str() {
         "unix" => {
-            let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
+            let socket = UnixSocket { path: PathBuf::from(address), mode: 0o600, owner: None, group: None };
             (Endpoint::Unix(socket), AccessMode::SocketPeers)
         }
-        "key" => (Endpoint::Tcp(place.parse().unwrap()), AccessMode::Key(SecretString::from("k".repeat(43)))),
-        _ => (Endpoint::Tcp(place.parse().unwrap()), AccessMode::AnyLocalUser),
+        "key" => (Endpoint::Tcp(address.parse().unwrap()), AccessMode::Key(SecretString::from("k".repeat(43)))),
+        _ => (Endpoint::Tcp(address.parse().unwrap()), AccessMode::AnyLocalUser),
     };
     let listener = Listener::bind(&endpoint).unwrap();
-    let address = listener.tcp_address();
-    let (maker, watch) = credential_channel("no token yet");
+    let tcp_address = listener.tcp_address();
+    let (publisher, watch) = credential_channel("no token yet");
     let now = Clock::System.now();
     let token = Token {
         secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
@@ -53,14 +53,14 @@ async fn main() {
         expires: Some(now + Duration::from_hours(24)),
         generation: Generation::new(),
     };
-    maker.publish(Availability::Available(Arc::new(token)), Some(now));
+    publisher.publish(Availability::Available(Arc::new(token)), Some(now));
     let sessions = BTreeMap::from([(
         "web".to_owned(),
         SessionHandle { watch, refresh_signal: RefreshSignal::new(Clock::System) },
     )]);
     let options = LocalApiOptions { name: "bench".to_owned(), kind: ListenerKind::LocalApi, sessions };
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
-    let parts = LocalApiDeps {
+    let deps = LocalApiDeps {
         clock: Clock::System,
         metrics: metrics.clone(),
         health: Health::default(),
@@ -69,20 +69,20 @@ async fn main() {
         callers: CallerGate::default(),
         caller_tokens: CallerTokens::default(),
         guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
-        address,
+        address: tcp_address,
         stop: stop.clone(),
     };
     let limits = ListenerLimits {
         listener_metrics: Some(ListenerMetrics { metrics, listener: "bench".to_owned() }),
         ..ListenerLimits::default()
     };
-    match address {
-        Some(address) => println!("{address}"),
-        None => println!("{place}"),
+    match tcp_address {
+        Some(bound) => println!("{bound}"),
+        None => println!("{address}"),
     }
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     tokio::select! {
-        () = listener.serve(local_api::service(options, parts), limits, stop) => {}
+        () = listener.serve(local_api::service(options, deps), limits, stop) => {}
         _ = terminate.recv() => {}
     }
 }

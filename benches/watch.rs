@@ -1,7 +1,7 @@
-//! Ten thousand who wait for one change. `watch floor ADDRESS LENGTH` is a bare hyper server: a GET waits until somebody
-//! PUTs, and is answered with so many bytes; it prints where it listens. `watch wait ADDRESS COUNT GET PUT BODY [HEADER]...`
-//! waits on so many connections, says `waiting`, and at the next line of its input PUTs once and prints, in microseconds
-//! from then on, when the first, the middle and the last were answered.
+//! Ten thousand blocking queries that wait for one change. `watch floor ADDRESS LENGTH` is a bare hyper server: a GET waits for the next
+//! PUT, and its response has this length; it prints its address. `watch wait ADDRESS COUNT GET PUT BODY [HEADER]...` waits on that many
+//! connections and prints `waiting`. At the next line of its input it sends one PUT, and prints the times from there to the first, the
+//! median and the last response, in microseconds.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
@@ -31,7 +31,7 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match words[..] {
-        ["floor", address, length] => runtime.block_on(floor(address, length.parse().unwrap())),
+        ["floor", address, length] => runtime.block_on(serve_floor(address, length.parse().unwrap())),
         ["wait", address, count, get, put, body, ref headers @ ..] => {
             let headers: String = headers.iter().flat_map(|header| [*header, "\r\n"]).collect();
             let request = |method: &str, path: &str, body: &str| {
@@ -41,13 +41,13 @@ fn main() {
                 )
             };
             let (get, put) = (request("GET", get, ""), request("PUT", put, body));
-            runtime.block_on(wait(address, count.parse().unwrap(), get, put));
+            runtime.block_on(measure_waiters(address, count.parse().unwrap(), get, put));
         }
         _ => println!("watch floor ADDRESS LENGTH | wait ADDRESS COUNT GET PUT BODY [HEADER]..."),
     }
 }
 
-async fn floor(address: &str, length: usize) {
+async fn serve_floor(address: &str, length: usize) {
     let listener = tokio::net::TcpListener::bind(address).await.unwrap();
     println!("{}", listener.local_addr().unwrap());
     let (changed, body) = (Arc::new(Notify::new()), Bytes::from(vec![b'x'; length]));
@@ -63,9 +63,9 @@ async fn floor(address: &str, length: usize) {
                 } else {
                     changed.notify_waiters();
                 }
-                let mut answer = Response::new(Full::new(body));
-                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                Ok::<_, Infallible>(answer)
+                let mut response = Response::new(Full::new(body));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Ok::<_, Infallible>(response)
             }
         });
         tokio::spawn(async move {
@@ -74,37 +74,37 @@ async fn floor(address: &str, length: usize) {
     }
 }
 
-async fn wait(address: &str, count: usize, get: String, put: String) {
+async fn measure_waiters(address: &str, count: usize, get: String, put: String) {
     let mut waiting = JoinSet::new();
     let get = Arc::new(get);
     for number in 0..count {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(get.as_bytes()).await.unwrap();
         waiting.spawn(async move {
-            answered(&mut stream).await;
+            read_response(&mut stream).await;
             (stream, Instant::now())
         });
-        // The kernel's queue of new connections is short.
+        // A pause, as the kernel's queue of new connections is short.
         if number % 64 == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     }
     println!("waiting");
     tokio::task::spawn_blocking(|| std::io::stdin().lock().read_line(&mut String::new()).unwrap()).await.unwrap();
-    assert!(waiting.try_join_next().is_none(), "somebody was answered before the change");
+    assert!(waiting.try_join_next().is_none(), "a query has a response before the change");
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let start = Instant::now();
     stream.write_all(put.as_bytes()).await.unwrap();
-    answered(&mut stream).await;
-    let ended = waiting.join_all().await;
-    let mut times: Vec<u128> = ended.iter().map(|(_, at)| (*at - start).as_micros()).collect();
+    read_response(&mut stream).await;
+    let responses = waiting.join_all().await;
+    let mut times: Vec<u128> = responses.iter().map(|(_, at)| (*at - start).as_micros()).collect();
     times.sort_unstable();
     println!("first_us={} p50_us={} last_us={}", times[0], times[times.len() / 2], times[times.len() - 1]);
 }
 
 /// Reads one complete response.
-async fn answered(stream: &mut TcpStream) {
+async fn read_response(stream: &mut TcpStream) {
     let mut bytes = Vec::with_capacity(2048);
     loop {
         assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "the connection was closed");

@@ -9,27 +9,28 @@ use keyward::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader
 use keyward::acl::service::issuer_keys;
 use keyward::jwt::UnverifiedClaims;
 
-/// Reads bytes as a policy's rules and asks them for decisions.
+/// Parses bytes as a policy's rules, and compares the decisions on every kind of resource.
 pub(crate) fn rules(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let rules = match Rules::parse(text) {
         Ok(rules) => Arc::new(rules),
         Err(error) => {
-            let words = error.to_string();
-            assert!(words.starts_with("Failed to parse ACL rules: ") || words.starts_with("Invalid "), "{words}");
-            assert!(!words.contains(char::is_control), "not one line: {words:?}");
+            let message = error.to_string();
+            assert!(message.starts_with("Failed to parse ACL rules: ") || message.starts_with("Invalid "), "{message}");
+            assert!(!message.contains(char::is_control), "not one line: {message:?}");
             return;
         }
     };
-    let held = |own: &str, times: usize| Grants {
-        own_namespace: own.to_owned(),
-        direct: vec![PolicyInScope::new(own, PolicyId::Synthetic("fuzzed".into()), Arc::clone(&rules)); times],
+    let build_grants = |namespace: &str, copies: usize| Grants {
+        own_namespace: namespace.to_owned(),
+        direct: vec![PolicyInScope::new(namespace, PolicyId::Synthetic("fuzzed".into()), Arc::clone(&rules)); copies],
         defaults: Vec::new(),
         default_policy: DefaultPolicy::Deny,
     };
-    // A name out of the text, so that it is one that rules may be about.
-    let name = text.split('"').find(|piece| (1..20).contains(&piece.len())).unwrap_or_default();
-    let (once, twice, elsewhere) = (held("default", 1), held("default", 2), held("team", 1));
+    // A quoted name of the text, since rules may name it.
+    let name = text.split('"').find(|part| (1..20).contains(&part.len())).unwrap_or_default();
+    let (once, twice, other_namespace) =
+        (build_grants("default", 1), build_grants("default", 2), build_grants("team", 1));
     let resources = [
         Resource::Acl,
         Resource::Operator,
@@ -41,28 +42,33 @@ pub(crate) fn rules(bytes: &[u8]) {
     ];
     for resource in &resources {
         for namespace in ["default", "team", &name.to_ascii_lowercase()] {
-            let may = |grants: &Grants, access| grants.decide(resource, access, namespace).is_allowed();
-            let [read, list, write] = [Access::Read, Access::List, Access::Write].map(|access| may(&once, access));
-            assert!(read >= list && list >= write, "{resource:?} in {namespace}: who may write may not read");
-            assert_eq!([read, write], [Access::Read, Access::Write].map(|access| may(&twice, access)));
-            assert!(namespace == "team" || !may(&elsewhere, Access::Read), "{resource:?} in {namespace} from afar");
+            let is_allowed = |grants: &Grants, access| grants.decide(resource, access, namespace).is_allowed();
+            let [read, list, write] =
+                [Access::Read, Access::List, Access::Write].map(|access| is_allowed(&once, access));
+            assert!(read >= list && list >= write, "{resource:?} in {namespace}: write is allowed without read");
+            assert_eq!([read, write], [Access::Read, Access::Write].map(|access| is_allowed(&twice, access)));
+            assert!(
+                namespace == "team" || !is_allowed(&other_namespace, Access::Read),
+                "{resource:?} in {namespace} is readable from team"
+            );
         }
     }
 }
 
 /// Parses bytes as the body of a request, and reads every field that a request may have.
 pub(crate) fn json(bytes: &[u8]) {
-    let outcome = JsonFields::parse(bytes, "Token").and_then(taken);
-    let list = JsonFields::parse_list(bytes, "Token").and_then(|all| all.into_iter().try_for_each(taken));
-    assert!(outcome.is_err() || list.is_err() || bytes.trim_ascii() == b"null", "an object and a list at once");
+    let outcome = JsonFields::parse(bytes, "Token").and_then(read_token);
+    let list = JsonFields::parse_list(bytes, "Token").and_then(|all| all.into_iter().try_for_each(read_token));
+    assert!(outcome.is_err() || list.is_err() || bytes.trim_ascii() == b"null", "bytes are both an object and a list");
     for error in [outcome, list].into_iter().filter_map(Result::err) {
-        let words = error.to_string();
-        assert!(words.starts_with("Token decoding failed: "), "{words}");
-        assert!(!words.contains(char::is_control) && words.len() < 4096, "not one short line: {words:?}");
+        let message = error.to_string();
+        assert!(message.starts_with("Token decoding failed: "), "{message}");
+        assert!(!message.contains(char::is_control) && message.len() < 4096, "not one short line: {message:?}");
     }
 }
 
-fn taken(mut fields: JsonFields) -> Result<(), DecodeError> {
+/// Reads each field that a token may have.
+fn read_token(mut fields: JsonFields) -> Result<(), DecodeError> {
     let link = |fields: &mut JsonFields| Ok((fields.string("ID")?, fields.string("Name")?));
     let _ = (fields.string("AccessorID")?, fields.string("Description")?, fields.bool("Local")?);
     let _ = (fields.objects("Policies", link)?, fields.objects("Roles", link)?);
@@ -78,25 +84,25 @@ fn taken(mut fields: JsonFields) -> Result<(), DecodeError> {
     fields.finish()
 }
 
-/// Reads bytes as a snapshot, whole and in parts, and writes what was read.
+/// Reads bytes as a snapshot, as a whole and in parts, and writes the pieces again.
 pub(crate) fn snapshot(bytes: &[u8]) {
-    let whole = pieces(bytes, bytes.len().max(1));
-    // A piece may end in one part and the next begin in another.
+    let whole = read_pieces(bytes, bytes.len().max(1));
+    // A piece of the snapshot may cross the boundary of two parts.
     let part = super::part_length(bytes);
-    assert_eq!(whole, pieces(bytes, part), "in parts of {part} bytes it is another");
+    assert_eq!(whole, read_pieces(bytes, part), "in parts of {part} bytes the snapshot differs");
     match whole {
         Ok(read) => {
-            let written = written(&read);
-            assert_eq!(pieces(&written, 7).as_ref(), Ok(&read), "what was written is not what was read");
+            let written = write_pieces(&read);
+            assert_eq!(read_pieces(&written, 7).as_ref(), Ok(&read), "the written snapshot differs");
         }
         Err(error) => {
-            let words = error.to_string();
-            assert!(!words.contains(char::is_control) && words.len() < 256, "not one short line: {words:?}");
+            let message = error.to_string();
+            assert!(!message.contains(char::is_control) && message.len() < 256, "not one short line: {message:?}");
         }
     }
 }
 
-fn pieces(bytes: &[u8], part: usize) -> Result<Vec<SnapshotPiece>, SnapshotError> {
+fn read_pieces(bytes: &[u8], part: usize) -> Result<Vec<SnapshotPiece>, SnapshotError> {
     let (mut reader, mut pieces) = (SnapshotReader::default(), Vec::new());
     for part in bytes.chunks(part) {
         reader.feed(part);
@@ -110,22 +116,22 @@ fn pieces(bytes: &[u8], part: usize) -> Result<Vec<SnapshotPiece>, SnapshotError
         SnapshotPiece::Record(key, _) => Some(key.as_str()),
         SnapshotPiece::Header(_) | SnapshotPiece::End(_) => None,
     });
-    assert!(keys.is_sorted_by(|one, next| one < next), "a key is there twice, or out of its place");
+    assert!(keys.is_sorted_by(|one, next| one < next), "a key is repeated or out of order");
     Ok(pieces)
 }
 
-fn written(pieces: &[SnapshotPiece]) -> Vec<u8> {
+fn write_pieces(pieces: &[SnapshotPiece]) -> Vec<u8> {
     let (mut bytes, mut writer) = (Vec::new(), None);
     for piece in pieces {
         match piece {
             SnapshotPiece::Header(header) => writer = SnapshotWriter::begin(header, &mut bytes).ok(),
             SnapshotPiece::Record(key, value) => {
-                let taken = writer.as_mut().map(|writer| writer.record(key, value, &mut bytes));
-                assert_eq!(taken, Some(Ok(())), "a record that was read is not written");
+                let result = writer.as_mut().map(|writer| writer.record(key, value, &mut bytes));
+                assert_eq!(result, Some(Ok(())), "a record that was read is not written");
             }
             SnapshotPiece::End(records) => {
-                let ended = writer.take().map(|writer| writer.end(&mut bytes));
-                assert_eq!(ended, Some(*records));
+                let count = writer.take().map(|writer| writer.end(&mut bytes));
+                assert_eq!(count, Some(*records));
             }
         }
     }
@@ -140,16 +146,16 @@ pub(crate) fn selector(bytes: &[u8]) {
     let select = |text: &str| keyward::acl::model::fuzz::select(text, &values, &lists);
     match select(text) {
         Ok(matches) => {
-            assert_eq!(select(text), Ok(matches), "the second evaluation is another");
-            // The added parentheses may make it too deep or too long.
+            assert_eq!(select(text), Ok(matches), "two evaluations differ");
+            // The added parentheses may make the selector too deep or too long.
             if let Ok(negated) = select(&format!("not ({text})")) {
-                assert_eq!(negated, !matches, "a selector and its negation both match, or neither");
+                assert_eq!(negated, !matches, "a selector and its negation agree");
             }
             if let Ok(both) = select(&format!("({text}) and ({text})")) {
-                assert_eq!(both, matches, "a selector and itself is another");
+                assert_eq!(both, matches, "`X and X` differs from `X`");
             }
         }
-        Err(words) => super::assert_one_line(&words),
+        Err(message) => super::assert_one_line(&message),
     }
 }
 
@@ -158,7 +164,10 @@ pub(crate) fn jwt(bytes: &[u8]) {
     let keys = issuer_keys::fuzz::count_jwks(bytes);
     let document = serde_json::from_slice::<serde_json::Value>(bytes).ok();
     let listed = document.as_ref().and_then(|document| document.get("keys")?.as_array());
-    assert!(keys.is_none() || listed.is_some_and(|listed| keys <= Some(listed.len())), "keys that are not listed");
+    assert!(
+        keys.is_none() || listed.is_some_and(|listed| keys <= Some(listed.len())),
+        "more keys than the document lists"
+    );
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match UnverifiedClaims::decode(text) {
         Ok(claims) => {

@@ -1,4 +1,4 @@
-//! Identity tokens at the ACL server: tokens that this process signs, or pretends to, and key sets that hold its keys or others.
+//! Identity tokens at the ACL server: tokens with valid and forged signatures, and key sets with the signer's keys or others.
 
 use std::sync::LazyLock;
 
@@ -51,7 +51,7 @@ impl SigningKeys {
         })
     }
 
-    /// Signs as an algorithm says. `HS256` takes the public modulus for a shared secret, as a verifier that confuses the two would.
+    /// Signs with an algorithm. `HS256` uses the public modulus as the shared secret, as an algorithm confusion attack does.
     fn sign(&self, algorithm: &str, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         let ecdsa = |key: &EcdsaKeyPair| Some(key.sign(&random, message).ok()?.as_ref().to_vec());
@@ -79,21 +79,21 @@ pub(crate) fn bearer(bytes: &[u8]) {
     let _ = is_accepted(bytes);
 }
 
-/// Does so, and returns true if the token is accepted; `None` if the bytes are no login.
+/// Verifies the token of a login and returns true if it is accepted; `None` if the bytes are no login.
 pub(crate) fn is_accepted(bytes: &[u8]) -> Option<bool> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut parts = text.splitn(5, '\n');
-    let [policy, header, claims, signature, keys] = std::array::from_fn(|_| parts.next());
-    let (allowed, naming) = policy?.split_once(' ')?;
+    let [settings, header, claims, signature, keys] = std::array::from_fn(|_| parts.next());
+    let (allowed, key_naming) = settings?.split_once(' ')?;
     let allowed: Vec<_> = allowed.split(',').collect();
-    let must_name_key = naming == "named";
+    let must_name_key = key_naming == "named";
     let message = format!("{}.{}", encode_object(header?), encode_object(claims?));
     let jwt = format!("{message}.{}", sign(signature?, &message));
     let (outcome, keys) = if let Some(names) = keys?.strip_prefix("pem ") {
         let pem: String = names.split_whitespace().filter_map(|name| OWNERS[0].pem(name)).collect();
         (verify_by_pem(&pem, &jwt, &allowed)?, jwks_of_pem(names))
     } else {
-        let keys = fill_in(keys?);
+        let keys = insert_key_parts(keys?);
         (verify(keys.as_bytes(), &jwt, &allowed, must_name_key)?, keys)
     };
     match outcome {
@@ -101,21 +101,21 @@ pub(crate) fn is_accepted(bytes: &[u8]) -> Option<bool> {
             check_accepted(&jwt, &claims, &keys, &allowed, must_name_key);
             Some(true)
         }
-        Err(words) => {
-            super::assert_one_line(&words);
+        Err(message) => {
+            super::assert_one_line(&message);
             let signature = jwt.rsplit('.').next().unwrap_or_default();
-            assert!(signature.len() < 64 || !words.contains(signature), "the signature is in the error");
+            assert!(signature.len() < 64 || !message.contains(signature), "the signature is in the error");
             Some(false)
         }
     }
 }
 
-/// Encodes a JSON object; another text is encoded already.
+/// Encodes a JSON object; returns any other text unchanged, since it is encoded already.
 fn encode_object(text: &str) -> String {
     if text.starts_with('{') { URL_SAFE_NO_PAD.encode(text) } else { text.to_owned() }
 }
 
-/// Signs as `ALGORITHM OWNER [REST]` says, with the rest behind the signature; another text is the signature.
+/// Signs by a directive `ALGORITHM OWNER [SUFFIX]` and appends the suffix; any other text is the signature itself.
 fn sign(directive: &str, message: &str) -> String {
     let mut words = directive.splitn(3, ' ');
     let (algorithm, owner) = (words.next().unwrap_or_default(), words.next().and_then(|owner| owner.parse().ok()));
@@ -126,9 +126,9 @@ fn sign(directive: &str, message: &str) -> String {
     }
 }
 
-/// Replaces the names of key parts by the parts: `@0n` is the first owner's modulus, `@1x` and `@1y` are the coordinates of the
+/// Replaces placeholders by parts of keys: `@0n` is the first owner's modulus, `@1x` and `@1y` are the coordinates of the
 /// second one's point on P-256, `@1X` and `@1Y` of that on P-384.
-fn fill_in(keys: &str) -> String {
+fn insert_key_parts(keys: &str) -> String {
     let mut keys = keys.to_owned();
     for (number, owner) in OWNERS.iter().enumerate() {
         let [(x, y), (large_x, large_y)] = owner.coordinates();
@@ -142,7 +142,7 @@ fn fill_in(keys: &str) -> String {
     keys
 }
 
-/// The key set with the keys of a PEM text.
+/// Returns the key set with the keys of a PEM text.
 fn jwks_of_pem(names: &str) -> String {
     let keys = names.split_whitespace().filter_map(|name| match name {
         "rsa" => Some(r#"{"kty":"RSA","n":"@0n","e":"AQAB"}"#),
@@ -150,7 +150,7 @@ fn jwks_of_pem(names: &str) -> String {
         "p384" => Some(r#"{"kty":"EC","crv":"P-384","x":"@0X","y":"@0Y"}"#),
         _ => None,
     });
-    fill_in(&format!(r#"{{"pem":true,"keys":[{}]}}"#, keys.collect::<Vec<_>>().join(",")))
+    insert_key_parts(&format!(r#"{{"pem":true,"keys":[{}]}}"#, keys.collect::<Vec<_>>().join(",")))
 }
 
 /// Asserts that a key of the set has signed the token, by the algorithm that the header names and the method allows.
@@ -160,24 +160,27 @@ fn check_accepted(jwt: &str, claims: &Value, keys: &str, allowed: &[&str], must_
     let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).expect("a part that is not base64url is accepted");
     let header: Map<String, Value> = serde_json::from_slice(&decode(header)).expect("a header that is no object");
     let algorithm = header.get("alg").and_then(Value::as_str).expect("a token without an algorithm is accepted");
-    assert!(allowed.contains(&algorithm), "{algorithm} is accepted, and not allowed");
+    assert!(allowed.contains(&algorithm), "{algorithm} is accepted but not allowed");
     assert!(!header.contains_key("crit"), "a critical extension is ignored");
     assert_eq!(serde_json::from_slice::<Value>(&decode(body)).as_ref().ok(), Some(claims), "other claims");
     let keys: Value = serde_json::from_str(keys).expect("a key set that is no document");
     let from_pem = keys.get("pem").is_some();
-    let wanted = header.get("kid").filter(|id| !id.is_null() && !from_pem);
-    assert!(wanted.is_some() || !must_name_key || from_pem, "a token that names no key is accepted");
+    let key_id = header.get("kid").filter(|id| !id.is_null() && !from_pem);
+    assert!(key_id.is_some() || !must_name_key || from_pem, "a token that names no key is accepted");
     let (message, signature) = (jwt.rsplit_once('.').map_or("", |(message, _)| message), decode(signature));
     let keys = keys["keys"].as_array().expect("a key set without keys");
-    let mut fitting = keys.iter().filter(|key| wanted.is_none() || key.get("kid") == wanted);
-    assert!(fitting.any(|key| has_signed(key, algorithm, message.as_bytes(), &signature)), "nobody has signed it");
+    let mut candidates = keys.iter().filter(|key| key_id.is_none() || key.get("kid") == key_id);
+    assert!(
+        candidates.any(|key| has_signed(key, algorithm, message.as_bytes(), &signature)),
+        "no key of the set has signed the token"
+    );
 }
 
 /// Returns true if a key of a set is meant for the algorithm, and has signed the message.
 fn has_signed(key: &Value, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
-    let names = |name: &str, wanted: &str| matches!(key.get(name), None | Some(Value::Null)) || key[name] == wanted;
+    let allows = |name: &str, value: &str| matches!(key.get(name), None | Some(Value::Null)) || key[name] == value;
     let part = |name: &str| key[name].as_str().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
-    if !names("use", "sig") || !names("alg", algorithm) {
+    if !allows("use", "sig") || !allows("alg", algorithm) {
         return false;
     }
     let rsa = |padding| {

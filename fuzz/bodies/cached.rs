@@ -1,14 +1,14 @@
-//! The response cache: a script of requests, responses, writes and restarts, compared with a list of what was inserted.
+//! The response cache: a script of requests, responses, writes and restarts, compared with a list of the inserted responses.
 
 use std::time::Duration;
 
 use http::Method;
 use keyward::agent::api_proxy::fuzz::{FuzzedCache, FuzzedHit, FuzzedRequest, FuzzedScope};
 
-/// Sizes of the cache: one that holds every script, and one that evicts.
+/// Sizes of the cache in bytes: one that holds the responses of any script, and one that evicts.
 const SIZES: [usize; 2] = [1 << 24, 2500];
 
-/// A response that was inserted, and has not been invalidated.
+/// A response that was inserted and not invalidated.
 struct Inserted<'a> {
     request: FuzzedRequest<'a>,
     is_leased: bool,
@@ -18,7 +18,7 @@ struct Inserted<'a> {
     ttl: Option<Duration>,
 }
 
-/// A cache, and what may be in it.
+/// A cache, and the responses that may be in it.
 struct Script<'a> {
     cache: FuzzedCache,
     size: usize,
@@ -26,12 +26,12 @@ struct Script<'a> {
     hits: usize,
 }
 
-/// Reads bytes as a script, an operation a line, and runs it on a cache that evicts and on one that does not.
+/// Reads bytes as a script with one operation per line, and runs it on a cache that evicts and on one that does not.
 pub(crate) fn cached(bytes: &[u8]) {
     let _ = count_hits(bytes);
 }
 
-/// Does so, and returns how many requests were served from the cache that does not evict.
+/// Runs the script, and returns how many requests the cache that does not evict has served.
 pub(crate) fn count_hits(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let [hits, _] = SIZES.map(|size| {
@@ -82,9 +82,9 @@ impl<'a> Script<'a> {
 
     fn insert(&mut self, rest: &'a str, is_leased: bool) {
         let Some((request, body)) = parse_request(rest) else { return };
-        // A random number that the script repeats.
-        let unit = f64::from(body.bytes().last().unwrap_or_default()) / 256.0;
-        if !self.cache.insert(&request, is_leased, body.as_bytes(), unit) {
+        // A jitter that depends on the script alone, so that a run can be repeated.
+        let jitter = f64::from(body.bytes().last().unwrap_or_default()) / 256.0;
+        if !self.cache.insert(&request, is_leased, body.as_bytes(), jitter) {
             return;
         }
         self.inserted.retain(|inserted| !inserted.is_for(&request));
@@ -94,60 +94,60 @@ impl<'a> Script<'a> {
         self.look_up(&request, self.size == SIZES[0]);
     }
 
-    /// Looks a request up; if `must_hit`, it was inserted just now.
+    /// Looks a request up. With `must_hit`, its response has just been inserted and must be cached.
     fn look_up(&mut self, request: &FuzzedRequest<'a>, must_hit: bool) {
         let Some(hit) = self.cache.lookup(request) else {
-            assert!(!must_hit, "a response is not kept");
+            assert!(!must_hit, "an inserted response is not cached");
             return;
         };
         self.hits += 1;
         let inserted = self.inserted.iter().find(|inserted| inserted.is_for(request));
-        let inserted = inserted.unwrap_or_else(|| panic!("no response to this request was kept: {request:?}"));
+        let inserted = inserted.unwrap_or_else(|| panic!("no response to this request was inserted: {request:?}"));
         assert_eq!(
             hit.remaining.is_some(),
             inserted.is_leased,
-            "a lease is served as a plain value, or one as a lease"
+            "a lease is served as a plain value, or a plain value as a lease"
         );
         if let (Some(remaining), Some(ttl)) = (hit.remaining, inserted.ttl) {
-            assert!(remaining + inserted.age <= ttl, "{remaining:?} are left of {ttl:?} after {:?}", inserted.age);
+            assert!(remaining + inserted.age <= ttl, "{remaining:?} remain of {ttl:?} after {:?}", inserted.age);
             assert_same_but_lifetime(inserted.body, &hit.body, remaining);
         } else {
             assert!(inserted.age <= Duration::from_hours(1), "a value of {:?} is fresh", inserted.age);
-            assert_eq!(hit.body.trim_ascii(), inserted.body.trim_ascii(), "another body");
+            assert_eq!(hit.body.trim_ascii(), inserted.body.trim_ascii(), "the body differs");
         }
     }
 
-    /// Saves the cache, and goes on with what another process restores of it.
+    /// Saves the cache, restores it as another process does, and continues with the restored one.
     fn restart(&mut self) {
-        let file = self.cache.save().expect("a cache that is not saved");
-        let restored = self.cache.restore(&file, self.size).expect("what was saved is not read");
+        let file = self.cache.save().expect("a cache that cannot be saved");
+        let restored = self.cache.restore(&file, self.size).expect("a saved cache cannot be restored");
         for inserted in &self.inserted {
             let (before, after) = (self.cache.lookup(&inserted.request), restored.lookup(&inserted.request));
             let remaining = |hit: &Option<FuzzedHit>| hit.as_ref().map(|hit| hit.remaining);
-            assert_eq!(remaining(&before), remaining(&after), "another lifetime after a restart");
+            assert_eq!(remaining(&before), remaining(&after), "the lifetime differs after a restart");
             if let (Some(before), Some(after)) = (before, after) {
-                assert_eq!(before.body.trim_ascii(), after.body.trim_ascii(), "another body after a restart");
+                assert_eq!(before.body.trim_ascii(), after.body.trim_ascii(), "the body differs after a restart");
             }
         }
-        // A second restart keeps the order of uses too.
+        // The saved bytes show that a second restart also preserves the order of uses.
         let again = restored.save().and_then(|file| restored.restore(&file, self.size)?.save());
-        assert_eq!(again, restored.save(), "what is saved again is another");
+        assert_eq!(again, restored.save(), "a second save differs");
         self.cache = restored;
     }
 }
 
 impl Inserted<'_> {
-    /// Returns true if the response answers a request, by the server's reading of both.
+    /// Returns true if the server treats a request as the one of this response.
     fn is_for(&self, request: &FuzzedRequest<'_>) -> bool {
         let own = &self.request;
         (own.scope, &own.method, own.body) == (request.scope, &request.method, request.body)
             && own.namespace.trim_matches('/') == request.namespace.trim_matches('/')
             && decoded_path(own.path) == decoded_path(request.path)
-            && pairs(own.query) == pairs(request.query)
+            && sorted_pairs(own.query) == sorted_pairs(request.query)
     }
 
     fn full_path(&self) -> Vec<u8> {
-        let path = String::from_utf8(decoded_path(self.request.path)).expect("a path that is not UTF-8 is kept");
+        let path = String::from_utf8(decoded_path(self.request.path)).expect("a path that is not UTF-8 is cached");
         full_path(self.request.namespace, &path)
     }
 }
@@ -158,7 +158,7 @@ fn full_path(namespace: &str, path: &str) -> Vec<u8> {
     if namespace.is_empty() { path.into() } else { format!("{namespace}/{path}").into() }
 }
 
-/// Parses `CALLER METHOD NAMESPACE TARGET BODY REST`; `-` is no namespace and no body. The caller is `session`, `nobody` or a token.
+/// Parses `CALLER METHOD NAMESPACE TARGET BODY REST`; `-` stands for an empty namespace or body. The caller is `session`, `nobody` or a token.
 fn parse_request(text: &str) -> Option<(FuzzedRequest<'_>, &str)> {
     let mut words = text.splitn(6, ' ');
     let [caller, method, namespace, target, body] = std::array::from_fn(|_| words.next());
@@ -168,8 +168,8 @@ fn parse_request(text: &str) -> Option<(FuzzedRequest<'_>, &str)> {
         "nobody" => FuzzedScope::Anonymous,
         token => FuzzedScope::Caller(token.as_bytes()),
     };
-    let given = |text: &&str| *text != "-";
-    let (namespace, body) = (namespace.filter(given).unwrap_or_default(), body.filter(given).unwrap_or_default());
+    let is_set = |text: &&str| *text != "-";
+    let (namespace, body) = (namespace.filter(is_set).unwrap_or_default(), body.filter(is_set).unwrap_or_default());
     let method = Method::from_bytes(method?.as_bytes()).ok()?;
     Some((
         FuzzedRequest { scope, method, namespace, path, query, body: body.as_bytes() },
@@ -186,8 +186,8 @@ fn decoded_path(path: &str) -> Vec<u8> {
     decoded
 }
 
-/// Names and values of a query by name. Of one name, servers take the first value, so that their order counts.
-fn pairs(query: Option<&str>) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Returns the names and values of a query, sorted by name. Servers use the first value of a name, so that the order of values counts.
+fn sorted_pairs(query: Option<&str>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let decode = |text: &str| percent_encoding::percent_decode_str(&text.replace('+', " ")).collect::<Vec<u8>>();
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let mut pairs: Vec<_> = pairs
@@ -198,38 +198,43 @@ fn pairs(query: Option<&str>) -> Vec<(Vec<u8>, Vec<u8>)> {
     pairs
 }
 
-/// The part of a body that has the lease.
+/// Returns the part of a body that has the lease.
 fn leased_part(body: &serde_json::Value) -> &serde_json::Value {
     if body["auth"].is_object() { &body["auth"] } else { body }
 }
 
 fn lifetime(body: &[u8]) -> Duration {
     let Ok(body) = serde_json::from_slice(body) else { return Duration::MAX };
-    Duration::from_secs(leased_part(&body)["lease_duration"].as_u64().expect("a lease without a duration is kept"))
+    Duration::from_secs(leased_part(&body)["lease_duration"].as_u64().expect("a lease without a duration is cached"))
 }
 
 fn issues_token(body: &[u8], token: &str) -> bool {
     serde_json::from_slice::<serde_json::Value>(body).is_ok_and(|body| body["auth"]["client_token"] == token)
 }
 
-/// Asserts that two bodies differ in the digits of the lease's duration alone.
+/// Asserts that two bodies differ only in the digits of the lease's duration.
 fn assert_same_but_lifetime(inserted: &[u8], served: &[u8], remaining: Duration) {
     let (inserted, served) = (inserted.trim_ascii(), served.trim_ascii());
-    let same = inserted.iter().zip(served).take_while(|(one, other)| one == other).count();
-    let (inserted_rest, served_rest) = (&inserted[same..], &served[same..]);
-    let end = inserted_rest.iter().rev().zip(served_rest.iter().rev()).take_while(|(one, other)| one == other).count();
-    let changed = [&inserted_rest[..inserted_rest.len() - end], &served_rest[..served_rest.len() - end]];
-    assert!(changed.concat().iter().all(u8::is_ascii_digit), "more than a number is changed");
+    let prefix = inserted.iter().zip(served).take_while(|(one, other)| one == other).count();
+    let (inserted_rest, served_rest) = (&inserted[prefix..], &served[prefix..]);
+    let suffix =
+        inserted_rest.iter().rev().zip(served_rest.iter().rev()).take_while(|(one, other)| one == other).count();
+    let changed = [&inserted_rest[..inserted_rest.len() - suffix], &served_rest[..served_rest.len() - suffix]];
+    assert!(changed.concat().iter().all(u8::is_ascii_digit), "more than one number differs");
     let (Ok(inserted), Ok(served)) =
         (serde_json::from_slice::<serde_json::Value>(inserted), serde_json::from_slice::<serde_json::Value>(served))
     else {
         return;
     };
-    assert_eq!(leased_part(&served)["lease_duration"], remaining.as_secs(), "another lifetime in the body");
-    let without = |mut body: serde_json::Value| {
+    assert_eq!(
+        leased_part(&served)["lease_duration"],
+        remaining.as_secs(),
+        "the body has another lifetime than the hit"
+    );
+    let remove_lifetime = |mut body: serde_json::Value| {
         let part = if body["auth"].is_object() { &mut body["auth"] } else { &mut body };
         part["lease_duration"].take();
         body
     };
-    assert_eq!(without(inserted), without(served), "another number is changed");
+    assert_eq!(remove_lifetime(inserted), remove_lifetime(served), "another number than the lifetime differs");
 }

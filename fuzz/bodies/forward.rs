@@ -1,5 +1,5 @@
-//! Requests of local callers through a listener and the API proxy to a small server, compared with hyper's server: each request that
-//! arrives there is one that hyper reads from the same bytes.
+//! Requests of local callers through a listener and the API proxy to a small server. hyper's server must read each request that arrives
+//! there from the same bytes.
 #![allow(clippy::disallowed_methods, reason = "the runtime of one input ends its tasks")]
 
 use std::sync::Arc;
@@ -22,75 +22,80 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-use super::messages::{Message, by_hyper, read_request, read_response};
+use super::messages::{Message, parse_by_hyper, read_request, read_response};
 
-/// Token of the session, which the proxy sets.
+/// Token of the session, which the proxy adds to requests.
 const SESSION_TOKEN: &str = "canary-5ession";
 
-/// Time after which a connection hangs: far more than any machine needs.
-const HANGS: Duration = Duration::from_mins(2);
+/// Time-out after which a connection counts as hanging; far more than any machine needs.
+const HANG_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Sends bytes to a listener of the API proxy, and compares what arrives at the server with the requests that hyper reads.
 pub(crate) fn requests(bytes: &[u8]) {
     let _ = count_forwarded(bytes);
 }
 
-/// Does so, and returns how many requests have arrived.
+/// Sends the bytes, and returns how many requests have arrived.
 pub(crate) fn count_forwarded(bytes: &[u8]) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (requests, (responses, arrived)) = runtime.block_on(async {
-        let requests = by_hyper(bytes).await;
-        let exchange = tokio::time::timeout(HANGS, exchange(bytes, &requests)).await;
+        let requests = parse_by_hyper(bytes).await;
+        let exchange = tokio::time::timeout(HANG_TIMEOUT, exchange(bytes, &requests)).await;
         (requests, exchange.expect("the connection hangs"))
     });
     let complete = requests.iter().take_while(|request| request.body.is_some()).count();
-    assert!(responses <= requests.len() + 1, "more responses than requests, and one for what is none");
+    assert!(responses <= requests.len() + 1, "more responses than requests and one error");
     assert!(complete == 0 || responses > 0, "a request without a response");
-    let mut rest = requests.iter().filter(|request| request.body.is_some());
-    for there in &arrived {
-        let here = rest.find(|here| here.start == there.start && here.body == there.body);
-        let here = here.unwrap_or_else(|| panic!("the caller has not sent {there:?}, or once only"));
-        compare(&here.headers, &there.headers);
+    let mut complete_requests = requests.iter().filter(|request| request.body.is_some());
+    for forwarded in &arrived {
+        let sent = complete_requests.find(|sent| sent.start == forwarded.start && sent.body == forwarded.body);
+        let sent = sent.unwrap_or_else(|| panic!("the caller has not sent {forwarded:?}, or only once"));
+        compare_headers(&sent.headers, &forwarded.headers);
     }
     arrived.len()
 }
 
-fn compare(here: &HeaderMap, there: &HeaderMap) {
+/// Asserts that the proxy forwards the caller's headers, without those of the connection and with its own.
+fn compare_headers(sent: &HeaderMap, forwarded: &HeaderMap) {
     let values = |headers: &HeaderMap, name: &str| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
     assert_eq!(
-        (values(there, "host"), values(there, "x-vault-request")),
+        (values(forwarded, "host"), values(forwarded, "x-vault-request")),
         (vec!["localhost".parse().unwrap()], vec!["true".parse().unwrap()])
     );
-    let token = values(there, "x-vault-token");
-    assert!(token.len() <= 1, "a token is doubled");
-    assert!(token.is_empty() || token == [SESSION_TOKEN] || token == values(here, "x-vault-token"), "another token");
+    let token = values(forwarded, "x-vault-token");
+    assert!(token.len() <= 1, "a token is repeated");
+    assert!(
+        token.is_empty() || token == [SESSION_TOKEN] || token == values(sent, "x-vault-token"),
+        "the token is neither the session's nor the caller's"
+    );
     for name in ["x-keyward-key", "expect", "upgrade", "keep-alive", "proxy-authorization", "cookie", "origin"] {
-        assert!(!there.contains_key(name), "{name} is forwarded");
+        assert!(!forwarded.contains_key(name), "{name} is forwarded");
     }
-    assert!(values(there, "connection").iter().all(|value| value == "te"), "a header of the caller's connection");
-    let ours = ["host", "x-vault-request", "x-vault-token", "connection", "te", "content-length", "transfer-encoding"];
-    for name in there.keys().map(http::HeaderName::as_str).filter(|name| !ours.contains(name)) {
-        let identity = name == "accept-encoding" && values(there, name) == ["identity"];
-        assert!(identity || values(here, name) == values(there, name), "other values of {name}");
+    assert!(values(forwarded, "connection").iter().all(|value| value == "te"), "a header of the caller's connection");
+    let proxy_headers =
+        ["host", "x-vault-request", "x-vault-token", "connection", "te", "content-length", "transfer-encoding"];
+    for name in forwarded.keys().map(http::HeaderName::as_str).filter(|name| !proxy_headers.contains(name)) {
+        let is_identity_encoding = name == "accept-encoding" && values(forwarded, name) == ["identity"];
+        assert!(is_identity_encoding || values(sent, name) == values(forwarded, name), "the values of {name} differ");
     }
 }
 
-/// Sends the bytes, waits for the responses to the requests in them, and ends the connection; returns how many responses came, and
-/// the complete requests that have arrived at the server.
+/// Sends the bytes, waits for the responses, and closes the connection. Returns the number of responses, and the complete requests that
+/// have arrived at the server.
 async fn exchange(bytes: &[u8], requests: &[Message]) -> (usize, Vec<Message>) {
     let folder = tempfile::tempdir().expect("a folder");
     let (socket, upstream) = (folder.path().join("proxy.sock"), folder.path().join("server.sock"));
     let arrived = Arc::new(Mutex::new(Vec::new()));
-    let server = tokio::spawn(serve(UnixListener::bind(&upstream).expect("a socket"), Arc::clone(&arrived)));
-    let place = UnixSocket { path: socket.clone(), mode: 0o600, owner: None, group: None };
-    let listener = Listener::bind(&Endpoint::Unix(place)).expect("a socket");
-    let proxy = tokio::spawn(proxy(listener, ServerAddress::Unix(upstream)));
+    let server = tokio::spawn(run_server(UnixListener::bind(&upstream).expect("a socket"), Arc::clone(&arrived)));
+    let unix_socket = UnixSocket { path: socket.clone(), mode: 0o600, owner: None, group: None };
+    let listener = Listener::bind(&Endpoint::Unix(unix_socket)).expect("a socket");
+    let proxy = tokio::spawn(run_proxy(listener, ServerAddress::Unix(upstream)));
 
     let mut caller = UnixStream::connect(&socket).await.expect("a connection");
     let (first, rest) = bytes.split_at(super::part_length(bytes).min(bytes.len()));
-    for piece in [first, rest] {
+    for part in [first, rest] {
         // The listener may close before all is sent.
-        let _ = caller.write_all(piece).await;
+        let _ = caller.write_all(part).await;
         tokio::task::yield_now().await;
     }
     let complete = requests.iter().take_while(|request| request.body.is_some()).count();
@@ -100,7 +105,7 @@ async fn exchange(bytes: &[u8], requests: &[Message]) -> (usize, Vec<Message>) {
     }
     let _ = caller.shutdown().await;
     while caller.read_buf(&mut received).await.is_ok_and(|count| count > 0) {}
-    // Lets bytes that were sent reach the server.
+    // Let the last forwarded bytes reach the server before it is stopped.
     for _ in 0..4 {
         tokio::task::yield_now().await;
     }
@@ -110,12 +115,13 @@ async fn exchange(bytes: &[u8], requests: &[Message]) -> (usize, Vec<Message>) {
     (count_responses(&received, requests), arrived)
 }
 
-/// Counts complete responses. Those to `HEAD` have no body.
+/// Counts complete responses without interim ones. Responses to `HEAD` have no body.
 fn count_responses(mut received: &[u8], requests: &[Message]) -> usize {
     let mut count = 0;
     loop {
         let bodiless = requests.get(count).is_some_and(|request| request.start.starts_with("HEAD "));
-        let Some((response, rest)) = read_response(received, bodiless).expect("a response that is none") else {
+        let Some((response, rest)) = read_response(received, bodiless).expect("the listener sends an invalid response")
+        else {
             return count;
         };
         received = rest;
@@ -123,18 +129,18 @@ fn count_responses(mut received: &[u8], requests: &[Message]) -> usize {
     }
 }
 
-async fn proxy(listener: Listener, address: ServerAddress) {
+async fn run_proxy(listener: Listener, address: ServerAddress) {
     let (publisher, watch) = credential_channel("no login has succeeded yet");
-    publisher.publish(Availability::Available(Arc::new(token())), None);
+    publisher.publish(Availability::Available(Arc::new(session_token())), None);
     let client = ClientOptions {
         address,
         tls: TlsOptions::default(),
         proxy: ProxyMode::Direct,
-        connect_timeout: HANGS,
-        response_timeout: HANGS,
+        connect_timeout: HANG_TIMEOUT,
+        response_timeout: HANG_TIMEOUT,
     };
     let upstream =
-        ServerClientOptions { name: "test".to_owned(), kind: ServerKind::Vault, client, login_timeout: HANGS };
+        ServerClientOptions { name: "test".to_owned(), kind: ServerKind::Vault, client, login_timeout: HANG_TIMEOUT };
     let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "vault".to_owned() };
     let deps = ApiProxyDeps {
         clock: Clock::System,
@@ -156,24 +162,24 @@ async fn proxy(listener: Listener, address: ServerAddress) {
         logins: true,
         request_header: false,
         connections: 4,
-        response_timeout: HANGS,
+        response_timeout: HANG_TIMEOUT,
         cache: None,
         callers: Vec::new(),
     };
     let service =
         ApiProxy::build(options, deps).expect("a proxy").service(GuardOptions::default(), None, listener_metrics);
     let limits = ListenerLimits {
-        first_byte_timeout: HANGS,
-        header_timeout: HANGS,
-        idle_timeout: HANGS,
-        write_timeout: HANGS,
+        first_byte_timeout: HANG_TIMEOUT,
+        header_timeout: HANG_TIMEOUT,
+        idle_timeout: HANG_TIMEOUT,
+        write_timeout: HANG_TIMEOUT,
         ..ListenerLimits::default()
     };
     listener.serve(service, limits, CancellationToken::new()).await;
     drop(publisher);
 }
 
-fn token() -> Token {
+fn session_token() -> Token {
     let now = Clock::System.now();
     Token {
         secret: ClientToken::parse(SESSION_TOKEN.into()).expect("a token"),
@@ -187,19 +193,21 @@ fn token() -> Token {
     }
 }
 
-/// Reads requests strictly, and answers each that is complete.
-async fn serve(listener: UnixListener, arrived: Arc<Mutex<Vec<Message>>>) {
+/// Parses requests strictly, and responds to each complete one.
+async fn run_server(listener: UnixListener, arrived: Arc<Mutex<Vec<Message>>>) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let arrived = Arc::clone(&arrived);
         tokio::spawn(async move {
             let mut received = Vec::new();
             while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
-                while let Some((request, rest)) = read_request(&received).expect("the server gets no request") {
+                while let Some((request, rest)) =
+                    read_request(&received).expect("the server receives an invalid request")
+                {
                     received = rest.to_vec();
                     let bodiless = request.start.starts_with("HEAD ");
                     arrived.lock().push(request);
-                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-                    let _ = stream.write_all(&answer[..answer.len() - if bodiless { 2 } else { 0 }]).await;
+                    let response = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                    let _ = stream.write_all(&response[..response.len() - if bodiless { 2 } else { 0 }]).await;
                 }
             }
         });

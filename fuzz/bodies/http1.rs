@@ -1,4 +1,4 @@
-//! Responses of an upstream, compared with hyper's client: ours may be stricter, never laxer.
+//! Responses of an upstream, compared with hyper's client: keyward's parser may be stricter, never more lenient.
 
 use std::convert::Infallible;
 
@@ -9,47 +9,48 @@ use hyper_util::rt::TokioIo;
 use keyward::http::reverse_proxy::fuzz::{DecodedResponse, decode_response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Reads bytes as an upstream's response, in parts and as hyper's client does.
+/// Parses bytes as an upstream's response, as a whole, in parts, and with hyper's client.
 pub(crate) fn response(bytes: &[u8]) {
     for bodiless in [false, true] {
         let whole = decode_response(bytes, bytes.len(), bodiless);
         let parts = decode_response(bytes, super::part_length(bytes), bodiless);
         let (Ok(whole), Ok(parts)) = (&whole, &parts) else {
-            // A later part may be the first that shows the error, never the other way around.
-            assert_eq!(whole.is_err(), parts.is_err(), "an error in parts alone, or as a whole alone");
+            // The errors may differ, as the parser stops at the first part with an error.
+            assert_eq!(whole.is_err(), parts.is_err(), "only one of whole and parts is an error");
             continue;
         };
-        assert_eq!(whole.as_ref().map(summary), parts.as_ref().map(summary), "in parts it is another");
+        assert_eq!(whole.as_ref().map(summarize), parts.as_ref().map(summarize), "the response in parts differs");
         let Some(ours) = whole else { continue };
         assert!(ours.response.body().len() + ours.rest.len() <= bytes.len(), "more than was received");
-        let hyper = by_hyper(bytes, bodiless).expect("hyper refuses it");
-        compare(ours, &hyper);
+        let hyper = parse_by_hyper(bytes, bodiless).expect("hyper rejects the response");
+        compare_responses(ours, &hyper);
     }
 }
 
-fn summary(decoded: &DecodedResponse) -> (StatusCode, &HeaderMap, &[u8], &HeaderMap, &[u8], bool) {
+fn summarize(decoded: &DecodedResponse) -> (StatusCode, &HeaderMap, &[u8], &HeaderMap, &[u8], bool) {
     let response = &decoded.response;
     (response.status(), response.headers(), response.body(), &decoded.trailers, &decoded.rest, decoded.reusable)
 }
 
-fn compare(ours: &DecodedResponse, hyper: &ByHyper) {
+fn compare_responses(ours: &DecodedResponse, hyper: &HyperResponse) {
     assert_eq!(ours.response.status(), hyper.status);
-    assert_eq!(ours.response.body(), &hyper.body, "another body");
-    assert_eq!(ours.trailers, hyper.trailers, "other trailers");
+    assert_eq!(ours.response.body(), &hyper.body, "the body differs");
+    assert_eq!(ours.trailers, hyper.trailers, "the trailers differ");
     for name in ours.response.headers().keys().filter(|name| *name != http::header::CONTENT_LENGTH) {
         let values = |headers: &HeaderMap| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
-        assert_eq!(values(ours.response.headers()), values(&hyper.headers), "other values of {name}");
+        assert_eq!(values(ours.response.headers()), values(&hyper.headers), "the values of {name} differ");
     }
 }
 
-struct ByHyper {
+/// A response as hyper's client parses it.
+struct HyperResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Vec<u8>,
     trailers: HeaderMap,
 }
 
-fn by_hyper(bytes: &[u8], bodiless: bool) -> Result<ByHyper, hyper::Error> {
+fn parse_by_hyper(bytes: &[u8], bodiless: bool) -> Result<HyperResponse, hyper::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let (client, mut server) = tokio::io::duplex(bytes.len() + 4096);
@@ -71,14 +72,14 @@ fn by_hyper(bytes: &[u8], bodiless: bool) -> Result<ByHyper, hyper::Error> {
             let collected = body.collect().await?;
             let trailers = collected.trailers().cloned().unwrap_or_default();
             let body = collected.to_bytes().to_vec();
-            Ok(ByHyper { status: head.status, headers: head.headers, body, trailers })
+            Ok(HyperResponse { status: head.status, headers: head.headers, body, trailers })
         };
         let drive = async {
             let _ = connection.await;
             std::future::pending::<Infallible>().await
         };
         tokio::select! {
-            (found, ()) = async { tokio::join!(call, serve) } => found,
+            (response, ()) = async { tokio::join!(call, serve) } => response,
             never = drive => match never {},
         }
     })

@@ -21,13 +21,13 @@ pub(crate) struct Message {
 }
 
 /// A message and the bytes after it; `None` if it is incomplete.
-type Read<'a> = Result<Option<(Message, &'a [u8])>, String>;
+type ParsedMessage<'a> = Result<Option<(Message, &'a [u8])>, String>;
 
 /// The content of a body and the bytes after it; `None` if it is incomplete.
-type ReadBody<'a> = Result<Option<(Vec<u8>, &'a [u8])>, String>;
+type ParsedBody<'a> = Result<Option<(Vec<u8>, &'a [u8])>, String>;
 
-/// Reads a request in the one form that no two parsers read differently.
-pub(crate) fn read_request(bytes: &[u8]) -> Read<'_> {
+/// Parses a request strictly: accepts only the form on which all parsers agree.
+pub(crate) fn read_request(bytes: &[u8]) -> ParsedMessage<'_> {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut head = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(length) = head.parse(bytes).map_err(|error| error.to_string())? else {
@@ -40,8 +40,8 @@ pub(crate) fn read_request(bytes: &[u8]) -> Read<'_> {
     read_body(&bytes[..length], start, head.headers, &bytes[length..], false)
 }
 
-/// Reads a response as strictly.
-pub(crate) fn read_response(bytes: &[u8], bodiless: bool) -> Read<'_> {
+/// Parses a response as strictly.
+pub(crate) fn read_response(bytes: &[u8], bodiless: bool) -> ParsedMessage<'_> {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut head = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(length) = head.parse(bytes).map_err(|error| error.to_string())? else {
@@ -58,39 +58,42 @@ fn read_body<'a>(
     lines: &[httparse::Header<'_>],
     rest: &'a [u8],
     bodiless: bool,
-) -> Read<'a> {
+) -> ParsedMessage<'a> {
     if head.windows(2).any(|pair| pair[1] == b'\n' && pair[0] != b'\r') {
         return Err("a line ends without a carriage return".to_owned());
     }
     let mut headers = HeaderMap::new();
     for line in lines {
-        let name: HeaderName = line.name.parse().map_err(|_| format!("the name {}", line.name))?;
-        headers.append(name, HeaderValue::from_bytes(line.value).map_err(|_| format!("the value of {}", line.name))?);
+        let name: HeaderName = line.name.parse().map_err(|_| format!("invalid header name {}", line.name))?;
+        headers
+            .append(name, HeaderValue::from_bytes(line.value).map_err(|_| format!("invalid value of {}", line.name))?);
     }
-    let only = |name: &str| -> Result<Option<String>, String> {
+    let single_value = |name: &str| -> Result<Option<String>, String> {
         let mut values = headers.get_all(name).iter();
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
             (Some(value), None) => Ok(Some(String::from_utf8_lossy(value.as_bytes()).into_owned())),
-            _ => Err(format!("{name} twice")),
+            _ => Err(format!("repeated header {name}")),
         }
     };
-    let read = match (only("content-length")?, only("transfer-encoding")?) {
+    let body_and_rest = match (single_value("content-length")?, single_value("transfer-encoding")?) {
         _ if bodiless => Some((Vec::new(), rest)),
         (None, None) => Some((Vec::new(), rest)),
         (Some(length), None) => {
-            let plain = length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
-            let length = length.parse().ok().filter(|_| plain).ok_or_else(|| format!("the length {length}"))?;
+            let is_decimal =
+                length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
+            let length =
+                length.parse().ok().filter(|_| is_decimal).ok_or_else(|| format!("invalid length {length}"))?;
             rest.split_at_checked(length).map(|(body, rest)| (body.to_vec(), rest))
         }
         (None, Some(coding)) if coding == "chunked" => read_chunks(rest)?,
         _ => return Err("two framings, or an unknown one".to_owned()),
     };
-    Ok(read.map(|(body, rest)| (Message { start, headers, body: Some(body) }, rest)))
+    Ok(body_and_rest.map(|(body, rest)| (Message { start, headers, body: Some(body) }, rest)))
 }
 
-/// Reads chunks without extensions up to their end. Trailers are left out.
-fn read_chunks(mut rest: &[u8]) -> ReadBody<'_> {
+/// Reads chunks without extensions up to the last one. Trailers are skipped.
+fn read_chunks(mut rest: &[u8]) -> ParsedBody<'_> {
     let mut body = Vec::new();
     let mut last = false;
     loop {
@@ -111,32 +114,32 @@ fn read_chunks(mut rest: &[u8]) -> ReadBody<'_> {
         }
         let Some((chunk, after)) = rest.split_at_checked(size.saturating_add(2)) else { return Ok(None) };
         if !chunk.ends_with(b"\r\n") {
-            return Err("a chunk without its end".to_owned());
+            return Err("a chunk without its line end".to_owned());
         }
         body.extend_from_slice(&chunk[..size]);
         rest = after;
     }
 }
 
-/// Parses the bytes of a connection as hyper's server does. The last request may have an incomplete body.
-pub(crate) async fn by_hyper(bytes: &[u8]) -> Vec<Message> {
-    let read = Arc::new(Mutex::new(Vec::new()));
+/// Parses the bytes of a connection with hyper's server. The last request may have an incomplete body.
+pub(crate) async fn parse_by_hyper(bytes: &[u8]) -> Vec<Message> {
+    let requests = Arc::new(Mutex::new(Vec::new()));
     let (mut client, server) = tokio::io::duplex(bytes.len() * 32 + 4096);
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
-        let read = Arc::clone(&read);
+        let requests = Arc::clone(&requests);
         async move {
             let (head, body) = request.into_parts();
             let target = head.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str);
             let start = format!("{} {target}", head.method);
             let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
             let message = Message { start, headers: head.headers, body };
-            read.lock().push(message);
+            requests.lock().push(message);
             Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
         }
     });
-    client.write_all(bytes).await.expect("room for all bytes");
-    client.shutdown().await.expect("an end");
+    client.write_all(bytes).await.expect("the pipe is too small");
+    client.shutdown().await.expect("the pipe is closed");
     let mut builder = hyper::server::conn::http1::Builder::new();
     let _ = builder.half_close(true).header_read_timeout(None).serve_connection(TokioIo::new(server), service).await;
-    std::mem::take(&mut *read.lock())
+    std::mem::take(&mut *requests.lock())
 }

@@ -1,6 +1,6 @@
-//! Code of the fuzz targets, with assertions that must hold for any bytes. The tests run it too, on the seeds in `corpus`
+//! Bodies of the fuzz targets: their assertions must hold for any bytes. The tests run them too, on the seeds in `corpus`
 //! (`tests/it/fuzz_seeds.rs`).
-#![allow(dead_code, reason = "a fuzz target runs one of them")]
+#![allow(dead_code, reason = "each fuzz target runs one function")]
 
 pub(crate) mod acl;
 pub(crate) mod agent;
@@ -16,11 +16,11 @@ pub(crate) mod listener;
 pub(crate) mod messages;
 
 /// Asserts that a text is one line, and short enough for a log.
-fn assert_one_line(words: &str) {
-    assert!(!words.contains(char::is_control) && words.len() < 4096, "not one short line: {words:?}");
+fn assert_one_line(message: &str) {
+    assert!(!message.contains(char::is_control) && message.len() < 4096, "not one short line: {message:?}");
 }
 
-/// Returns a part's length out of the last byte, so that a seed may come in parts of any length.
+/// Derives the length of a part from the last byte, so that the fuzzer varies it.
 fn part_length(bytes: &[u8]) -> usize {
     bytes.last().map_or(1, |last| 1 + usize::from(*last % 31))
 }

@@ -1,8 +1,8 @@
-//! Map of the pure modules that `tests/mutants/run` changes, and of what they stand on. Small stand-ins leave out the rest of
-//! the program, and each feature has one decision, so that a changed module is built and tested in seconds.
+//! Root of the crate that `tests/mutants/run` builds of the mutated modules and their dependencies. Stubs replace the rest of the program,
+//! and each feature has one decision, so that a mutant is built and tested in seconds.
 #![allow(dead_code, unused_imports, reason = "callers of the modules are not here")]
 
-// Stand-in: `rand` below is all that is used of aws-lc-rs, which takes minutes to build.
+// Stub: the modules only use `rand` of aws-lc-rs, which takes minutes to build.
 extern crate self as aws_lc_rs;
 
 pub mod rand {
@@ -24,7 +24,7 @@ pub mod token_bucket;
 pub mod hcl;
 
 #[cfg(any(feature = "schedule", feature = "retry_budget"))]
-/// Stand-in: the clock's timers alone need it.
+/// Stub: only the clock's timers use it.
 mod os {
     use std::os::fd::OwnedFd;
 
@@ -38,7 +38,7 @@ mod os {
 
 pub mod http {
     #[cfg(feature = "login")]
-    /// Stand-in: errors of calls are made of it, and a code for operators, which decides nothing.
+    /// Stub: errors of requests contain it, and an error code, on which no decision depends.
     pub mod client {
         use std::time::Duration;
 
