@@ -87,7 +87,7 @@ pub(crate) async fn notify(
             send(&[NotifyState::Ready]);
             tracing::info!(event = "agent.ready", "ready");
             if let Err(error) = os::release_program_pages() {
-                tracing::debug!(%error, "the memory of the start's code stays resident");
+                tracing::debug!(error = error.to_string(), "the memory of the start's code stays resident");
             }
         }
         let phase = notifier.phase();

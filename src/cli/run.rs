@@ -49,7 +49,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     // Before the first other thread: the sandbox holds for this thread and those that it starts.
     let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan)?;
     let (spawner, connection) = spawner.unzip();
-    let (_logging, log) = start_log(choice, &config.log)?;
+    let (logging, log) = start_log(choice, &config.log)?;
     log_warnings(&warnings);
     sandbox.log();
     let runtime = runtime(&config)?;
@@ -94,7 +94,10 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     if let Some(spawner) = spawner {
         spawner.wait();
     }
-    Ok(ended?.exit(run.exit_after_auth))
+    let ended = ended?;
+    // Its queue is written first, so that an error is the last line.
+    drop(logging);
+    Ok(ended.exit(run.exit_after_auth))
 }
 
 /// End of a run.
