@@ -26,6 +26,9 @@ pub(crate) fn migration(bytes: &[u8]) {
     match migrate(text, bytes.len().is_multiple_of(2)) {
         Ok(migrated) => {
             assert!(migrated.toml.parse::<toml::Table>().is_ok(), "the result is no TOML:\n{}", migrated.toml);
+            let outcome = load_text(Path::new("keyward.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+            let has_variable = migrated.report.iter().any(|line| line.key.ends_with("aad_env_var"));
+            assert!(has_variable || outcome.references.is_empty(), "a text became a reference:\n{}", migrated.toml);
             let lines = text.split('\n').count();
             for line in &migrated.report {
                 super::assert_one_line(&line.to_string());

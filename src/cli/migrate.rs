@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::setup_files::{self, Destination, Existing, SetupFile};
+use super::init::folder_commands;
+use super::setup_files::{self, Destination, Existing};
 use super::{Exit, print, print_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
-use crate::config::systemd::UnitNeeds;
+use crate::config::systemd::{UnitNeeds, is_system_folder};
 use crate::config::{self, Environment, Purpose};
 use crate::count_format::format_count;
 use crate::hcl;
@@ -51,23 +52,24 @@ impl Migrate {
         };
         let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
         let outcome = config::load_text(&name, &migrated.toml, &Environment::current(), Purpose::Check);
-        let unit_files = UnitNeeds::new(&outcome).map(|needs| setup_files::unit_files(&needs));
+        let needs = UnitNeeds::new(&outcome);
         // Nothing is written before all is known to be free, so that the command can be repeated.
         if let Some(out) = self.out.iter().find(|out| out.symlink_metadata().is_ok()) {
             print_error(&format!("{} exists already; name another file, or move it away", out.display()));
             return Ok(Exit::AlreadyExists);
         }
-        if let (Some(folder), Some(files)) = (&self.systemd_drop_in, &unit_files)
-            && let Err(exit) = setup_files::require_free(files, &Destination::Folder(folder.clone()), ADVICE)
-        {
-            return Ok(exit);
+        if let (Some(folder), Some(needs)) = (&self.systemd_drop_in, &needs) {
+            let (files, folder) = (setup_files::unit_files(needs), Destination::Folder(folder.clone()));
+            if let Err(exit) = setup_files::require_free(&files, &folder, ADVICE) {
+                return Ok(exit);
+            }
         }
         match &self.out {
             None => print(migrated.toml.as_bytes()),
             Some(out) => write_config(out, &migrated.toml, mode_of(&self.files)?)?,
         }
         if let Some(folder) = &self.systemd_drop_in
-            && let Err(exit) = write_unit_files(unit_files.as_deref(), folder)?
+            && let Err(exit) = write_unit_files(needs.as_ref(), folder)?
         {
             return Ok(exit);
         }
@@ -124,20 +126,39 @@ fn mode_of(paths: &[PathBuf]) -> anyhow::Result<u32> {
 
 /// Writes the files that the systemd unit needs for the new configuration; `None` for one with errors. Standard output may be
 /// the configuration.
-fn write_unit_files(files: Option<&[SetupFile]>, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
-    let Some(files) = files else {
+fn write_unit_files(needs: Option<&UnitNeeds>, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
+    let Some(needs) = needs else {
         print_report_line("no drop-in is written: the configuration has errors");
         return Ok(Ok(()));
     };
+    let files = setup_files::unit_files(needs);
     if files.is_empty() {
         print_report_line("the packaged systemd unit needs no drop-in");
     }
     let destination = Destination::Folder(folder.to_owned());
-    let written = setup_files::write(files, &destination, Existing::Keep(ADVICE), print_report_line)?;
-    for file in files.iter().filter(|_| written.is_ok()) {
-        print_report_line(&format!("  its place on the machine: {}", file.path.display()));
+    let written = setup_files::write(&files, &destination, Existing::Keep(ADVICE), print_report_line)?;
+    if written.is_ok() {
+        for file in &files {
+            print_report_line(&format!("  its place on the machine: {}", file.path.display()));
+        }
+        print_folder_commands(needs);
     }
     Ok(written)
+}
+
+/// Prints the commands by which user keyward can write the folders of the files: the other agent may have run as root. Others
+/// reach the files in a new folder as far as the files' modes allow, as with the other agent.
+fn print_folder_commands(needs: &UnitNeeds) {
+    let is_shared = |folder: &Path| is_system_folder(folder) || ["/tmp", "/var/tmp"].map(Path::new).contains(&folder);
+    let folders: Vec<_> = needs.writable.iter().filter(|folder| !is_shared(folder)).collect();
+    if !folders.is_empty() {
+        print_report_line("before keyward starts on the machine, let its user write the folders:");
+    }
+    for folder in folders {
+        for command in folder_commands(folder, ("755", "keyward"), None).lines() {
+            print_report_line(&format!("  {command}"));
+        }
+    }
 }
 
 /// Prints the report of each key, required actions first; returns the number of actions.

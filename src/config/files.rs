@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use super::Environment;
 use super::diagnostic::{Diagnostics, Location};
 use super::permissions;
+use super::references::{has_reference, unescape};
 use super::tree::{self, Entry, Table, Value, quote};
 use crate::error_code::ErrorCode;
 
@@ -148,9 +149,9 @@ fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(Location, PathBuf
     let Value::Table(agent) = &tree.get("agent")?.value else { return None };
     let entry = agent.get("drop_in")?;
     match &entry.value {
-        Value::Text(text) if !text.is_empty() && !text.contains("${") => {
+        Value::Text(text) if !text.is_empty() && !has_reference(text) => {
             let base = diagnostics.path(entry.at).parent().map(Path::to_owned).unwrap_or_default();
-            Some((entry.at, base.join(text)))
+            Some((entry.at, base.join(unescape(text))))
         }
         Value::Text(text) => {
             let message = format!("{} is not a folder's path", quote(text));

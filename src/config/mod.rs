@@ -9,8 +9,8 @@ mod tree;
 mod values;
 mod named_path;
 mod credential_grant;
-pub mod migrate;
 pub mod references;
+pub mod migrate;
 pub(crate) mod renamed;
 
 // 1: tables, checks of the machine, the files

@@ -1,5 +1,5 @@
 //! Strings that may refer to a variable, a file, or a credential of systemd: `${env:NAME}`, `${file:PATH}` and
-//! `${credential:NAME}`.
+//! `${credential:NAME}`. In all strings, `$${` is a literal `${`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ const MAX_VALUE: usize = 64 * 1024;
 const MAX_ALL: usize = 4 * 1024 * 1024;
 
 /// Advice that shows the forms of a reference.
-const FORMS: &str = "write ${env:NAME}, ${file:/PATH} or ${credential:NAME}";
+const FORMS: &str = "write ${env:NAME}, ${file:/PATH} or ${credential:NAME}, or $${ for a literal ${";
 
 /// Shared state of all readers.
 #[derive(Debug)]
@@ -141,22 +141,23 @@ impl Text {
 impl ReadContext<'_> {
     /// Resolves the references in a key's string; `pattern` is the key with `*` for names.
     pub(super) fn resolve(&self, at: Location, key: &str, pattern: &str, written: &str) -> Text {
-        let mut text = Text { at, key: key.to_owned(), value: written.to_owned(), written: None, unknown: false };
-        if !written.contains("${") {
+        let mut text = Text { at, key: key.to_owned(), value: unescape(written), written: None, unknown: false };
+        if !has_reference(written) {
             return text;
         }
         text.written = Some(written.to_owned());
         if REFERENCE_KEYS.binary_search(&pattern).is_err() {
             text.unknown = true;
-            let advice = format!("these keys do: {}", REFERENCE_KEYS.join(", "));
+            let keys = REFERENCE_KEYS.join(", ");
+            let advice = format!("write $${{ for a literal ${{, or use a key that accepts references: {keys}");
             self.diagnostics.error(at, key, "this key does not accept references", advice);
             return text;
         }
         self.references.borrow_mut().insert(key.to_owned(), written.to_owned());
         text.value.clear();
         let mut rest = written;
-        while let Some((before, after)) = rest.split_once("${") {
-            text.value.push_str(before);
+        while let Some((before, after)) = split_at_reference(rest) {
+            text.value.push_str(&unescape(before));
             let Some((inside, after)) = after.split_once('}') else {
                 self.diagnostics.error(at, key, format!("{} is not closed", quote(&format!("${{{after}"))), FORMS);
                 text.unknown = true;
@@ -170,7 +171,7 @@ impl ReadContext<'_> {
             rest = after;
         }
         if !text.unknown {
-            self.expand(&mut text, rest);
+            self.expand(&mut text, &unescape(rest));
         }
         text
     }
@@ -230,6 +231,39 @@ impl ReadContext<'_> {
     }
 }
 
+/// Splits a value at its first reference: the text before it, and the rest after its `${`.
+fn split_at_reference(written: &str) -> Option<(&str, &str)> {
+    let mut starts = written.match_indices("${").map(|(start, _)| start);
+    let start = starts.find(|start| !written[..*start].ends_with('$'))?;
+    Some((&written[..start], &written[start + 2..]))
+}
+
+/// Returns true if a value holds a reference, or the beginning of one.
+pub(super) fn has_reference(written: &str) -> bool {
+    split_at_reference(written).is_some()
+}
+
+/// Replaces each `$${` by a literal `${`.
+pub(super) fn unescape(written: &str) -> String {
+    written.replace("$${", "${")
+}
+
+/// Writes a text so that it is read as it is, without references.
+pub(super) fn escape(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+/// Lists the references in a value, such as `env:NAME`.
+pub(crate) fn find_references(mut written: &str) -> Vec<&str> {
+    let mut references = Vec::new();
+    while let Some((_, after)) = split_at_reference(written) {
+        let Some((reference, rest)) = after.split_once('}') else { break };
+        references.push(reference);
+        written = rest;
+    }
+    references
+}
+
 /// Folder of the credentials that systemd passes to the agent (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
@@ -257,5 +291,29 @@ mod tests {
     #[test]
     fn the_keys_that_take_references_are_sorted_so_that_they_are_found() {
         assert!(REFERENCE_KEYS.is_sorted());
+    }
+    #[test]
+    fn an_escaped_reference_is_text() {
+        for (written, references, text) in [
+            ("a", &[][..], "a"),
+            ("$${env:A}", &[], "${env:A}"),
+            ("a$${", &[], "a${"),
+            ("$$${env:A}", &[], "$${env:A}"),
+            ("$$ {$}", &[], "$$ {$}"),
+            ("${env:A}$${env:B}${file:/c}", &["env:A", "file:/c"], "${env:A}${env:B}${file:/c}"),
+            ("${file:/a$${b}", &["file:/a$${b"], "${file:/a${b}"),
+            ("$${a}${env:B", &[], "${a}${env:B"),
+        ] {
+            assert_eq!(find_references(written), references, "{written}");
+            assert_eq!(unescape(written), text, "{written}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_text_is_read_as_it_was() {
+        for text in ["", "a", "${", "$", "$${", "$$${a}$", "${a}${b}", "a${${"] {
+            assert!(!has_reference(&escape(text)), "{text}");
+            assert_eq!(unescape(&escape(text)), text);
+        }
     }
 }

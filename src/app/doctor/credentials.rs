@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::unit::Unit;
 use super::unit_files::UnitFiles;
 use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use crate::config::references::find_references;
 use crate::config::{Config, CredentialGrant};
 use crate::error_code::ErrorCode;
 use crate::http::server::Endpoint;
@@ -29,8 +30,7 @@ pub(super) fn folder_of(unit: &str) -> String {
 /// Returns the ids that a key's value names by `${credential:ID}`; `references` has the values as written.
 pub(super) fn find_credential_ids<'a>(references: &'a BTreeMap<String, String>, key: &str) -> Vec<&'a str> {
     let written = references.get(key).map(String::as_str).unwrap_or_default();
-    let parts = written.split("${credential:").skip(1);
-    parts.filter_map(|part| part.split_once('}').map(|(id, _)| id)).collect()
+    find_references(written).into_iter().filter_map(|reference| reference.strip_prefix("credential:")).collect()
 }
 
 /// Checks that the units of each listener for systemd load what is granted to them, from its socket.
@@ -126,8 +126,10 @@ mod tests {
 
     #[test]
     fn a_reference_to_a_credential_is_found_in_a_value() {
-        let references =
-            [("a.key_file".to_owned(), "${credential:seal.key}".to_owned()), ("b".to_owned(), "${env:A}".to_owned())];
+        let references = [
+            ("a.key_file".to_owned(), "${credential:seal.key}$${credential:escaped}".to_owned()),
+            ("b".to_owned(), "${env:A}".to_owned()),
+        ];
         assert_eq!(find_credential_ids(&references.clone().into(), "a.key_file"), ["seal.key"]);
         assert!(
             find_credential_ids(&references.clone().into(), "b").is_empty()

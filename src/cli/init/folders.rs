@@ -9,9 +9,9 @@ use crate::config::NamedPath;
 use crate::config::systemd::{UnitNeeds, is_system_folder};
 use crate::os;
 
-/// Formats the commands that make a folder for user keyward, or let it write in one that exists. `root` is the machine's root
-/// folder, `None` for a machine elsewhere.
-pub(super) fn folder_commands(folder: &Path, group: &str, root: Option<&Path>) -> String {
+/// Formats the commands that make a folder for user keyward, with this mode and group, or let it write in one that exists. `root`
+/// is the machine's root folder, `None` for a machine elsewhere.
+pub(in crate::cli) fn folder_commands(folder: &Path, (mode, group): (&str, &str), root: Option<&Path>) -> String {
     let quoted = quote(&folder.display().to_string());
     let open = format!(
         "sudo setfacl -m u:keyward:rwx {quoted}   # of the package acl; others keep the rights that they have\n"
@@ -23,7 +23,7 @@ pub(super) fn folder_commands(folder: &Path, group: &str, root: Option<&Path>) -
         // Of other users' rights in a home folder nothing is known, so they stay as they are.
         (None, Some(user)) => format!("sudo -u {} mkdir -p {quoted}\n{open}", quote(&user)),
         (None, None) => {
-            let make = format!("sudo install -d -m 750 -o keyward -g {} {quoted}", quote(group));
+            let make = format!("sudo install -d -m {mode} -o keyward -g {} {quoted}", quote(group));
             if root.is_some() { format!("{make}\n") } else { format!("test -d {quoted} || {make}\n{open}") }
         }
     }
@@ -97,12 +97,12 @@ mod tests {
             ),
             ("/etc/app", None, format!("test -d /etc/app || {make} /etc/app\n{}", open("/etc/app"))),
         ] {
-            assert_eq!(folder_commands(Path::new(path), "app", root), expected, "{path} {root:?}");
+            assert_eq!(folder_commands(Path::new(path), ("750", "app"), root), expected, "{path} {root:?}");
         }
     }
 
     #[test]
     fn nothing_is_done_to_a_folder_that_everybody_may_write() {
-        assert_eq!(folder_commands(Path::new("/tmp"), "app", Some(Path::new("/"))), "");
+        assert_eq!(folder_commands(Path::new("/tmp"), ("750", "app"), Some(Path::new("/"))), "");
     }
 }

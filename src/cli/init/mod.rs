@@ -31,6 +31,7 @@ use crate::config::systemd::UnitNeeds;
 use crate::config::{self, Environment, LoadOutcome, Purpose};
 
 use answers::{PlanInputs, Terminal};
+pub(super) use folders::folder_commands;
 use plan::{Plan, Target};
 
 /// Write the configuration of a machine or a pod, and print the commands for the server's side.

@@ -35,16 +35,10 @@ impl Defaults {
 /// Reads the settings at the top of the file that apply to all templates.
 pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
     let mut defaults = Defaults::default();
-    for (key, delimiter) in [
-        ("default_left_delimiter", &mut defaults.left_delimiter),
-        ("default_right_delimiter", &mut defaults.right_delimiter),
-    ] {
-        if let Some(input) = top.take(key)
-            && let Some(text) = input.required_text()
-        {
-            *delimiter = Some(text.to_owned());
-            input.record_kept("left_delimiter, right_delimiter of each template");
-        }
+    delimiters(top, ["default_left_delimiter", "default_right_delimiter"], &mut defaults);
+    if let Some(mut block) = top.block("default_delimiters") {
+        delimiters(&mut block, ["left", "right"], &mut defaults);
+        block.finish();
     }
     if let Some(input) = top.take_if("wait", |value| matches!(value, Value::Text(_))) {
         let min_wait = input.text().and_then(|text| span(text.split(':').next().unwrap_or_default()));
@@ -58,6 +52,18 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
         wait.finish();
     }
     defaults
+}
+
+/// Reads delimiters by these keys of a block.
+fn delimiters(block: &mut Block<'_>, [left, right]: [&str; 2], defaults: &mut Defaults) {
+    for (key, delimiter) in [(left, &mut defaults.left_delimiter), (right, &mut defaults.right_delimiter)] {
+        if let Some(input) = block.take(key)
+            && let Some(text) = input.required_text()
+        {
+            *delimiter = Some(text.to_owned());
+            input.record_kept("left_delimiter, right_delimiter of each template");
+        }
+    }
 }
 
 /// A wait before a rendering, as debounce has it; 5 min at most.
@@ -95,15 +101,17 @@ pub(super) fn drop_login(vault: &mut Block<'_>) {
 /// Reads how consul-template finds its token.
 pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
     let method = format!("session.{MAIN}.token_file");
-    if let Some(file) = vault.take("vault_agent_token_file")
-        && let Some(text) = file.required_text()
-    {
+    let file = vault.take("vault_agent_token_file");
+    let file_path = file.as_ref().and_then(InputValue::required_text);
+    if let (Some(file), Some(text)) = (&file, file_path) {
         document.section(&method).text("file", text);
         file.record_kept("session.main.token_file; keyward can log in by itself: see [session.NAME.cloud]");
     }
     if let Some(token) = vault.take("token") {
         if token.text().is_none() {
             token.record_kept("empty: no effect");
+        } else if file_path.is_some() {
+            token.not_supported("vault_agent_token_file takes precedence");
         } else {
             document.section(&method).text("file", TOKEN_FILE);
             token.action(format!("a configuration holds no token: write it to {TOKEN_FILE}, mode 0600"));
@@ -199,5 +207,27 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
              another method in place of [session.main.token_file]"
         );
         top.record_as("auto_auth", Outcome::Action, detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::migrate::migrate;
+
+    /// Converts a configuration; returns keyward's, and the report.
+    fn migrate_text(text: &str) -> (String, String) {
+        let migrated = migrate(text, false).unwrap();
+        let report: Vec<_> = migrated.report.iter().map(ToString::to_string).collect();
+        (migrated.toml, report.join("\n"))
+    }
+
+    #[test]
+    fn the_file_of_a_token_comes_before_a_token_and_default_delimiters_are_kept() {
+        let text = "vault { token = \"hvs.canary\" vault_agent_token_file = \"/run/token\" }\n\
+                    default_delimiters { left = \"<<\" right = \">>\" }\ntemplate { contents = \"x\" destination = \"/d\" }\n";
+        let (toml, report) = migrate_text(text);
+        assert!(toml.contains("[session.main.token_file]\nfile = \"/run/token\"\n"), "{toml}");
+        assert!(report.contains("vault.token: dropped: vault_agent_token_file takes precedence"), "{report}");
+        assert!(toml.contains("left_delimiter = \"<<\"\nright_delimiter = \">>\"\n"), "{toml}");
     }
 }

@@ -1,6 +1,6 @@
 //! `exec {}`: signals, times and variables of the program, which consul-template has in addition to the agent's keys.
 
-use super::input::{Block, format_span};
+use super::input::{Block, InputValue, format_span};
 use super::output::Section;
 
 /// Reads the keys; returns the variables with a fixed value.
@@ -13,7 +13,7 @@ pub(super) fn read(exec: &mut Block<'_>, section: &mut Section) -> Vec<(String, 
     let Some(mut env) = exec.block("env") else { return Vec::new() };
     passed_variables(&mut env, section);
     let variables = custom_variables(&mut env);
-    env.drop_keys(&["pristine", "denylist", "blacklist"], "the program gets few variables, and those of pass_env");
+    env.drop_keys(&DENIED_LISTS, FEW_VARIABLES);
     env.finish();
     variables
 }
@@ -49,17 +49,36 @@ fn reload_signal(exec: &mut Block<'_>, section: &mut Section) {
     }
 }
 
+const FEW_VARIABLES: &str = "the program gets few variables, and those of pass_env";
+
+/// Lists of variables that the program does not get, even if an allowlist names them.
+const DENIED_LISTS: [&str; 2] = ["denylist", "blacklist"];
+
 /// Variables of keyward's own environment that the program gets too.
 fn passed_variables(env: &mut Block<'_>, section: &mut Section) {
+    let pristine = env.take("pristine");
+    let is_pristine = pristine.as_ref().and_then(InputValue::flag) == Some(true);
+    if let Some(pristine) = pristine {
+        pristine.not_supported(FEW_VARIABLES);
+    }
+    let has_denied = DENIED_LISTS.iter().any(|key| env.has(key));
+    let mut names = Vec::new();
     for key in ["allowlist", "whitelist"] {
         let Some(input) = env.take(key) else { continue };
         match input.texts() {
-            Some(names) => {
-                section.texts("pass_env", &names);
+            Some(_) if is_pristine => input.not_supported("has no effect beside pristine"),
+            Some(_) if has_denied => input.action(
+                "not written, as pass_env cannot leave out what denylist names: list each variable in process.pass_env",
+            ),
+            Some(listed) => {
+                names.extend(listed);
                 input.record_kept("process.pass_env");
             }
             None => input.not_supported("not a list of names"),
         }
+    }
+    if !names.is_empty() {
+        section.texts("pass_env", &names);
     }
 }
 
@@ -88,4 +107,32 @@ fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["CREDENTIAL", "PASSWD", "PASSWORD", "SECRET", "TOKEN"].iter().any(|word| name.contains(word))
         || name.ends_with("_KEY")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::migrate::migrate;
+
+    /// Converts a configuration; returns keyward's, and the report.
+    fn migrate_text(text: &str) -> (String, String) {
+        let migrated = migrate(text, false).unwrap();
+        let report: Vec<_> = migrated.report.iter().map(ToString::to_string).collect();
+        (migrated.toml, report.join("\n"))
+    }
+
+    #[test]
+    fn a_program_gets_no_variable_that_consul_template_keeps_from_it() {
+        let exec = |env: &str| migrate_text(&format!("exec {{ command = [\"a\"]\nenv {{ {env} }} }}\n"));
+        let allowed = "allowlist = [\"HTTP_*\"] whitelist = [\"LANG\"]";
+        let (toml, _) = exec(allowed);
+        assert!(toml.contains("\npass_env = [\"HTTP_*\", \"LANG\"]\n"), "{toml}");
+        for (more, expected) in [
+            ("pristine = true", "exec.env.allowlist: dropped: has no effect beside pristine"),
+            ("denylist = [\"HTTP_TOKEN\"]", "exec.env.allowlist: ACTION REQUIRED: not written"),
+            ("blacklist = [\"HTTP_TOKEN\"]", "exec.env.whitelist: ACTION REQUIRED: not written"),
+        ] {
+            let (toml, report) = exec(&format!("{allowed} {more}"));
+            assert!(!toml.contains("\npass_env") && report.contains(expected), "{more}: {toml}{report}");
+        }
+    }
 }

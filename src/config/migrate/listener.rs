@@ -59,6 +59,14 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     }
 }
 
+/// Keys of `cache {}` that Vault Proxy has and Vault Agent has not.
+const PROXY_CACHE_KEYS: [&str; 4] = [
+    "cache_static_secrets",
+    "disable_caching_dynamic_secrets",
+    "static_secret_token_capability_refresh_interval",
+    "static_secret_token_capability_refresh_behavior",
+];
+
 /// Reads `api_proxy {}` and `cache {}`: the token on requests, and the cache.
 fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
     let (mut token_use, mut cache_options) = (TokenUse::Never, None);
@@ -69,6 +77,8 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
         if let Some(input) = block.take("use_auto_auth_token") {
             if name == "cache" && has_proxy {
                 input.not_supported("has no effect beside api_proxy {}, whose own use_auto_auth_token counts");
+            } else if name == "cache" && PROXY_CACHE_KEYS.iter().any(|key| block.has(key)) {
+                input.not_supported("Vault Proxy, which this cache is of, has this key in api_proxy {} alone");
             } else {
                 token_use = read_token_use(&input).unwrap_or(token_use);
             }

@@ -38,7 +38,7 @@ pub(super) struct MigratedMethod<'a> {
 pub(super) enum Wrapping {
     None,
     Session,
-    /// The session takes a token from a file and cannot wrap it: sinks that held a wrapped token are disabled.
+    /// The session cannot wrap its token: sinks that held a wrapped one are disabled.
     CannotWrap,
 }
 
@@ -97,27 +97,27 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
 }
 
 fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> Wrapping {
-    let wrap = method.take("wrap_ttl");
-    let wrapping = match wrap.as_ref().and_then(InputValue::span) {
-        None | Some(Duration::ZERO) => Wrapping::None,
-        Some(_) if has_login => Wrapping::Session,
-        Some(_) => Wrapping::CannotWrap,
-    };
-    if let Some(wrap) = &wrap {
-        match wrap.span() {
-            Some(Duration::ZERO) => wrap.record_kept("zero: not wrapped"),
-            Some(span) if !has_login => {
-                section.disabled_text("wrap_ttl", &format_span(span));
-                wrap.action("session.main.wrap_ttl, written commented out: a token file cannot be wrapped");
-            }
-            Some(span) => {
-                section.text("wrap_ttl", &format_span(span));
-                wrap.record_changed("session.main.wrap_ttl; a new one is made before it expires");
-            }
-            None => wrap.not_supported("not a duration"),
+    let Some(wrap) = method.take("wrap_ttl") else { return Wrapping::None };
+    match wrap.span() {
+        Some(Duration::ZERO) => {
+            wrap.record_kept("zero: not wrapped");
+            Wrapping::None
+        }
+        Some(span) if has_login => {
+            section.text("wrap_ttl", &format_span(span));
+            wrap.record_changed("session.main.wrap_ttl; a new one is made before it expires");
+            Wrapping::Session
+        }
+        Some(span) => {
+            section.disabled_text("wrap_ttl", &format_span(span));
+            wrap.action("session.main.wrap_ttl, written commented out: a token file cannot be wrapped");
+            Wrapping::CannotWrap
+        }
+        None => {
+            wrap.action("not a duration: the sinks are written commented out, as their token would not be wrapped");
+            Wrapping::CannotWrap
         }
     }
-    wrapping
 }
 
 fn retries(method: &mut Block<'_>) {

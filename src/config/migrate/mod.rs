@@ -4,6 +4,7 @@
 //! silence, and no caller gets a token that it did not get before: settings that cannot be as narrow are commented out.
 
 // 0: input and output
+mod merge;
 mod output;
 mod input;
 
@@ -68,19 +69,20 @@ pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
     migrate_all(&[text], openbao).map_err(|(_, error)| error)
 }
 
-/// The same for several files, such as a folder's files: blocks add up; of a single block the last counts.
+/// The same for several files, such as a folder's: templates and listeners add up; [`merge`] joins the other blocks.
 ///
 /// # Errors
 /// A text is neither HCL 1 nor JSON; which one, counted from 0.
 pub(crate) fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, HclError)> {
-    let (mut object, mut starts, mut lines) = (Object::default(), Vec::new(), 0);
+    let (mut files, mut starts, mut lines) = (Vec::new(), Vec::new(), 0);
     for (number, text) in texts.iter().enumerate() {
-        let mut part = hcl::read(text).map_err(|error| (number, error))?;
-        shift(&mut part, lines);
-        object.attributes.append(&mut part.attributes);
+        let mut file = hcl::read(text).map_err(|error| (number, error))?;
+        shift(&mut file, lines);
+        files.push(file);
         starts.push(lines);
         lines += text.split('\n').count();
     }
+    let object = merge::join(files);
     let report = Report::default();
     let mut document = Document::default();
     let mut top = Block::top(&object, &report);

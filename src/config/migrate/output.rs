@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
 use super::ReportLine;
+use crate::config::references::escape;
 use crate::error_chain::escape_controls;
 use crate::hcl::Position;
 
@@ -139,25 +140,31 @@ impl Section {
         self
     }
 
+    /// Writes a string. The other agents have no references, so `${` in it is text.
     pub(super) fn text(&mut self, key: &'static str, value: &str) -> &mut Self {
-        self.put(key, quote(value))
+        self.put(key, quote(&escape(value)))
+    }
+
+    /// Writes a reference to a variable.
+    pub(super) fn variable(&mut self, key: &'static str, name: &str) -> &mut Self {
+        self.put(key, quote(&format!("${{env:{name}}}")))
     }
 
     /// Writes a string as a comment: it has no effect.
     pub(super) fn disabled_text(&mut self, key: &'static str, value: &str) -> &mut Self {
-        self.disabled_entries.push((key, quote(value)));
+        self.disabled_entries.push((key, quote(&escape(value))));
         self
     }
 
-    /// Writes a multi-line string as such where TOML allows it.
-    pub(super) fn long_text(&mut self, key: &'static str, value: &str) -> &mut Self {
+    /// Writes a template's text, which takes no references; a multi-line one as such where TOML allows it.
+    pub(super) fn contents(&mut self, value: &str) -> &mut Self {
         let plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
         let literal = value.contains('\n') && !value.contains("'''") && value.chars().all(plain);
-        self.put(key, if literal { format!("'''\n{value}'''") } else { quote(value) })
+        self.put("contents", if literal { format!("'''\n{value}'''") } else { quote(value) })
     }
 
     pub(super) fn texts(&mut self, key: &'static str, values: &[String]) -> &mut Self {
-        let values: Vec<_> = values.iter().map(|value| quote(value)).collect();
+        let values: Vec<_> = values.iter().map(|value| quote(&escape(value))).collect();
         self.put(key, format!("[{}]", values.join(", ")))
     }
 

@@ -50,8 +50,10 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
         if let Some(Encrypted { public_key_file, derive_key, aad }) = encrypted {
             let section = document.section(&format!("{name}.encrypt"));
             section.text("public_key_file", &public_key_file).flag("derive_key", derive_key);
-            if let Some(aad) = aad {
-                section.text("aad", &aad);
+            match aad {
+                Some(Aad::Text(text)) => drop(section.text("aad", &text)),
+                Some(Aad::Variable(name)) => drop(section.variable("aad", &name)),
+                None => {}
             }
         }
     }
@@ -62,7 +64,14 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
 struct Encrypted {
     public_key_file: String,
     derive_key: bool,
-    aad: Option<String>,
+    aad: Option<Aad>,
+}
+
+/// Additional authenticated data of an encrypted sink.
+enum Aad {
+    Text(String),
+    /// Name of the variable that holds it.
+    Variable(String),
 }
 
 fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
@@ -93,11 +102,11 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
                 if let Some(aad) = aad {
                     aad.not_supported("aad_env_var takes precedence");
                 }
-                Some(format!("${{env:{name}}}"))
+                Some(Aad::Variable(name.to_owned()))
             }
             (Some(aad), None) => {
                 aad.record_kept("encrypt.aad");
-                aad.text().map(str::to_owned)
+                aad.text().map(|text| Aad::Text(text.to_owned()))
             }
             (None, None) => None,
         };

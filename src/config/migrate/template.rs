@@ -56,7 +56,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             let section = format!("env_template.{name}");
             if !document.has(&section) {
                 // Only an action can produce the characters that open an action.
-                document.section(&section).text("contents", &value.replace("{{", "{{ \"{{\" }}"));
+                document.section(&section).contents(&value.replace("{{", "{{ \"{{\" }}"));
             }
         }
         exec.finish();
@@ -83,7 +83,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     } else if let Some(contents) = contents
         && let Some(text) = contents.required_text()
     {
-        section.long_text("contents", text);
+        section.contents(text);
         contents.record_kept("contents");
     }
     if let Some(missing) = template.take("error_on_missing_key") {

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::{Environment, Purpose, load_text};
 
 fn report_text(text: &str) -> String {
     let migrated = migrate(text, false).unwrap();
@@ -49,6 +50,9 @@ fn callers_get_no_token_from_a_cache_beside_an_api_proxy() {
             );
         }
     }
+    // Vault Proxy has the key in api_proxy {} alone.
+    let (toml, report) = migrate_proxy("cache { use_auto_auth_token = true cache_static_secrets = false }");
+    assert!(toml.contains(commented) && report.contains("cache.use_auto_auth_token: dropped: Vault Proxy"), "{report}");
     // Without the block, the cache's key counts.
     let (toml, report) = migrate_proxy(with_token);
     assert!(toml.contains("\n[listener.tcp-1]\n") && toml.contains("token = \"when_missing\"\n"), "{toml}");
@@ -98,6 +102,34 @@ fn a_variable_that_seems_to_hold_a_secret_needs_an_action() {
         "{report}"
     );
     assert!(!exec("\"MODE=fast\", \"KEYBOARD=us\"").contains("exec.env.custom: ACTION"));
+}
+
+#[test]
+fn a_reference_of_keyward_in_another_agents_text_stays_text() {
+    let text = "vault { address = \"https://v\" ca_cert = \"/${env:A}/ca.pem\" }\n\
+                template { contents = \"${x}\" destination = \"/d\" command = [\"sh\", \"-c\", \"echo ${HOME} $${A}\"] }\n\
+                exec { command = [\"a\"]\nenv { custom = [\"A=${env:B}\"] } }\n";
+    let toml = migrate(text, false).unwrap().toml;
+    for line in [
+        "ca_file = \"/$${env:A}/ca.pem\"",
+        "contents = \"${x}\"",
+        "command = [\"sh\", \"-c\", \"echo $${HOME} $$${A}\"]",
+        "contents = \"${env:B}\"",
+    ] {
+        assert!(toml.lines().any(|written| written == line), "{line}: {toml}");
+    }
+    let outcome = load_text("keyward.toml".as_ref(), &toml, &Environment::default(), Purpose::Check);
+    assert!(outcome.references.is_empty(), "{:?}", outcome.references);
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+}
+
+#[test]
+fn sinks_are_disabled_if_the_time_of_the_wrapping_cannot_be_read() {
+    let text = "auto_auth { method \"jwt\" { wrap_ttl = \"soon\" config = { role = \"r\" path = \"/j\" } }\n\
+                sink \"file\" { config = { path = \"/t\" } } }\n";
+    let (toml, report) = (migrate(text, false).unwrap().toml, report_text(text));
+    assert!(toml.contains("\n# [sink.file-1]\n# path = \"/t\"\n"), "{toml}");
+    assert!(report.contains("auto_auth.method.jwt.wrap_ttl: ACTION REQUIRED: not a duration"), "{report}");
 }
 
 #[test]

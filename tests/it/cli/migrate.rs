@@ -400,7 +400,7 @@ fn a_consul_template_configuration_is_converted() {
         "debounce = \"5s\"\n",
         "left_delimiter = \"<<\"\n",
         "backup = true\n",
-        "stop_signal = \"SIGTERM\"\nstop_timeout = \"20s\"\non_change = \"signal\"\nchange_signal = \"SIGHUP\"\npass_env = [\"HTTP_*\"]\n",
+        "stop_signal = \"SIGTERM\"\nstop_timeout = \"20s\"\non_change = \"signal\"\nchange_signal = \"SIGHUP\"\n",
         "[env_template.MODE]\ncontents = \"fast\"\n",
     ] {
         assert!(ours.contains(expected), "{expected}: {ours}");

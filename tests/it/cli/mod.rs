@@ -15,6 +15,8 @@ mod manual;
 #[cfg(feature = "dev")]
 mod migrate;
 #[cfg(feature = "dev")]
+mod migrate_folder;
+#[cfg(feature = "dev")]
 mod migrate_unit;
 #[cfg(feature = "dev")]
 mod once;

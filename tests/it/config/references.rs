@@ -151,7 +151,7 @@ fn keys_with_placeholders_are_listed() {
 #[test]
 fn a_reference_in_another_key_is_an_error_that_lists_the_permitted_keys() {
     let expected = format!(
-        "a.toml:2:9: log.level: this key does not accept references; these keys do: {}",
+        "a.toml:2:9: log.level: this key does not accept references; write $${{ for a literal ${{, or use a key that accepts references: {}",
         keyward::config::references::REFERENCE_KEYS.join(", "),
     );
     check("[log]\nlevel = \"${env:CANARY}\"\n", Purpose::Check, &[&expected], &[]);
@@ -168,13 +168,35 @@ fn a_malformed_reference_is_an_error() {
         ("${credential:../shadow}", "\"${credential:../shadow}\" is not a reference"),
         ("${credential:..}", "\"${credential:..}\" is not a reference"),
         ("a${env:CANARY", "\"${env:CANARY\" is not closed"),
+        ("$${a}${b}", "\"${b}\" is not a reference"),
     ] {
         let text = format!("[session.main]\nnamespace = \"{written}\"\n");
         let expected = format!(
-            "a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}}, ${{file:/PATH}} or ${{credential:NAME}}"
+            "a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}}, ${{file:/PATH}} or ${{credential:NAME}}, or $${{ for \
+             a literal ${{"
         );
         check(&text, Purpose::Check, &[&expected], &[]);
     }
+}
+
+#[test]
+fn an_escaped_reference_is_literal_text_in_every_key() {
+    let folder = Folder::with(&[]);
+    let text = format!(
+        "{}[session.main]\nnamespace = \"$${{env:CANARY}}/$${{\"\nserver = \"main\"\n[session.main.cloud]\nrole = \"$${{x}}${{env:ROLE}}$${{y}}\"\n\
+         resource = \"r\"\n[process]\ncommand = [\"/bin/sh\", \"-c\", \"echo $${{HOME}}\"]\n[agent]\ndrop_in = \"$${{d}}\"\n",
+        BASE.split_once("[session.main]").unwrap().0,
+    );
+    let outcome = load(&[folder.put("a.toml", &text)], &environment(&[("ROLE", "web")]), Purpose::Check);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
+    // A value without a reference is shown as it is.
+    assert!(outcome.references.keys().eq(["session.main.cloud.role"]));
+    assert!(outcome.files.contains(&folder.path("${d}")), "{:?}", outcome.files);
+    let mut config = outcome.config.unwrap();
+    let session = config.sessions.remove(0);
+    assert_eq!(session.login.namespace.as_deref(), Some("${env:CANARY}/${"));
+    assert_eq!(session.login.role, "${x}web${y}");
+    assert_eq!(config.process.unwrap().command[2], "echo ${HOME}");
 }
 
 #[test]
