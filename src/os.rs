@@ -91,6 +91,12 @@ pub(crate) fn group_name(id: u32) -> Option<String> {
     nix::unistd::Group::from_gid(id.into()).ok().flatten().map(|group| group.name)
 }
 
+/// Returns true if this process is a member of a group, by its effective or supplementary groups.
+pub(crate) fn is_in_group(id: u32) -> bool {
+    use rustix::process::{getegid, getgroups};
+    getegid().as_raw() == id || getgroups().is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == id))
+}
+
 /// Returns the supplementary groups that the peer of a unix socket had when it connected (`SO_PEERGROUPS`, Linux 4.13).
 ///
 /// # Errors

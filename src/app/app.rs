@@ -22,6 +22,7 @@ use super::session::Shared;
 use super::socket_placement::{discard_replaced, place_sockets};
 use super::spawner;
 use super::systemd;
+use crate::agent::process::KILL_TIMEOUT;
 use crate::agent::session_status::SessionStatusRegistry;
 use crate::command::{Launcher, SpawnerConnection};
 use crate::config::Config;
@@ -216,7 +217,7 @@ impl App {
 /// Returns the longest time that a stop can take: the child process, requests in flight of the agent and of the ACL server,
 /// and the rest, one after the other.
 fn stop_limit(config: &Config) -> Duration {
-    let child = config.process.as_ref().map_or(Duration::ZERO, |process| process.stop_timeout);
+    let child = config.process.as_ref().map_or(Duration::ZERO, |process| process.stop_timeout + KILL_TIMEOUT);
     child + config.agent.stop_grace * 2 + REMAINING_STOP_TIME
 }
 

@@ -7,7 +7,7 @@ use crate::agent::server_client::CallError;
 use crate::atomic_file::ReplaceError;
 use crate::error_code::ErrorCode;
 use crate::http::client::{BuildError, TransportError};
-use crate::http::server::Endpoint;
+use crate::http::server::{Endpoint, SocketOwnerError};
 use crate::http::tls::CertificateError;
 use crate::secret::SecretFileError;
 use crate::secure_dir::DirError;
@@ -59,6 +59,9 @@ impl ListenError {
     }
 
     fn code(&self) -> Option<ErrorCode> {
+        if self.source.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<SocketOwnerError>) {
+            return Some(ErrorCode::SandboxCapability);
+        }
         match (self.source.kind(), &self.endpoint) {
             (io::ErrorKind::AddrInUse, _) => Some(ErrorCode::AddressInUse),
             (io::ErrorKind::AddrNotAvailable, _) => Some(ErrorCode::AddressUnavailable),
@@ -82,6 +85,11 @@ mod tests {
         let error = anyhow::Error::new(ListenError::new("listener api", &endpoint, in_use())).context("cannot start");
         assert_eq!(find(&error), Some(ErrorCode::AddressInUse));
         assert!(format(&error).ends_with(" [KW-1501]"), "{}", format(&error));
+        let foreign = SocketOwnerError::Group { user: "keyward".to_owned(), group: "app".to_owned() };
+        let denied = io::Error::new(io::ErrorKind::PermissionDenied, foreign);
+        let error = anyhow::Error::new(ListenError::new("listener api", &endpoint, denied));
+        assert_eq!(find(&error), Some(ErrorCode::SandboxCapability));
+        assert!(format(&error).contains("SupplementaryGroups=app"), "{}", format(&error));
         let other = Err::<(), _>(in_use()).context("cannot start").unwrap_err();
         assert_eq!((find(&other), format(&other).contains('[')), (None, false));
     }

@@ -4,7 +4,7 @@
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-#[cfg(feature = "acl")]
+#[cfg(any(feature = "acl", feature = "gateway"))]
 use crate::http::server::ListenerLimits;
 
 /// File descriptors that are not client connections: store, log, the agent's own sockets.
@@ -41,6 +41,38 @@ pub(super) fn reserve_connections(configured: Option<usize>, sockets: usize) -> 
     Ok(budget.connections)
 }
 
+/// Raises the limit of descriptors for the gateway's `connections` to the platform and for the clients of its sockets, up to the
+/// process's hard limit.
+///
+/// # Errors
+/// The hard limit is too low for the connections to the platform.
+#[cfg(feature = "gateway")]
+pub(super) fn reserve_for_gateway(connections: usize, sockets: usize) -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if let Some(soft) = compute_gateway_limit(connections, sockets, limit)? {
+        // With fewer descriptors, further clients wait.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(soft), ..limit });
+    }
+    Ok(())
+}
+
+/// Returns the soft limit to set; `None` if the current one is enough.
+#[cfg(feature = "gateway")]
+fn compute_gateway_limit(connections: usize, sockets: usize, limit: Rlimit) -> anyhow::Result<Option<u64>> {
+    let hard = limit.maximum.map_or(usize::MAX, |hard| usize::try_from(hard).unwrap_or(usize::MAX));
+    let least = connections.saturating_add(RESERVED_FILES);
+    anyhow::ensure!(
+        least <= hard,
+        "gateway.connections = {connections} takes {least} open files, and this process may have {hard}: raise its limit \
+         (LimitNOFILE= of the unit, or ulimit -n), or write {} or less",
+        hard.saturating_sub(RESERVED_FILES)
+    );
+    let clients = sockets.saturating_mul(ListenerLimits::default().connections);
+    let needed = u64::try_from(least.saturating_add(clients)).unwrap_or(u64::MAX);
+    // All that is possible: other parts need descriptors too.
+    Ok(limit.current.is_some_and(|soft| soft < needed).then(|| limit.maximum.unwrap_or(needed)))
+}
+
 #[cfg(feature = "acl")]
 #[derive(Debug, PartialEq, Eq)]
 struct FdBudget {
@@ -65,10 +97,29 @@ fn compute_fd_budget(configured: Option<usize>, sockets: usize, limit: Rlimit) -
     Ok(FdBudget { connections, raise_to: raise.then(|| limit.maximum.unwrap_or(needed)) })
 }
 
-#[cfg(all(test, feature = "acl"))]
+#[cfg(all(test, any(feature = "acl", feature = "gateway")))]
 mod tests {
     use super::*;
 
+    #[cfg(feature = "gateway")]
+    #[test]
+    fn the_gateways_connections_and_clients_are_counted() {
+        let compute = |connections, sockets, soft, hard| {
+            compute_gateway_limit(connections, sockets, Rlimit { current: soft, maximum: hard })
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(compute(256, 1, Some(8192), Some(8192)), Ok(None));
+        assert_eq!(compute(256, 1, Some(1024), Some(524_288)), Ok(Some(524_288)));
+        assert_eq!(compute(256, 2, Some(1024), None), Ok(Some(2560)));
+        assert_eq!(compute(10_000, 1, None, None), Ok(None));
+        let error = compute(10_000, 1, Some(1024), Some(8192)).unwrap_err();
+        assert!(error.contains("takes 10256 open files, and this process may have 8192"), "{error}");
+        assert!(error.contains("or write 7936 or less"), "{error}");
+        // Clients may be fewer, so that a low limit does not keep a gateway with few connections from its work.
+        assert_eq!(compute(256, 1, Some(1024), Some(1024)), Ok(Some(1024)));
+    }
+
+    #[cfg(feature = "acl")]
     #[test]
     fn a_configured_number_of_connections_must_be_possible_and_the_default_is_made_to_fit() {
         let check = |configured, sockets, soft, hard, expected: Result<FdBudget, &str>| {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{Method, StatusCode};
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
 use serde_json::Value;
 use url::Url;
 
@@ -67,6 +69,8 @@ pub(super) struct AgentClient {
     key: Option<SecretString>,
     /// Path of the agent's unix socket, if it has one.
     socket: Option<PathBuf>,
+    /// Error of a configuration that this user may not read, and the address that is used without it.
+    unread_config: Option<String>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -74,10 +78,10 @@ impl AgentClient {
     pub(super) fn connect(at: &AgentAddress, required: RequiredListener) -> Result<Self, Exit> {
         let environment = Environment::current();
         let outcome = config::load(&at.files.config, &environment, Purpose::Check);
-        let (address, listener) = match at.configured(&environment)? {
+        let (address, listener, unread_config) = match at.configured(&environment)? {
             Some(address) => {
                 let listener = find_listener_at(&outcome.listeners, &address);
-                (address, listener)
+                (address, listener, None)
             }
             None => find(&outcome, required)?,
         };
@@ -99,7 +103,7 @@ impl AgentClient {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
             let client = runtime.block_on(async { options.build() })?;
-            Ok(Self { client, key, socket, runtime })
+            Ok(Self { client, key, socket, unread_config, runtime })
         });
         built.map_err(|error| {
             print_error(&format!("{error:#}"));
@@ -167,11 +171,13 @@ impl AgentClient {
                 Err(AgentError { exit, line })
             }
             Err(error) => {
+                let unread = self.unread_config.as_ref().map(|unread| format!("; {unread}")).unwrap_or_default();
                 if let Some(refusal) = self.refusal() {
-                    let line = ErrorCode::tag(Some(ErrorCode::AgentSocketDenied), &refusal);
+                    let line = ErrorCode::tag(Some(ErrorCode::AgentSocketDenied), &format!("{refusal}{unread}"));
                     return Err(AgentError { exit: Exit::Denied, line });
                 }
-                let line = ErrorCode::tag(Some(ErrorCode::AgentNotRunning), &format!("no agent answers: {error}"));
+                let line =
+                    ErrorCode::tag(Some(ErrorCode::AgentNotRunning), &format!("no agent answers: {error}{unread}"));
                 Err(AgentError { exit: Exit::NotRunning, line })
             }
         }
@@ -198,9 +204,13 @@ impl AgentAddress {
     }
 }
 
-/// Finds the listener to call. The file may contain errors that the running agent has not loaded.
-fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddress, Option<&Listener>), Exit> {
-    let target = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
+/// Finds the listener to call. The file may contain errors that the running agent has not loaded. The last value is for the
+/// error if nothing answers: a member of the socket's group need not read the configuration.
+fn find(
+    outcome: &LoadOutcome,
+    required: RequiredListener,
+) -> Result<(ServerAddress, Option<&Listener>, Option<String>), Exit> {
+    let target = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener), None));
     if outcome.config.is_some() {
         return target.ok_or_else(|| {
             print_error_with_code(
@@ -211,7 +221,8 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
             Exit::Failed
         });
     }
-    let (address, listener) = target.unwrap_or_else(|| (ServerAddress::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
+    let (address, listener, _) =
+        target.unwrap_or_else(|| (ServerAddress::Unix(PathBuf::from(DEFAULT_SOCKET)), None, None));
     let more = match outcome.errors.len() {
         0 | 1 => String::new(),
         count => format!(" (and {} more)", count - 1),
@@ -221,8 +232,17 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
         ServerAddress::Unix(path) => format!("unix://{}", path.display()),
         ServerAddress::Url(url) => url.to_string(),
     };
+    if outcome.errors.iter().all(|error| is_denied(&error.file)) {
+        let unread = format!("the configuration is not used: {first}{more}; the address is {at} without it");
+        return Ok((address, listener, Some(unread)));
+    }
     print_warning(&format!("the configuration has errors: {first}{more}; using the agent at {at} anyway"));
-    Ok((address, listener))
+    Ok((address, listener, None))
+}
+
+/// True if this user may not read a file or folder.
+fn is_denied(path: &Path) -> bool {
+    rustix::fs::accessat(CWD, path, Access::READ_OK, AtFlags::EACCESS) == Err(Errno::ACCESS)
 }
 
 /// Describes why the system refuses this user the socket, and which group may use it; `None` if it does not refuse.

@@ -63,6 +63,26 @@ impl Launcher {
         Ok(Self { spawner, ..Self::default() })
     }
 
+    /// Connects to a spawner whose programs start and never end, as those that the kernel cannot end.
+    #[cfg(test)]
+    #[expect(clippy::disallowed_methods, reason = "the task ends with the connection")]
+    pub(crate) fn unending() -> Self {
+        use tokio::io::AsyncWriteExt as _;
+        let (stream, spawner) = StdUnixStream::pair().unwrap();
+        for end in [&stream, &spawner] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let mut spawner = UnixStream::from_std(spawner).unwrap();
+        tokio::spawn(async move {
+            while let Ok(Some(request)) = receive::<Request>(&mut spawner).await {
+                if let Request::Start { id, .. } = request {
+                    spawner.write_all(&encode(&Reply::Started { id, pid: 4_000_000 }).unwrap()).await.unwrap();
+                }
+            }
+        });
+        Self::connect(stream).unwrap()
+    }
+
     /// Waits until the spawner has ended; forever without one.
     pub(crate) async fn spawner_ended(&self) {
         match &self.spawner {

@@ -9,6 +9,7 @@ use super::acl;
 use super::api_proxy;
 #[cfg(feature = "gateway")]
 use super::gateway;
+use super::host_checks::describe_owner;
 use super::method;
 use super::{
     Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, ReadyWhen, SandboxMode, Serves, Session, Sink,
@@ -247,15 +248,13 @@ impl Describer<'_> {
             SinkFormat::Env(_) => "as a variable of an environment",
         };
         let path = options.path.display().to_string();
-        let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
         let mut does = vec![format!(
-            "writes {} of session {} {format} to {}, mode {:04o}{}{}",
+            "writes {} of session {} {format} to {}, mode {:04o}{}",
             if sink.derive.is_some() { "a token derived from that" } else { "the token" },
             sink.session,
             self.describe_setting(&format!("sink.{}.path", options.name), &path),
             options.mode,
-            id("owner", options.owner),
-            id("group", options.group),
+            describe_owner(options.owner, options.group),
         )];
         does.extend(sink.derive.as_ref().map(|derive| match derive {
             DerivedTokenKind::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),

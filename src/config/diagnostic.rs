@@ -189,6 +189,11 @@ impl Diagnostics {
         self.missing_on_host(at, key, message.into().or(ErrorCode::UnresolvedValue), advice);
     }
 
+    /// True if the configuration is read to run it on this machine.
+    pub(super) const fn is_for_run(&self) -> bool {
+        matches!(self.purpose, Purpose::Run)
+    }
+
     /// Returns the keys whose value is unknown on this machine.
     pub(super) fn placeholders(&self) -> BTreeSet<String> {
         self.unknown.borrow().clone()

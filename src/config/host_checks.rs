@@ -6,6 +6,8 @@ use std::error::Error as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::thread::CapabilitySet;
+
 use super::FileOwners;
 use super::named_path::{NamedPath, PathUse};
 use super::permissions::permission_issue;
@@ -192,7 +194,26 @@ impl Reader<'_> {
 
     /// Reads a group name or id; returns the id.
     pub(super) fn group(&mut self, name: &'static str) -> Option<u32> {
-        self.id(name, "group", os::group_id, |accounts| &mut accounts.groups)
+        let group = self.id(name, "group", os::group_id, |accounts| &mut accounts.groups)?;
+        self.warn_if_not_member(name, group);
+        Some(group)
+    }
+
+    /// Warns of a group that this process cannot give a file or socket to. The groups of another user are not known here:
+    /// its unit may add some.
+    fn warn_if_not_member(&mut self, name: &'static str, group: u32) {
+        let diagnostics = self.scope.diagnostics;
+        let user = self.scope.environment.user;
+        let is_own = user == rustix::process::geteuid().as_raw();
+        if !diagnostics.is_for_run() || !is_own || os::is_in_group(group) || may_change_owners() {
+            return;
+        }
+        let Some(at) = self.locate(name) else { return };
+        let user = os::user_name(user).unwrap_or_else(|| user.to_string());
+        let group = os::group_name(group).unwrap_or_else(|| group.to_string());
+        let message = format!("user {user} is not in the group {group}, and cannot give it a file or socket");
+        let advice = format!("set SupplementaryGroups={group} in the unit, or add the user to the group");
+        diagnostics.warning(at, &self.key(name), (ErrorCode::SandboxCapability, message), advice);
     }
 
     fn id(
@@ -253,7 +274,31 @@ impl Reader<'_> {
     }
 }
 
+/// Returns true if this process has `CAP_CHOWN`.
+fn may_change_owners() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::CHOWN))
+}
+
 /// Formats a path for an error. One that came from a reference may hold a secret.
 fn display_path(text: &Text, path: &Path) -> String {
     if text.written.is_some() { text.display() } else { path.display().to_string() }
+}
+
+/// Formats owner and group of a file as `, owner app, group app`, by name where this machine has one; empty without either.
+pub(super) fn describe_owner(owner: Option<u32>, group: Option<u32>) -> String {
+    let owner = owner.map(|id| format!(", owner {}", os::user_name(id).unwrap_or_else(|| id.to_string())));
+    let group = group.map(|id| format!(", group {}", os::group_name(id).unwrap_or_else(|| id.to_string())));
+    owner.into_iter().chain(group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_and_group_have_their_names_where_the_machine_knows_them() {
+        assert_eq!(describe_owner(Some(0), Some(0)), ", owner root, group root");
+        assert_eq!(describe_owner(None, Some(4_242_424)), ", group 4242424");
+        assert_eq!(describe_owner(None, None), "");
+    }
 }

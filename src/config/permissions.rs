@@ -59,7 +59,8 @@ pub(super) fn permission_issue(what: &str, path: &str, metadata: &Metadata, user
     } else if mode & 0o002 != 0 {
         ("everybody".to_owned(), format!("chmod o-w {path}"))
     } else if mode & 0o020 != 0 {
-        (format!("group {}", metadata.gid()), format!("chmod g-w {path}"))
+        let group = os::group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string());
+        (format!("group {group}"), format!("chmod g-w {path}"))
     } else {
         return None;
     };

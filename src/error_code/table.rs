@@ -226,6 +226,9 @@ error_codes! {
     1410 ProcessEnded: "the child process has ended",
         "the program ended by itself, failed, or was killed",
         "see the program's own output; [process] restart says when it is started again";
+    1411 ProcessStuck: "the killed child process does not end",
+        "the program waits in the kernel for a device or a network file system that does not answer, so that no signal ends it",
+        "restore the file system or device (`ps -o stat,wchan,cmd PID` shows what it waits for), or restart the machine";
     1501 AddressInUse: "the address of a listener is in use",
         "another process, or another agent, listens on this port or socket",
         "find it with `ss -ltnp` or `ss -lxp`, stop it, or configure another address";

@@ -38,6 +38,15 @@ fn describe_call(call: &RunningCall) -> String {
     format!("{doing} for {}{}", format_span(call.for_seconds), gives_up.unwrap_or_default())
 }
 
+/// Returns the name of a product of the platform by its word in the status.
+pub(crate) fn product_name(product: &str) -> &str {
+    match product {
+        "hosted" => "HCP Terraform",
+        "self-managed" => "Terraform Enterprise",
+        other => other,
+    }
+}
+
 /// Returns the verb for the last success of a component.
 pub(crate) fn update_verb(component: &str) -> &'static str {
     match component.split('/').next() {
@@ -53,6 +62,14 @@ pub(crate) fn update_verb(component: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_product_has_the_name_that_its_maker_gives_it() {
+        assert_eq!(
+            ["hosted", "self-managed", "other"].map(product_name),
+            ["HCP Terraform", "Terraform Enterprise", "other"]
+        );
+    }
 
     #[test]
     fn a_success_has_the_verb_of_its_component() {

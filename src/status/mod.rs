@@ -5,7 +5,7 @@ mod document;
 mod evaluate;
 mod describe;
 
-pub(crate) use describe::update_verb;
+pub(crate) use describe::{product_name, update_verb};
 pub(crate) use document::{
     CallerEntry, CallersEntry, PlatformEntry, SandboxEntry, SessionEntry, StatusDocument, Timestamp,
 };

@@ -107,6 +107,8 @@ pub(super) struct ErrorResponse {
     pub(super) error: String,
     /// Description in the body, at most 300 characters; of a body that is not JSON the first 200.
     pub(super) text: String,
+    /// True if the body is not a JSON object, as those of Azure's services are.
+    pub(super) is_foreign: bool,
     /// Azure's error numbers (`AADSTS...`).
     pub(super) codes: Vec<u32>,
     /// `Retry-After` header.

@@ -31,6 +31,7 @@ pub(super) enum FailureKind {
     AssertionExpired,
     NotReplicated,
     Expiring,
+    Intercepted,
     Rejected,
 }
 
@@ -149,6 +150,7 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
         429 => FailureKind::Throttled,
         502 | 504 => FailureKind::Gateway,
         408 | 500..=599 => FailureKind::ServerError,
+        _ if refusal.is_foreign && endpoint == IdentityEndpoint::Metadata => FailureKind::Intercepted,
         _ => FailureKind::Rejected,
     }
 }
@@ -222,6 +224,14 @@ const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRul
             &[5, 5, 5],
             IdentityErrorKind::NotReady,
             Some("the service gave an old token again, or this machine's clock is ahead"),
+        ),
+        FailureKind::Intercepted => (
+            &[],
+            IdentityErrorKind::NotReady,
+            Some(
+                "something other than the metadata service answered, such as a proxy, a firewall or a network policy; let this \
+                 machine reach it directly; pods that may not reach it use workload identity",
+            ),
         ),
         FailureKind::Rejected => (&[], IdentityErrorKind::Config, None),
     };

@@ -30,6 +30,7 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secr
     let challenge = header(header::WWW_AUTHENTICATE).map(str::to_owned);
     let mut refusal = ErrorResponse { status: status.as_u16(), retry_after, challenge, ..ErrorResponse::default() };
     let Ok(Value::Object(document)) = serde_json::from_slice(body) else {
+        refusal.is_foreign = true;
         refusal.text = if body.is_empty() { String::new() } else { quote_body(body, secrets) };
         return refusal;
     };
@@ -125,6 +126,14 @@ mod tests {
         );
         check(502, "<p>proxy</p>", "answered 502: 12 bytes that are not a JSON object: <p>proxy</p>", &[]);
         check(500, "", "answered 500", &[]);
+    }
+
+    #[test]
+    fn a_response_without_a_json_object_is_not_from_azure() {
+        for (body, is_foreign) in [("<p>blocked</p>", true), ("", true), ("[]", true), ("{}", false)] {
+            let found = refusal(StatusCode::FORBIDDEN, &HeaderMap::new(), body.as_bytes(), &[]);
+            assert_eq!(found.is_foreign, is_foreign, "{body}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod supervisor;
 pub(crate) use self::inputs::ProcessInputs;
 pub(crate) use self::metrics::ProcessMetrics;
 pub use self::policy::{OnChange, RestartMode, RestartPolicy};
-pub(crate) use self::supervisor::{Supervisor, SupervisorDeps};
+pub(crate) use self::supervisor::{KILL_TIMEOUT, Supervisor, SupervisorDeps};
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -44,6 +45,10 @@ pub(crate) struct Supervisor {
 
 /// Time after which a process that has not started is reported.
 const START_DELAY: Duration = Duration::from_secs(10);
+
+/// Time after which a killed process that has not ended is reported, and given up at a stop. The kernel cannot end a process that
+/// waits uninterruptibly, as for a network file system that does not answer.
+pub(crate) const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cause of a process's end.
 enum ExitCause {
@@ -168,7 +173,7 @@ impl Supervisor {
                 biased;
                 () = stop.cancelled() => {
                     tracing::info!(event = "process.stopping", "stopping the child process");
-                    return ExitCause::Stopped(self.end(running).await);
+                    return ExitCause::Stopped(self.end(running, stop).await);
                 }
                 ended = running.wait() => {
                     let code = ended.as_ref().map_or(1, |status| command::exit_code(*status));
@@ -199,7 +204,7 @@ impl Supervisor {
                         }
                         OnChange::RestartMode => {
                             tracing::info!(event = "process.restarting", "a variable changed; restarting the child process");
-                            self.end(running).await;
+                            self.end(running, stop).await;
                             return ExitCause::InputChanged;
                         }
                     }
@@ -208,8 +213,9 @@ impl Supervisor {
         }
     }
 
-    /// Asks the process to end, and kills it after the timeout. Returns its exit code; 0 if the stop signal ended it.
-    async fn end(&self, mut running: ChildProcess) -> u8 {
+    /// Asks the process to end, and kills it after the timeout. Returns its exit code; 0 if the stop signal ended it, 1 if it was
+    /// given up.
+    async fn end(&self, mut running: ChildProcess, stop: &CancellationToken) -> u8 {
         use std::os::unix::process::ExitStatusExt as _;
         let signal = self.options.stop_signal;
         running.signal(signal);
@@ -218,7 +224,7 @@ impl Supervisor {
             () = self.deps.clock.sleep(self.options.stop_timeout) => {
                 tracing::warn!(event = "process.killed", "the child process did not stop in time; killing it");
                 running.kill();
-                running.wait().await
+                self.wait_for_killed(&mut running, stop).await
             }
         };
         match ended {
@@ -227,4 +233,32 @@ impl Supervisor {
             Err(_) => 1,
         }
     }
+
+    /// Waits for the end of a killed process. One that does not end in time is reported, and waited for until the agent stops.
+    async fn wait_for_killed(&self, running: &mut ChildProcess, stop: &CancellationToken) -> io::Result<ExitStatus> {
+        tokio::select! {
+            ended = running.wait() => return ended,
+            () = self.deps.clock.sleep(KILL_TIMEOUT) => {}
+        }
+        let error = format!(
+            "it was killed and has not ended within {} s: the kernel waits for a device or a file system; restore that, or restart the \
+             machine",
+            KILL_TIMEOUT.as_secs()
+        );
+        tracing::error!(
+            event = "process.stuck",
+            pid = running.id(),
+            code = ErrorCode::ProcessStuck.as_str(),
+            error,
+            "the killed child process does not end"
+        );
+        self.deps.health.set_failed(ErrorCode::ProcessStuck, error.clone());
+        tokio::select! {
+            ended = running.wait() => ended,
+            () = stop.cancelled() => Err(io::Error::other(error)),
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use clap::ValueEnum;
 use http::Method;
+use serde_json::Value;
 use url::Url;
 
 use super::{DevEndpoints, loopback_client};
@@ -82,6 +83,18 @@ impl Fault {
         }
     }
 
+    /// Returns true if the fault is on by the state of one of its emulators. Tokens are revoked once, which is no state.
+    fn is_in(self, state: &Value) -> bool {
+        match self {
+            Self::Server => state["away"] == true,
+            Self::Cloud => state["refusing"] == true,
+            Self::Clock => state["skew_seconds"] != 0,
+            Self::Audience => state["audience"].is_string(),
+            Self::Token => false,
+            Self::Platform => state["tokens"] == 0,
+        }
+    }
+
     /// Describes the fault, with commands and what they show, and its end.
     #[expect(clippy::too_many_lines, reason = "a table of messages")]
     pub(crate) const fn guide(self) -> FaultGuide {
@@ -157,7 +170,8 @@ impl Fault {
                     ("keyward check --online", "the step `platform token` fails"),
                     (
                         "keyward gateway tokens --organization example",
-                        "waits a minute for another platform token; if you heal it meanwhile, the call succeeds",
+                        "waits for another platform token, and fails with a 503 after a minute; if you heal it meanwhile, the call \
+                         succeeds",
                     ),
                 ],
                 end: "keyward dev heal platform, which writes a new token into the file; a waiting call then continues",
@@ -225,7 +239,27 @@ impl<'a> FaultSwitch<'a> {
         Ok(())
     }
 
-    async fn call(&self, (emulator, path, query): Call) -> anyhow::Result<SecretString> {
+    /// Returns true if a fault is on that [`FaultSwitch::heal`] switches off.
+    ///
+    /// # Errors
+    /// An emulated server does not answer.
+    pub(crate) async fn is_on(&self, fault: Fault) -> anyhow::Result<bool> {
+        for (emulator, ..) in fault.stop_calls() {
+            let response = self.request(Method::GET, (*emulator, "", &[])).await?;
+            let state =
+                serde_json::from_str(response.expose_secret()).context("the state of the faults is not JSON")?;
+            if fault.is_in(&state) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn call(&self, call: Call) -> anyhow::Result<SecretString> {
+        self.request(Method::POST, call).await
+    }
+
+    async fn request(&self, method: Method, (emulator, path, query): Call) -> anyhow::Result<SecretString> {
         let base = match emulator {
             Emulator::Cloud => &self.endpoints.cloud_faults,
             Emulator::Secrets => &self.endpoints.secrets_faults,
@@ -235,7 +269,8 @@ impl<'a> FaultSwitch<'a> {
         let folder = url.path().trim_matches('/').to_owned();
         url.set_path("/");
         let client = loopback_client(ServerAddress::Url(url))?;
-        let request = client.request(Method::POST, &format!("{folder}/{path}")).query(query);
+        let target = format!("{folder}/{path}");
+        let request = client.request(method, target.trim_end_matches('/')).query(query);
         let response = client.send(request.header("x-faults-key", self.key.expose_secret())).await;
         let response = response.context("keyward dev does not answer")?;
         anyhow::ensure!(

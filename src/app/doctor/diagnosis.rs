@@ -193,6 +193,8 @@ fn check_configuration(
         diagnostic.code == ErrorCode::MissingOnHost
             && path.zip(service).is_some_and(|(path, service)| service.rules.is_created(&path.path))
     };
+    // The unit's check knows the groups that the unit adds.
+    let is_of_unit = |diagnostic: &Diagnostic| diagnostic.code == ErrorCode::SandboxCapability && service.is_some();
     let to_problem = |diagnostic: &Diagnostic| {
         let position =
             diagnostic.position.map(|position| format!(":{}:{}", position.line, position.column)).unwrap_or_default();
@@ -203,7 +205,8 @@ fn check_configuration(
     };
     let errors =
         outcome.errors.iter().filter(|diagnostic| !is_created(diagnostic) && !is_passed(diagnostic)).map(to_problem);
-    let warnings = outcome.warnings.iter().filter(|diagnostic| !is_created(diagnostic)).map(to_problem);
+    let warnings =
+        outcome.warnings.iter().filter(|diagnostic| !is_created(diagnostic) && !is_of_unit(diagnostic)).map(to_problem);
     let problems: Vec<Problem> = errors.chain(warnings.map(Problem::warning)).collect();
     let files: Vec<String> = options.files.iter().map(|file| file.display().to_string()).collect();
     let mut steps = Steps::new("configuration", None, &options.progress);

@@ -43,11 +43,22 @@ impl Heal {
         let endpoints = DevEndpoints::find(dir)?;
         let switch = FaultSwitch::new(&endpoints)?;
         let faults = self.fault.map_or_else(|| Fault::ALL.to_vec(), |fault| vec![fault]);
+        let mut healed = Vec::new();
         for fault in faults {
-            block_on(switch.heal(fault))?;
-            print_line(&format!("healed: {}", fault.name()));
+            if block_on(switch.is_on(fault))? {
+                block_on(switch.heal(fault))?;
+                print_line(&format!("healed: {}", fault.name()));
+                healed.push(fault);
+            }
         }
-        print_line(self.fault.map_or(BOTH_HEALED, |fault| fault.guide().healed));
+        match (healed.as_slice(), self.fault) {
+            // Its tokens were revoked once, which nothing undoes.
+            ([], Some(Fault::Token)) => print_line(Fault::Token.guide().healed),
+            ([], Some(fault)) => print_line(&format!("the fault {} was not on", fault.name())),
+            ([], None) => print_line("no fault was on"),
+            ([fault], _) => print_line(fault.guide().healed),
+            _ => print_line(BOTH_HEALED),
+        }
         Ok(Exit::Ok)
     }
 }
@@ -58,6 +69,6 @@ pub(super) fn print_env(dir: &Path) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

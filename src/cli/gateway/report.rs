@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::target::GatewayAddress;
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, print_line};
+use crate::status::product_name;
 
 /// List the deprecated calls of each client.
 #[derive(Debug, Args)]
@@ -38,7 +39,7 @@ impl Report {
 fn print_report(report: &Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let server = &report["server"];
-    let product = server["product"].as_str().unwrap_or("of an unknown edition");
+    let product = server["product"].as_str().map_or("of an unknown edition", product_name);
     let release = server["release"].as_str().map(|release| format!(", release {release}")).unwrap_or_default();
     print_line(&format!("{} is {product}{release}", text(&report["upstream"])));
     let calls = report["calls"].as_array().map(Vec::as_slice).unwrap_or_default();

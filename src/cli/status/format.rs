@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 
 use crate::cli::output::strip_control_chars;
 use crate::count_format::format_count;
-use crate::status::update_verb;
 use crate::status::{
     CallerEntry, CallersEntry, PlatformEntry, ReportItem, SandboxEntry, SessionEntry, StatusDocument, StatusReport,
-    StatusState, Timestamp,
+    StatusState, Timestamp, product_name, update_verb,
 };
 use crate::time_format::format_span;
 
@@ -132,7 +131,7 @@ fn format_session(session: &SessionEntry, now: Timestamp) -> String {
 }
 
 fn format_platform(platform: &PlatformEntry) -> String {
-    let product = platform.product.as_deref().unwrap_or("of an unknown edition");
+    let product = platform.product.as_deref().map_or("of an unknown edition", product_name);
     let release = platform.release.as_ref().map(|release| format!(", release {release}")).unwrap_or_default();
     let api = platform.api_version.as_ref().map(|version| format!(", API {version}")).unwrap_or_default();
     strip_control_chars(&format!("platform {}: {product}{release}{api}", platform.upstream))

@@ -57,7 +57,10 @@ impl UnitNeeds {
         let executables = executables.iter().filter(|_| self.executables).map(|&line| line.to_owned()).collect();
         add("Callers that are known by their executables.", executables);
         let files = self.open_files.map(|files| format!("LimitNOFILE={files}")).into_iter().collect();
-        add("Connections of the ACL server. Each blocking query takes 24 KiB more of MemoryMax=.", files);
+        add(
+            "Connections of the ACL server and the gateway. Each blocking query takes 24 KiB more of MemoryMax=.",
+            files,
+        );
         if self.process {
             text.push_str("# The child process has the unit's limits too: MemoryMax=, TasksMax=, LimitNOFILE=.\n");
         }

@@ -3,6 +3,7 @@
 use crate::agent::secrets::OfflineOptions;
 use crate::agent::templates::{TemplateCommand, TemplateOptions};
 use crate::config::Template;
+use crate::config::host_checks::describe_owner;
 use crate::time_format::format_duration;
 
 /// Describes a template for `keyward check`, one clause per entry; `describe_value` replaces a value by its reference.
@@ -19,13 +20,11 @@ pub(in crate::config) fn describe(template: &Template, describe_value: impl Fn(&
             text.name
         )];
     };
-    let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
     let mut does = vec![format!(
-        "renders {from} to {}, mode {:04o}{}{}, {secrets}",
+        "renders {from} to {}, mode {:04o}{}, {secrets}",
         describe_value("destination", &file.destination.display().to_string()),
         file.mode,
-        id("owner", file.owner),
-        id("group", file.group),
+        describe_owner(file.owner, file.group),
     )];
     if file.backup {
         does.push("keeps the previous file, with .bak appended to its name".to_owned());

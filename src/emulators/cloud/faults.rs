@@ -131,6 +131,11 @@ impl CloudFaultInjector {
         self.refuse(false);
     }
 
+    /// Returns true while connections are refused.
+    pub(super) fn is_refusing(&self) -> bool {
+        *self.is_refusing.borrow()
+    }
+
     pub(super) fn settings(&self) -> Settings {
         self.settings.lock().clone()
     }

@@ -15,7 +15,7 @@ use super::serve::json_response;
 use crate::emulators::control_listener::{SecondsQuery, SwitchQuery, require_key};
 use crate::secret_string::SecretString;
 
-/// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
+/// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/faults", get(show))
@@ -36,7 +36,12 @@ async fn show(AxumState(faults): AxumState<CloudFaultInjector>) -> Response {
 }
 
 fn show_counts(faults: &CloudFaultInjector) -> Response {
-    json_response(StatusCode::OK, &json!({"emulated": true, "requests": faults.counts()}))
+    let settings = faults.settings();
+    let state = json!({
+        "emulated": true, "requests": faults.counts(), "refusing": faults.is_refusing(),
+        "skew_seconds": settings.skew_seconds, "audience": settings.audience,
+    });
+    json_response(StatusCode::OK, &state)
 }
 
 #[derive(Deserialize)]

@@ -55,7 +55,7 @@ fn ok(faults: &PlatformFaultInjector) -> Json<Value> {
         Edition::SelfManaged { release } => Some(release),
     };
     Json(json!({
-        "emulated": true, "requests": state.call_log.total(), "self_managed_release": release,
+        "emulated": true, "requests": state.call_log.total(), "tokens": state.tokens.list(|_| true).len(), "self_managed_release": release,
         "paging": format!("{:?}", state.settings.paging), "requests_per_second": state.settings.limit,
         "removed_routes": state.settings.removed, "failing": state.settings.failing.len(),
         "losing": state.settings.lost_responses_left, "delay_milliseconds": state.settings.delay.as_millis(), "blob_mib": state.settings.blob_mib,

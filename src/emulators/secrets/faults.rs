@@ -233,6 +233,16 @@ impl SecretsFaultInjector {
         self.0.state.lock().skew_seconds = seconds;
     }
 
+    /// Returns how far responses are dated ahead of our clock, in seconds.
+    pub(super) fn skew_seconds(&self) -> i64 {
+        self.0.state.lock().skew_seconds
+    }
+
+    /// Returns true while it does not listen.
+    pub(super) fn is_away(&self) -> bool {
+        *self.0.offline.borrow()
+    }
+
     /// Revokes every token except batch tokens, which are not stored.
     pub fn revoke_all(&self) {
         self.0.state.lock().tokens.revoke_all();

@@ -11,7 +11,7 @@ use super::faults::{CannedResponse, Operation, SecretsFaultInjector};
 use crate::emulators::control_listener::{SecondsQuery, SwitchQuery, require_key};
 use crate::secret_string::SecretString;
 
-/// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
+/// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/faults", get(show))
@@ -36,7 +36,10 @@ fn state_json(faults: &SecretsFaultInjector) -> Json<Value> {
     let counts = faults.counts();
     let requests: Map<String, Value> =
         Operation::ALL.iter().map(|operation| (operation.name().to_owned(), counts.get(*operation).into())).collect();
-    Json(json!({"emulated": true, "requests": requests, "tokens": faults.tokens()}))
+    Json(json!({
+        "emulated": true, "requests": requests, "tokens": faults.tokens(), "away": faults.is_away(),
+        "skew_seconds": faults.skew_seconds(),
+    }))
 }
 
 #[derive(Deserialize)]

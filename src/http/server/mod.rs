@@ -30,6 +30,7 @@ pub use peer_group::{CallerGroup, ConnectionCaller};
 pub(crate) use response_future::ResponseFuture;
 pub(crate) use response_metrics::ResponseCounter;
 pub(crate) use socket_activation::ActivatedSockets;
+pub(crate) use socket_file::SocketOwnerError;
 
 #[cfg(doc)]
 use crate::http::peer::PeerIdentity;

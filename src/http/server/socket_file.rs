@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
 use super::socket_path::{check_replaceable, identity, own_sockets};
+use crate::os;
 use crate::secure_dir::{Dir, DirError};
 
 /// File of a bound socket; removed when dropped, if it is still the one that was created.
@@ -162,7 +163,7 @@ fn finish(
 fn complete(socket: &UnixSocket, file: &OwnedFd, stat: &Stat) -> io::Result<Stat> {
     if socket.owner.is_some() || socket.group.is_some() {
         let (owner, group) = (socket.owner.map(Uid::from_raw), socket.group.map(Gid::from_raw));
-        rustix::fs::chownat(file, "", owner, group, AtFlags::EMPTY_PATH)?;
+        rustix::fs::chownat(file, "", owner, group, AtFlags::EMPTY_PATH).map_err(|errno| owner_error(socket, errno))?;
     }
     if stat.st_mode & 0o7777 != mode(socket).as_raw_mode() {
         // A descriptor of O_PATH has no other way to `chmod`.
@@ -170,6 +171,48 @@ fn complete(socket: &UnixSocket, file: &OwnedFd, stat: &Stat) -> io::Result<Stat
         rustix::fs::chmodat(CWD, descriptor_path, mode(socket), AtFlags::empty())?;
     }
     Ok(rustix::fs::fstat(file)?)
+}
+
+/// Reason why the process may not set the configured owner or group.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketOwnerError {
+    /// The process is not in the group.
+    #[error(
+        "user {user} is not in the group {group} that the socket is for; set SupplementaryGroups={group} in the unit, or add \
+         the user to the group"
+    )]
+    Group {
+        /// The process's user.
+        user: String,
+        /// The configured group.
+        group: String,
+    },
+    /// The owner is another user.
+    #[error(
+        "user {user} may not give the socket to another owner; set `group` without `owner`, or AmbientCapabilities=CAP_CHOWN in the unit"
+    )]
+    Owner {
+        /// The process's user.
+        user: String,
+    },
+}
+
+/// Explains a refused change of owner or group, if it is refused for want of a right.
+fn owner_error(socket: &UnixSocket, errno: Errno) -> io::Error {
+    if errno != Errno::PERM {
+        return errno.into();
+    }
+    let euid = rustix::process::geteuid().as_raw();
+    let user = os::user_name(euid).unwrap_or_else(|| euid.to_string());
+    let error = match (socket.owner, socket.group) {
+        (Some(owner), _) if owner != euid => SocketOwnerError::Owner { user },
+        (_, Some(group)) if !os::is_in_group(group) => {
+            SocketOwnerError::Group { user, group: os::group_name(group).unwrap_or_else(|| group.to_string()) }
+        }
+        // A filter of system calls refuses with the same error.
+        _ => return errno.into(),
+    };
+    io::Error::new(io::ErrorKind::PermissionDenied, error)
 }
 
 fn remove(folder: &Dir, name: &OsStr) -> io::Result<()> {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
 use super::times::time;
+use crate::status::product_name;
 
 /// Fields of `GET /v1/platform/tokens` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -88,7 +89,7 @@ pub(in crate::ui) fn page(frame: Frame, tokens: &GatewayTokens, report: &Gateway
             article.card {
                 (facts(&[
                     ("Address", html! { (tokens.upstream) }),
-                    ("Product", optional(report.server.product.as_deref())),
+                    ("Product", optional(report.server.product.as_deref().map(product_name))),
                     ("Release", optional(report.server.release.as_deref())),
                     ("API version", optional(report.server.api_version.as_deref())),
                 ]))

@@ -119,7 +119,7 @@ fn a_stop_asks_the_service_manager_for_the_time_that_the_configuration_allows() 
     run_in_network_namespace(|| {
         let world = World::start();
         let child = "[process]\ncommand = [\"sleep\", \"1000\"]\nstop_timeout = \"7s\"\n";
-        for (more, limit) in [("", 36), (child, 43)] {
+        for (more, limit) in [("", 36), (child, 53)] {
             let mut manager = ServiceManager::start();
             let agent = Agent::start(&world, &[manager.variable()], |text| {
                 text.replacen("[agent]\n", "[agent]\nstop_grace = \"3s\"\n", 1) + more

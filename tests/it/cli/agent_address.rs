@@ -191,3 +191,41 @@ fn a_socket_without_permission_is_a_refusal_that_names_the_group() {
     open(&closed, 0o750);
     check("status", "closed has mode 0750");
 }
+
+#[test]
+fn a_configuration_that_the_user_may_not_read_is_named_only_if_no_agent_answers() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder("[listener.unix]\naddress = \"unix://FOLDER/api.sock\"\nmode = \"0660\"\ngroup = \"65534\"\n");
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let files = folder.path().join("conf");
+    std::fs::create_dir(&files).unwrap();
+    std::fs::rename(folder.path().join("keyward.toml"), files.join("a.toml")).unwrap();
+    std::fs::write(files.join("b.toml"), "[log]\nlevel = \"info\"\n").unwrap();
+    open(folder.path(), 0o755);
+    open(&files, 0o755);
+    open(&files.join("a.toml"), 0o644);
+    open(&files.join("b.toml"), 0o600);
+    let config = files.display().to_string();
+    let agent = Binary::start(&["run", "--config", &config], &[], folder.path());
+    eventually(Duration::from_secs(30), || ask(&folder.path().join("api.sock"), "GET", "/livez"));
+    // The test's own binary may stand where only root looks.
+    let program = folder.path().join("keyward");
+    std::fs::copy(env!("CARGO_BIN_EXE_keyward"), &program).unwrap();
+    let as_nobody = |words: &str| {
+        let args = words.split(' ').chain(["--config", &config]);
+        let output =
+            std::process::Command::new(&program).args(args).env_clear().uid(65534).gid(65534).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for words in ["status", "healthcheck --live"] {
+        assert_eq!(as_nobody(words), (Some(0), String::new()), "{words}");
+    }
+    agent.stop();
+    for words in ["status", "healthcheck --live"] {
+        let (code, error) = as_nobody(words);
+        assert_eq!(code, Some(7), "{words}: {error}");
+        assert!(error.contains("b.toml: cannot be read: Permission denied") && !error.contains("warning:"), "{error}");
+    }
+}

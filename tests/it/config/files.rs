@@ -145,7 +145,8 @@ fn a_file_that_others_can_write_is_refused() {
     let check = |mode: u32, expected: &str| {
         chmod(&path, mode);
         let group = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&path).unwrap());
-        assert_eq!(doubts(&folder, "a.toml", None), [expected.replace("GROUP", &group.to_string())]);
+        let group = nix::unistd::Group::from_gid(group.into()).unwrap().map_or(group.to_string(), |group| group.name);
+        assert_eq!(doubts(&folder, "a.toml", None), [expected.replace("GROUP", &group)]);
     };
     check(
         0o646,

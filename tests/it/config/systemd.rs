@@ -157,3 +157,12 @@ fn many_connections_of_the_acl_server_need_more_open_files() {
     check(acl, &[]);
     check(&format!("{acl}connections = 10000"), &["LimitNOFILE=20256"]);
 }
+
+#[cfg(feature = "gateway")]
+#[test]
+fn many_connections_of_the_gateway_need_more_open_files() {
+    let gateway = "[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"tcp://127.0.0.1:8800\"\n\
+                   token_file = \"/etc/keyward/platform.token\"\nlocal_token_file = \"/var/lib/keyward/local.token\"\n";
+    check(gateway, &[]);
+    check(&format!("{gateway}connections = 10000"), &["LimitNOFILE=11280"]);
+}

@@ -14,7 +14,7 @@ async fn status_shows_a_gateway_without_any_listener() {
     let it = platform();
     let gateway = GatewayProcess::start(&it, "warn");
     let config = gateway.config();
-    let expected = format!("platform {}: hosted, API 2.6", it.platform.url().trim_end_matches('/'));
+    let expected = format!("platform {}: HCP Terraform, API 2.6", it.platform.url().trim_end_matches('/'));
     let stdout = eventually(Duration::from_secs(30), || {
         let (code, stdout, stderr) = run(&["status", "--config", &config], &[]);
         let known = code == 0 && stdout.lines().any(|line| line == expected);

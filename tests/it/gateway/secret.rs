@@ -38,7 +38,7 @@ fn a_leased_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
         };
         // The platform is detected before the first call.
         let config = agent.config.display().to_string();
-        let known = format!("platform {}: hosted, API 2.6", world.platform.url().trim_end_matches('/'));
+        let known = format!("platform {}: HCP Terraform, API 2.6", world.platform.url().trim_end_matches('/'));
         eventually(Duration::from_secs(30), || {
             let (code, stdout, stderr) = run(&["status", "--config", &config], &[]);
             let is_known = code == 0 && stdout.lines().any(|line| line == known);

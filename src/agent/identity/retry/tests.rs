@@ -68,6 +68,12 @@ fn each_retry_rule_waits_and_reports_as_specified() {
     for code in [401, 403, 405] {
         check(status(code), Metadata, &[], IdentityErrorKind::Config, "");
     }
+    for code in [400, 401, 403, 407] {
+        let page =
+            || AttemptError::Refused(ErrorResponse { status: code, is_foreign: true, ..ErrorResponse::default() });
+        check(page(), Metadata, &[], IdentityErrorKind::NotReady, "something other than the metadata service answered");
+        check(page(), Authority, &[], IdentityErrorKind::Config, "");
+    }
     check(status(404), Metadata, &[1, 2, 4, 8], IdentityErrorKind::NotReady, "updated");
     check(status(404), ManagedIdentityHost, &[1, 2, 4, 8], IdentityErrorKind::NotReady, "updated");
     check(status(404), Authority, &[], IdentityErrorKind::Config, "");

@@ -54,7 +54,7 @@ fn a_status_is_formatted_with_what_happens_now_and_next() {
         "DOWN     template/conf  the disk is full [KW-1403]",
         "                        for 60 s; next try in 7 s",
         "                        /etc/app.conf",
-        "platform https://app.terraform.io: hosted, API 2.6",
+        "platform https://app.terraform.io: HCP Terraform, API 2.6",
         "caller web: 2 connections, 7 requests admitted, 1 refused",
         "no caller: 3 requests refused",
     ];

@@ -53,3 +53,30 @@ fn a_file_is_not_placed_over_one_that_appeared_after_it_was_bound() {
     only_inode(folder.path());
     assert_eq!(std::fs::read_to_string(&socket.path).unwrap(), "precious");
 }
+
+#[test]
+fn a_refused_group_of_a_socket_is_named_with_the_setting_that_adds_it() {
+    let (own, foreign) = (rustix::process::getegid().as_raw(), 4_242_424);
+    let user = rustix::process::geteuid().as_raw();
+    let check = |owner, group, errno, expected: &str| {
+        let socket = UnixSocket { path: "/run/keyward/api.sock".into(), mode: 0o660, owner, group };
+        let error = owner_error(&socket, errno);
+        assert_eq!(error.kind(), io::Error::from(errno).kind());
+        assert!(error.to_string().contains(expected), "{error}");
+    };
+    check(
+        None,
+        Some(foreign),
+        Errno::PERM,
+        "is not in the group 4242424 that the socket is for; set SupplementaryGroups=4242424",
+    );
+    check(Some(user), Some(foreign), Errno::PERM, "SupplementaryGroups=");
+    check(
+        Some(user + 1),
+        Some(foreign),
+        Errno::PERM,
+        "may not give the socket to another owner; set `group` without `owner`",
+    );
+    check(None, Some(own), Errno::PERM, "Operation not permitted");
+    check(None, Some(foreign), Errno::ROFS, "Read-only file system");
+}
