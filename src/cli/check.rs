@@ -23,7 +23,7 @@ pub(super) struct Check {
     /// Test DNS, TLS, the identity source and a login (revoked afterwards); for a gateway, the platform and the owner of its token
     #[arg(long)]
     online: bool,
-    /// Require the files, users and variables of this machine, as `run` and a reload do
+    /// Require the files, users and variables of this machine, as `run` and a reload do; not systemd's credentials
     #[arg(long)]
     host: bool,
     /// Print only errors and warnings
@@ -36,7 +36,11 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let purpose = if self.online || self.host { Purpose::Run } else { Purpose::Check };
+        let purpose = match (self.online, self.host) {
+            (true, _) => Purpose::Run,
+            (false, true) => Purpose::CheckHost,
+            (false, false) => Purpose::Check,
+        };
         let files = if self.paths.is_empty() { &self.files.config } else { &self.paths };
         let outcome = emulated::load(files, purpose)?;
         let steps = match &outcome.config {

@@ -178,7 +178,7 @@ impl Diagnostics {
     ) {
         let message = message.into().or(ErrorCode::MissingOnHost);
         match self.purpose {
-            Purpose::Run => self.error(at, key, message, advice),
+            Purpose::Run | Purpose::CheckHost => self.error(at, key, message, advice),
             Purpose::Check => self.record(Severity::Note, at, key, message, advice.into()),
         }
     }
@@ -189,9 +189,20 @@ impl Diagnostics {
         self.missing_on_host(at, key, message.into().or(ErrorCode::UnresolvedValue), advice);
     }
 
-    /// True if the configuration is read to run it on this machine.
-    pub(super) const fn is_for_run(&self) -> bool {
-        matches!(self.purpose, Purpose::Run)
+    /// The same for a credential of systemd: a note under [`Purpose::CheckHost`] too.
+    pub(super) fn unknown_credential(&self, at: Location, key: &str, message: String, advice: String) {
+        if self.purpose == Purpose::CheckHost {
+            self.unknown.borrow_mut().insert(key.to_owned());
+            let message = Finding::from(message).or(ErrorCode::UnresolvedValue);
+            self.record(Severity::Note, at, key, message, advice);
+        } else {
+            self.unknown(at, key, message, advice);
+        }
+    }
+
+    /// Returns true if the configuration is read for this machine.
+    pub(super) fn is_for_host(&self) -> bool {
+        self.purpose != Purpose::Check
     }
 
     /// Returns the keys whose value is unknown on this machine.
@@ -207,7 +218,7 @@ impl Diagnostics {
         message: impl Into<Finding>,
         advice: impl Into<String>,
     ) {
-        let severity = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
+        let severity = if self.is_for_host() { Severity::Warning } else { Severity::Note };
         self.record(severity, at, key, message.into().or(ErrorCode::MissingOnHost), advice.into());
     }
 

@@ -205,7 +205,7 @@ impl Reader<'_> {
         let diagnostics = self.scope.diagnostics;
         let user = self.scope.environment.user;
         let is_own = user == rustix::process::geteuid().as_raw();
-        if !diagnostics.is_for_run() || !is_own || os::is_in_group(group) || may_change_owners() {
+        if !diagnostics.is_for_host() || !is_own || os::is_in_group(group) || may_change_owners() {
             return;
         }
         let Some(at) = self.locate(name) else { return };

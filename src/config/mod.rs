@@ -331,6 +331,9 @@ impl std::fmt::Debug for Environment {
 pub enum Purpose {
     /// To check it, perhaps on another machine: something that only this machine lacks is a note.
     Check,
+    /// To check it on the machine that runs it: something that the machine lacks is an error, except for a credential, which
+    /// systemd passes to the unit's main process alone.
+    CheckHost,
     /// To run it on this machine: something that the machine lacks is an error.
     Run,
 }
@@ -345,7 +348,8 @@ pub struct LoadOutcome {
     pub errors: Vec<Diagnostic>,
     /// Warnings: allowed, but probably unintended.
     pub warnings: Vec<Diagnostic>,
-    /// Notes about files, users and variables that this machine lacks, under [`Purpose::Check`].
+    /// Notes about files, users and variables that this machine lacks, under [`Purpose::Check`], and credentials under
+    /// [`Purpose::CheckHost`].
     pub notes: Vec<Diagnostic>,
     /// Listeners that could be read, also where the configuration has errors: a running agent may serve them.
     pub listeners: Vec<Listener>,

@@ -221,7 +221,7 @@ impl ReadContext<'_> {
                         "write LoadCredential={name}:/PATH, or LoadCredentialEncrypted= for an encrypted file, in [Service] of \
                          the agent's unit (systemctl edit keyward.service)"
                     );
-                    self.diagnostics.unknown(at, key, format!("{quoted}: {why}"), advice);
+                    self.diagnostics.unknown_credential(at, key, format!("{quoted}: {why}"), advice);
                 }
             }
         } else {
