@@ -48,6 +48,7 @@ struct CacheEntry {
     watch: Arc<[String]>,
     accessor: Option<Id>,
     until: Option<Timestamp>,
+    /// Size of the body and of the key in bytes.
     size: usize,
 }
 
@@ -64,10 +65,10 @@ pub(super) struct CachedResponse {
 /// Maximum size of all entries in bytes. Beyond it the cache is cleared: frequent requests fill it again at once.
 const MAX_SIZE: usize = 4 * 1024 * 1024;
 
-/// Estimated size of an entry without its body, in bytes.
+/// Estimated size of an entry without its body and the texts of its key, in bytes.
 const ENTRY_OVERHEAD: usize = 2048;
 
-/// Largest body that is cached, in bytes.
+/// Largest body that is cached, together with the texts of its key, in bytes.
 const MAX_BODY: usize = MAX_SIZE / 64;
 
 /// Everything that a response depends on besides the store's records and the time.
@@ -83,6 +84,13 @@ pub(super) struct CacheKey {
     pub(super) namespace: Option<String>,
     /// Consistency mode, which a header of the response repeats.
     pub(super) mode: ConsistencyMode,
+}
+
+impl CacheKey {
+    /// Returns the size of its texts in bytes, which the caller chooses.
+    fn size(&self) -> usize {
+        self.subject.len() + self.query.len() + self.namespace.as_ref().map_or(0, String::len)
+    }
 }
 
 /// Cache key with its hash, shared by all requests for the same: a blocking query looks it up after each change.
@@ -134,6 +142,7 @@ impl ResponseCache {
     ) {
         let Either::Left(body) = result.response.body() else { return };
         let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+        let size = size.map(|size| size.saturating_add(key.key.size()));
         let Some(size) = size.filter(|size| *size <= MAX_BODY) else { return };
         let mut contents = self.contents.lock();
         if contents.revision > revision {
@@ -157,5 +166,35 @@ impl ResponseCache {
             contents.size -= replaced.size + ENTRY_OVERHEAD;
         }
         contents.size += size + ENTRY_OVERHEAD;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_queries_count_in_the_size_of_the_cache() {
+        let cache = ResponseCache::default();
+        let mut inserted = 0;
+        for number in 0..1000 {
+            let query = format!("{number}={}", "x".repeat(16 * 1024));
+            inserted += query.len();
+            let key = CacheKey {
+                caller: None,
+                operation: Operation::NamespaceList,
+                subject: String::new(),
+                query,
+                namespace: None,
+                mode: ConsistencyMode::Default,
+            };
+            let response = Response::new(Either::Left(Full::new(Bytes::from_static(b"[]"))));
+            let result = CachedResponse { response, index: Revision(1), watch: Arc::from(Vec::new()), accessor: None };
+            cache.insert(&cache.hash_key(key), Revision(1), &result, None);
+        }
+        assert!(inserted > 2 * MAX_SIZE);
+        let contents = cache.contents.lock();
+        let held: usize = contents.entries.values().map(|entry| entry.key.query.len()).sum();
+        assert!((1..=MAX_SIZE).contains(&held), "{held} bytes of queries");
     }
 }

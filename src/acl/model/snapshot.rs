@@ -1,6 +1,14 @@
-//! (table) `what it is` -> `magic line`; `its header` -> `header`; `each record, in the order of the keys` -> `records, by
-//! ascending key`; `its end` -> `trailer`; `the highest first` -> `big-endian`; `SHA-256 of all that is before` ->
-//! `SHA-256 of all preceding bytes`
+//! Snapshot format: one file with all records of a store at one revision.
+//!
+//! | part | bytes |
+//! |---|---|
+//! | magic line | the line `keyward access snapshot 1` |
+//! | header | a line of JSON: [`SnapshotHeader`] |
+//! | records, by ascending key | length of the key and of the value (4 bytes each, big-endian), key, value |
+//! | trailer | 8 zero bytes, the number of records (8 bytes, big-endian), SHA-256 of all preceding bytes (32 bytes) |
+//!
+//! Length prefixes keep values byte-identical and let a reader buffer one record at a time. The first two lines are
+//! text for humans (`head -n 2`). The checksum detects damage and truncation; it is not a signature.
 
 use aws_lc_rs::digest;
 use serde::{Deserialize, Serialize};

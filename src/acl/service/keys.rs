@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `namespace/NAME` | namespace |
 //! | `policy/NAMESPACE/ID`, `policy-name/NAMESPACE/NAME` | policy, and its id by name |
+//! | `login-policy/NAME` | id of the policy that has the name, or had it last, for login roles of the configuration |
 //! | `role/NAMESPACE/ID`, `role-name/NAMESPACE/NAME` | role, and its id by name |
 //! | `token/NAMESPACE/ACCESSOR` | token |
 //! | `token-id/HASH` | location of the token with that secret or accessor |
@@ -52,6 +53,11 @@ pub(crate) fn policy(namespace: &NamespaceName, id: Id) -> Key {
 /// Key of a policy's name index.
 pub(crate) fn policy_name(namespace: &NamespaceName, name: &str) -> Key {
     Key::new(&["policy-name", &namespace.key(), name])
+}
+
+/// Key of the id of the policy that login roles of the configuration name.
+pub(crate) fn login_policy(name: &str) -> Key {
+    Key::new(&["login-policy", name])
 }
 
 /// Key of a role.

@@ -20,6 +20,7 @@ use super::acl_service::AclService;
 use super::caller::LiveToken;
 use super::error::ServiceError;
 use super::issuer_keys::{self, IssuerKeys};
+use super::links::truncate;
 use super::tokens::ValidatedToken;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::Algorithm;
@@ -158,6 +159,7 @@ impl LoginMethods {
             Err(LoginError::Service(_)) => {}
             // The caller is not authenticated, so its claims are not logged as facts.
             Err(error) => {
+                let method = truncate(method);
                 tracing::warn!(event = "acl.login.refused", method, error = error.to_string(), "refused a login");
             }
         }
@@ -218,8 +220,8 @@ impl LoginMethods {
 }
 
 impl LoginRole {
-    /// Returns the ids of the role's policies and creates missing ones. A policy that is created again, and a restore,
-    /// give a name to another record, so the ids are cached per revision of the names.
+    /// Returns the ids of the role's policies and creates missing ones. A rename, a policy that is created again, and a
+    /// restore can lead from a name to another record, so the ids are cached per revision of the names.
     async fn policies(&self, service: &AclService) -> Result<Vec<Id>, ServiceError> {
         // During a restore a name may lead to a record that is deleted by it.
         service.epoch(Freshness::Linearizable).await?;

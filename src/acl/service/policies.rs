@@ -14,7 +14,7 @@ use crate::acl::model::id::Id;
 use crate::acl::model::names::{NamespaceName, is_policy_name, is_policy_or_builtin_name};
 use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
 use crate::acl::model::rules::Rules;
-use crate::acl::store::Freshness;
+use crate::acl::store::{Freshness, Key};
 
 /// Fields of a policy as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,13 +54,15 @@ impl Policies<'_> {
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create(namespace, draft)).await
+        retry_on_conflict(|| self.try_create(namespace, draft, None)).await
     }
 
+    /// Creates a policy; `remembered_as` is the key of the entry that remembers its id for login roles.
     async fn try_create(
         self,
         namespace: &NamespaceName,
         draft: &PolicyDraft,
+        remembered_as: Option<Key>,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
         validate_draft(draft)?;
@@ -68,34 +70,35 @@ impl Policies<'_> {
         self.records.require_absent(&by_name, || name_taken(&draft.name)).await?;
         let policy = to_record(Id::random(), target.name.clone(), draft);
         let by_id = keys::policy(namespace, policy.id);
-        let transaction = Transaction::default()
+        let mut transaction = Transaction::default()
             .require_absent(&by_name)
             .require_absent(&by_id)
             .put(by_id, &policy)?
             .put(by_name, &policy.id)?;
+        if let Some(key) = remembered_as {
+            transaction = transaction.put(key, &policy.id)?;
+        }
         self.records.commit_new(&target, transaction, policy).await
     }
 
-    /// Returns the id of a policy in `default` and creates it without rules if it does not exist: it grants nothing
-    /// until rules are written, and links by id survive a rename.
+    /// Returns the id of the policy in `default` that login roles name, and remembers it: a renamed policy stays linked.
+    /// A missing policy is created without rules: it grants nothing until rules are written.
     ///
     /// # Errors
     /// The store failed.
     pub(crate) async fn ensure(self, name: &str) -> Result<Id, ServiceError> {
         let namespace = NamespaceName::default_namespace();
-        let by_name = keys::policy_name(&namespace, name);
         let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
         for _ in 0..3 {
-            if let Some(entry) = self.records.repository.get::<Id>(&by_name, Freshness::Linearizable).await? {
-                return Ok(*entry.value);
+            if let Some(id) = self.find_login_policy(&namespace, name).await? {
+                return Ok(id);
             }
-            match retry_on_conflict(|| self.try_create(&namespace, &draft)).await {
+            match retry_on_conflict(|| self.try_create(&namespace, &draft, Some(keys::login_policy(name)))).await {
                 Ok(made) => {
                     tracing::warn!(
                         event = "acl.login.policy_created",
                         policy = name,
-                        "a login role names a policy that does not exist; created it without rules. If it was renamed, \
-                         change the name in the role too"
+                        "a login role names a policy that does not exist; created it without rules"
                     );
                     return Ok(made.value.id);
                 }
@@ -105,6 +108,31 @@ impl Policies<'_> {
             }
         }
         Err(ServiceError::Contention)
+    }
+
+    /// Returns the id of the policy with that name, or else of the one that had it last; `None` if neither exists.
+    async fn find_login_policy(self, namespace: &NamespaceName, name: &str) -> Result<Option<Id>, ServiceError> {
+        let (repository, key) = (&self.records.repository, keys::login_policy(name));
+        let named = repository.get::<Id>(&keys::policy_name(namespace, name), Freshness::Linearizable).await?;
+        let remembered = match repository.get::<Id>(&key, Freshness::Linearizable).await {
+            // A damaged entry must not block logins; the next write replaces it.
+            Err(error) if repository.skip_unreadable(&error) => None,
+            entry => entry?.map(|entry| *entry.value),
+        };
+        match (named, remembered) {
+            (Some(named), remembered) => {
+                let id = *named.value;
+                if remembered != Some(id) {
+                    repository.commit(Transaction::default().put(key, &id)?).await?;
+                }
+                Ok(Some(id))
+            }
+            (None, Some(id)) => {
+                let policy = repository.store().get(&keys::policy(namespace, id), Freshness::Linearizable).await?;
+                Ok(policy.map(|_| id))
+            }
+            (None, None) => Ok(None),
+        }
     }
 
     /// Returns the policy by id; `None` if it does not exist.

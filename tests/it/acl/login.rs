@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Acl;
 use crate::harness::issuer::Key;
+use crate::harness::log;
 
 /// ACL server with an auth method `people` that trusts `key`, and matching claims.
 struct World {
@@ -274,4 +275,18 @@ async fn logins_of_one_source_are_rate_limited() {
     assert_eq!(acl.call("POST", "/v1/acl/logout", None, None).await.status, 401);
     acl.clock.suspend(Duration::from_secs(1));
     assert_eq!(acl.log_in("people", &acl.proof(&key)).await.status, 200);
+}
+
+#[tokio::test]
+async fn callers_without_a_token_cannot_write_long_names_to_the_log() {
+    log::keep();
+    let acl = Acl::start().await;
+    let name = "m".repeat(5000);
+    assert_eq!(acl.log_in(&name, "a.b.c").await.status, 403);
+    let body = json!({"role": "r", "jwt": "a.b.c"});
+    assert_eq!(acl.call("POST", &format!("/v1/auth/{name}/login"), None, Some(body)).await.status, 404);
+    let lines = log::lines();
+    let refused = lines.iter().filter(|line| line["fields"]["event"] == "acl.login.refused");
+    let lengths: Vec<usize> = refused.map(|line| line["fields"]["method"].as_str().unwrap().len()).collect();
+    assert_eq!(lengths, [300, 300]);
 }

@@ -16,6 +16,7 @@ use crate::acl::model::verified_claims::VerifiedClaims;
 use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
+use crate::acl::service::links::truncate;
 use crate::acl::service::rejection::{Forbidden, NotFound};
 use crate::acl::service::repository::Stored;
 use crate::acl::service::tokens::ValidatedToken;
@@ -55,6 +56,7 @@ impl LoginMethods {
             // The API logs these.
             Err(LoginError::Service(_)) => {}
             Err(error) => {
+                let method = truncate(method);
                 tracing::warn!(event = "acl.login.refused", method, error = error.to_string(), "refused a login");
             }
         }

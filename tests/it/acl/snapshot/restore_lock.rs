@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{Acl, can_decrypt, index, make_some_of_each, visible_state};
 use crate::harness::acl::options;
+use crate::harness::log;
 use crate::harness::served::Served;
 use crate::harness::store_faults::StoreFaults;
 
@@ -113,6 +114,39 @@ async fn a_request_admitted_before_the_marker_cannot_write_after_it() {
     assert_eq!(restored.status, 200, "{restored:?}");
     assert_eq!(slow.call("GET", "/v1/namespace/after", Some(root), None).await.status, 404);
     assert_eq!(create("after").await.status, 200);
+}
+
+#[tokio::test]
+async fn only_a_restore_that_locked_the_store_is_logged_as_failed() {
+    log::keep();
+    let folder = tempfile::tempdir().unwrap();
+    let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(options.store.folder().unwrap(), "dc1").unwrap());
+    // The last read before the marker is written.
+    let faults = Arc::new(StoreFaults::with_delayed_read(&store, "seal/key"));
+    faults.disarm();
+    let server = Served::without_background(faults.clone(), &options, Clock::System).await;
+    let root = server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = root["SecretID"].as_str().unwrap();
+    let by_root = [("X-Service-Token", root)];
+    let snapshot = server.http.get(format!("{}/v1/snapshot", server.url)).header("X-Service-Token", root);
+    let snapshot = snapshot.send().await.unwrap().bytes().await.unwrap();
+    let failures = || log::text().matches("\"acl.restore.failed\"").count();
+
+    let damaged = server.send("PUT", "/v1/snapshot", &by_root, &snapshot[..100]).await;
+    assert_eq!(damaged.status, 400, "{damaged:?}");
+    let by_nobody = server.send("PUT", "/v1/snapshot", &[], &snapshot).await;
+    assert_eq!(by_nobody.status, 403, "{by_nobody:?}");
+    assert_eq!(failures(), 0);
+
+    faults.arm();
+    let (late, ()) = tokio::join!(server.send("PUT", "/v1/snapshot", &by_root, &snapshot), async {
+        faults.is_reached().await;
+        break_off(&store, &options, root, &snapshot).await;
+        faults.release();
+    });
+    assert_eq!((late.status, late.text.as_str()), (409, "another restore has just started"));
+    assert_eq!(failures(), 1, "of the restore that broke off");
 }
 
 #[tokio::test]

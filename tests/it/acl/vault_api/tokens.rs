@@ -1,8 +1,10 @@
 //! Tokens of Vault logins in the ACL API.
 
+use keyward::clock::Clock;
 use serde_json::{Value, json};
 
 use super::World;
+use super::server::Server;
 use crate::harness::{Acl, Answer};
 
 #[tokio::test]
@@ -102,4 +104,30 @@ async fn logins_after_a_policy_was_created_again_link_it_and_have_its_rights() {
     assert_ne!(new["ID"], *old);
     let expected = json!([{"ID": new["ID"], "Name": "web-read"}, before[1]]);
     assert_eq!(linked().await, (expected, json!(true)));
+}
+
+#[tokio::test]
+async fn a_renamed_policy_stays_linked_to_login_roles_until_another_has_its_name() {
+    let mut world = World::start().await;
+    let root = world.server.send("PUT", "/v1/acl/bootstrap", &[], b"").await.json();
+    let root = root["SecretID"].as_str().unwrap();
+    let linked = async |world: &World| {
+        let secret = world.server.login("machine", &world.jwt()).await.secret();
+        world.server.read_self(&secret).await.json()["Policies"].clone()
+    };
+    let before = linked(&world).await;
+    let path = format!("/v1/acl/policy/{}", before[0]["ID"].as_str().unwrap());
+    let renamed = world.server.call("PUT", &path, Some(root), Some(json!({"Name": "web-view"}))).await;
+    assert_eq!(renamed.status, 200, "{renamed:?}");
+    let expected = json!([{"ID": before[0]["ID"], "Name": "web-view"}, before[1]]);
+    assert_eq!(linked(&world).await, expected);
+    world.server.stop().await;
+    world.server = Server::start(&world.options, Clock::Test(world.clock.clone())).await;
+    assert_eq!(linked(&world).await, expected, "after a restart");
+
+    let new = world.server.call("PUT", "/v1/acl/policy", Some(root), Some(json!({"Name": "web-read"}))).await.json();
+    assert_eq!(linked(&world).await, json!([{"ID": new["ID"], "Name": "web-read"}, before[1]]));
+    let deleted = world.server.call("DELETE", &path, Some(root), None).await;
+    assert_eq!(deleted.text, "true", "{deleted:?}");
+    assert_eq!(linked(&world).await[0]["ID"], new["ID"]);
 }
