@@ -54,6 +54,11 @@ impl ClockReading {
         };
         shifted.unwrap_or(other.wall)
     }
+
+    /// Returns `other` with its wall-clock time by this reading: the wall clock may have been set between the two.
+    pub(crate) fn rebase(&self, other: Self) -> Self {
+        Self { wall: self.wall_time_of(other), ..other }
+    }
 }
 
 impl std::ops::Add<Duration> for ClockReading {

@@ -20,7 +20,7 @@ pub struct Token {
     pub kind: TokenKind,
     /// Names of its policies.
     pub policies: Vec<String>,
-    /// Time of the response to the login or the last renewal.
+    /// Time when the login or the last renewal was sent: the lease of the server starts no earlier.
     pub obtained: ClockReading,
     /// Expiry; `None` for a token without one.
     pub expires: Option<ClockReading>,
@@ -70,7 +70,7 @@ impl ClientToken {
 /// Lease of a token or secret, as granted by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Time from the response to the expiry; zero means no expiry.
+    /// Time to the expiry, which counts from the request; zero means no expiry.
     pub ttl: Duration,
     /// True if the server allows renewals.
     pub renewable: bool,

@@ -31,7 +31,7 @@ use crate::http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use crate::http::server::Endpoint;
 use crate::status::ReloadFailure;
-use crate::tasks::TaskGroup;
+use crate::tasks::{TaskError, TaskGroup};
 
 /// Everything that the configuration asks for, running or about to.
 #[derive(Debug)]
@@ -189,15 +189,14 @@ impl App {
             tokio::select! {
                 () = signals.stop.cancelled() => break None,
                 Some(new) = signals.reloads.recv() => reloading.reload(&mut agent, new),
-                failure = agent.sessions.tasks.wait_for_failure() => break Some(failure),
-                failure = agent.sinks.tasks.wait_for_failure() => break Some(failure),
-                failure = agent.listeners.tasks.wait_for_failure() => break Some(failure),
-                failure = agent.templates.tasks.wait_for_failure() => break Some(failure),
                 failure = services.wait_for_failure() => break Some(failure),
-                ended = agent.templates.ended.next() => {
-                    code = Some(ended);
-                    break None;
-                }
+                ended = wait_for_end(&mut agent) => match ended {
+                    Ok(ended) => {
+                        code = Some(ended);
+                        break None;
+                    }
+                    Err(failure) => break Some(failure),
+                },
                 Some(signal) = signals.for_child.recv() => agent.templates.forward_signal(signal),
             }
         };
@@ -211,6 +210,18 @@ impl App {
         reloading.audit.stop().await;
         tracing::info!(event = "agent.stopped", "stopped");
         result.map(|()| code.unwrap_or_default())
+    }
+}
+
+/// Waits for the exit code of a child process that ended for good, or for the first failure of a task of the agent.
+async fn wait_for_end(agent: &mut RunningAgent) -> Result<u8, TaskError> {
+    tokio::select! {
+        failure = agent.sessions.tasks.wait_for_failure() => Err(failure),
+        failure = agent.sinks.tasks.wait_for_failure() => Err(failure),
+        failure = agent.listeners.tasks.wait_for_failure() => Err(failure),
+        failure = agent.templates.tasks.wait_for_failure() => Err(failure),
+        failure = agent.caller_tokens.tasks.wait_for_failure() => Err(failure),
+        code = agent.templates.ended.next() => Ok(code),
     }
 }
 
@@ -329,4 +340,17 @@ fn settings_fixed_at_start(old: &Config, new: &Config) -> Vec<&'static str> {
         ("agent.ready", old.agent.ready != new.agent.ready),
     ];
     settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_task_of_caller_tokens_ends_the_process() {
+        let mut agent = RunningAgent::default();
+        agent.caller_tokens.tasks.start("tokens of a caller", async { panic!("on purpose") });
+        let end = tokio::time::timeout(Duration::from_secs(1), wait_for_end(&mut agent)).await.unwrap();
+        assert_eq!(end.unwrap_err().to_string(), "tokens of a caller failed");
+    }
 }

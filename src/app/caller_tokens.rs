@@ -34,7 +34,7 @@ struct TokenInputs {
 #[derive(Debug, Default)]
 pub(super) struct RunningCallerTokens {
     running: BTreeMap<Key, RunningToken>,
-    tasks: TaskGroup,
+    pub(super) tasks: TaskGroup,
 }
 
 #[derive(Debug)]

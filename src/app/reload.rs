@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
@@ -11,11 +10,12 @@ use super::draining::DrainingListeners;
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, CacheControl, ListenerInputs, SinkControl, public_key_fingerprint};
-use super::session::{FileFingerprint, Predecessor, Session, SessionControl, SessionInputs, SessionRefs, Shared};
+use super::session::{
+    FileFingerprint, Predecessor, RunningSession, Session, SessionControl, SessionInputs, SessionRefs, Shared,
+};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
 use crate::agent::token::SessionHandle;
-use crate::agent::token_lifecycle;
 use crate::config;
 use crate::config::Config;
 #[cfg(feature = "gateway")]
@@ -34,7 +34,7 @@ pub(super) struct RunningAgent {
     #[cfg(feature = "gateway")]
     gateway: RunningGateway,
     pub(super) templates: RunningTemplates,
-    caller_tokens: RunningCallerTokens,
+    pub(super) caller_tokens: RunningCallerTokens,
 }
 
 /// Tasks that stop together, each with the options that it was built from.
@@ -55,14 +55,6 @@ pub(super) struct RunningSink {
     options: config::Sink,
     public_key: Option<FileFingerprint>,
     control: SinkControl,
-}
-
-#[derive(Debug)]
-pub(super) struct RunningSession {
-    inputs: SessionInputs,
-    source: SessionHandle,
-    lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
-    control: SessionControl,
 }
 
 #[derive(Debug)]
@@ -154,10 +146,7 @@ impl RunningAgent {
                     running.source.clone()
                 }
                 running => {
-                    let mut session = Session::build(inputs, shared)?;
-                    if let Some(running) = running {
-                        session.follow(&running.inputs, &running.source);
-                    }
+                    let session = Session::build(inputs, running, shared)?;
                     let source = session.source.clone();
                     planned.sessions.push(session);
                     source
@@ -310,8 +299,7 @@ impl RunningAgent {
         let stop = self.sessions.tasks.stop_token().child_token();
         let control = SessionControl { stop, ..SessionControl::default() };
         let name = session.name().to_owned();
-        let (inputs, source) = (session.inputs.clone(), session.source.clone());
-        let running = RunningSession { inputs, source, lifecycle: session.lifecycle.clone(), control: control.clone() };
+        let running = session.to_running(control.clone());
         self.sessions.tasks.start(format!("session {name}"), session.run(control, predecessor));
         self.sessions.running.insert(name, running);
     }

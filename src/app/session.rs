@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::draining;
 use super::fingerprint::fingerprint;
 use crate::agent::callers::CallerRegistry;
-use crate::agent::identity::IdentityMethod;
+use crate::agent::identity::{ConsumedSecrets, IdentityMethod};
 use crate::agent::login::Login;
 use crate::agent::output_watch::OutputWatch;
 use crate::agent::server_client::ServerClient;
@@ -112,6 +112,12 @@ impl SessionInputs {
         let same_identity = !new.login.role.is_empty() || new.identity == old.identity;
         server(new) == server(old) && login(new) == login(old) && same_identity
     }
+
+    /// Returns true if secrets that the identity source of `before` consumed are those of this session too.
+    fn keeps_consumed_of(&self, before: &Self) -> bool {
+        let (new, old) = (&self.options, &before.options);
+        new.login.role == old.login.role && new.identity.has_files_of(&old.identity)
+    }
 }
 
 /// Signals to and from a running session.
@@ -149,6 +155,17 @@ impl SessionControl {
     }
 }
 
+/// A session that runs, as a reload compares and replaces it.
+#[derive(Debug)]
+pub(super) struct RunningSession {
+    pub(super) inputs: SessionInputs,
+    pub(super) source: SessionHandle,
+    pub(super) lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
+    pub(super) control: SessionControl,
+    /// Secrets that its files no longer hold.
+    consumed: ConsumedSecrets,
+}
+
 /// Handle of the session that is being replaced.
 #[derive(Debug)]
 pub(super) struct Predecessor {
@@ -168,19 +185,27 @@ pub(super) struct Session {
     /// True if it takes over the token of the session that it follows.
     pub(super) inherits: bool,
     manager: TokenManager,
+    consumed: ConsumedSecrets,
 }
 
 impl Session {
-    /// Builds the chain.
+    /// Builds the chain. It takes over from `running`, the session that it replaces, what may be kept.
     ///
     /// # Errors
     /// A file that the options name cannot be used.
-    pub(super) fn build(inputs: SessionInputs, shared: &Shared) -> anyhow::Result<Self> {
+    pub(super) fn build(
+        inputs: SessionInputs,
+        running: Option<&RunningSession>,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
+        let keeps_consumed = |running: &&RunningSession| inputs.keeps_consumed_of(&running.inputs);
+        let consumed = running.filter(keeps_consumed).map(|running| running.consumed.clone()).unwrap_or_default();
         let options = &inputs.options;
         let context = || format!("session {}", options.name);
         let upstream = ServerClient::build(&options.upstream).with_context(context)?.with_metrics(&shared.metrics);
         let namespace = options.login.namespace.as_deref();
-        let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(context)?;
+        let clock = shared.clock.clone();
+        let identity = options.identity.build_with(clock, &upstream, namespace, &consumed).with_context(context)?;
         let login = Login::new(upstream, options.login.clone());
         let (publisher, watch) = credential_channel("no login has succeeded yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
@@ -196,13 +221,29 @@ impl Session {
             fingerprint: fingerprint(options),
         };
         let manager = TokenManager::new(options.lifecycle.clone(), parts);
-        Ok(Self {
+        let mut session = Self {
             source: SessionHandle { watch, refresh_signal },
             lifecycle: manager.options_sender(),
             inherits: false,
             manager,
             inputs,
-        })
+            consumed,
+        };
+        if let Some(running) = running {
+            session.follow(&running.inputs, &running.source);
+        }
+        Ok(session)
+    }
+
+    /// Returns the handle of the session that runs under `control`.
+    pub(super) fn to_running(&self, control: SessionControl) -> RunningSession {
+        RunningSession {
+            inputs: self.inputs.clone(),
+            source: self.source.clone(),
+            lifecycle: self.lifecycle.clone(),
+            control,
+            consumed: self.consumed.clone(),
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -236,7 +277,7 @@ impl Session {
     }
 
     /// Takes over the token of the replaced session, if it may be kept.
-    pub(super) fn follow(&mut self, before: &SessionInputs, source: &SessionHandle) {
+    fn follow(&mut self, before: &SessionInputs, source: &SessionHandle) {
         self.inherits = self.inputs.keeps_token_of(before);
         if self.inherits {
             self.manager.publish_previous(source.watch.peek());

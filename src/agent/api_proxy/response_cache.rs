@@ -176,6 +176,7 @@ impl ResponseCache {
         let (cache, CacheRefresh { options, kind, key }) = (&self.cache, refresh);
         let body = CallerBody::Buffered(body);
         let (tokens, with_session, caller) = (Arc::clone(&options.tokens), options.with_session, options.caller);
+        let sent = cache.now();
         let (response, generation) = self.sender.prepare_and_forward(listener, options, parts, body).await;
         let refused = response.extensions().get::<NoFreeConnection>().map(|_| caller.group());
         let mut response = match self.buffer(response).await {
@@ -200,7 +201,7 @@ impl ResponseCache {
             && let Some(entry) = CacheEntry::parse(kind, &response.body)
         {
             let is_outdated = || leader.is_outdated() || !is_current();
-            cache.insert_unless(key, entry, generation.filter(|_| with_session), is_outdated);
+            cache.insert_unless(key, entry, sent, generation.filter(|_| with_session), is_outdated);
         } else {
             cache.remove(&key);
         }

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 
-use super::consumable_file::{ConsumableFile, unreadable};
+use super::consumable_file::{ConsumableFile, ConsumedSecrets, unreadable};
 use super::{IdentityError, IdentityErrorKind, IdentityProof, IdentitySource};
 use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
 use crate::agent::token::ClientToken;
@@ -32,17 +31,22 @@ pub(super) struct AppRoleSource {
     secret_id: Option<ConsumableFile>,
     upstream: ServerClient,
     namespace: Option<String>,
-    /// Last wrapping token and its secret id, since it can be unwrapped only once.
-    opened: Mutex<Option<(SecretString, SecretString)>>,
+    consumed: ConsumedSecrets,
 }
 
 const NAME: &str = "approle";
 
 impl AppRoleSource {
-    pub(super) fn new(options: AppRoleOptions, upstream: &ServerClient, namespace: Option<&str>) -> Self {
-        let secret_id = options.secret_id_file.clone().map(|file| ConsumableFile::new(file, options.remove_secret_id));
+    pub(super) fn new(
+        options: AppRoleOptions,
+        upstream: &ServerClient,
+        namespace: Option<&str>,
+        consumed: &ConsumedSecrets,
+    ) -> Self {
+        let file = options.secret_id_file.clone();
+        let secret_id = file.map(|file| ConsumableFile::new(file, options.remove_secret_id, consumed));
         let namespace = namespace.map(str::to_owned);
-        Self { options, secret_id, upstream: upstream.clone(), namespace, opened: Mutex::default() }
+        Self { options, secret_id, upstream: upstream.clone(), namespace, consumed: consumed.clone() }
     }
 
     async fn secret_id(&self) -> Result<Option<SecretString>, IdentityError> {
@@ -55,7 +59,7 @@ impl AppRoleSource {
     }
 
     async fn unwrap(&self, wrapping: SecretString, path: &str) -> Result<SecretString, IdentityError> {
-        let previous = self.opened.lock().clone();
+        let previous = self.consumed.unwrapped.lock().clone();
         if let Some((_, inside)) =
             previous.filter(|(opened, _)| secret::ct_eq(opened, wrapping.expose_secret().as_bytes()))
         {
@@ -89,8 +93,7 @@ impl AppRoleSource {
             ));
         }
         let inside = self.upstream.unwrap(&token, "secret_id", namespace).await.map_err(failed)?;
-        let mut opened = self.opened.lock();
-        *opened = Some((wrapping, inside.clone()));
+        *self.consumed.unwrapped.lock() = Some((wrapping, inside.clone()));
         Ok(inside)
     }
 }

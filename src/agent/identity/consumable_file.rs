@@ -1,6 +1,7 @@
 //! A secret file that may be deleted after it is read; its last content is then kept in memory.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -9,17 +10,27 @@ use crate::error_chain::format_chain;
 use crate::secret;
 use crate::secret_string::SecretString;
 
+/// Secrets that an identity source has consumed, and that no other source can get again. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConsumedSecrets {
+    /// Last content of a file that was deleted after it was read.
+    file: Arc<Mutex<Option<SecretString>>>,
+    /// Last wrapping token and its content, since it can be unwrapped only once.
+    pub(super) unwrapped: Arc<Mutex<Option<(SecretString, SecretString)>>>,
+}
+
 /// A secret file that may be deleted after each read.
 #[derive(Debug)]
 pub(super) struct ConsumableFile {
     path: PathBuf,
     remove: bool,
-    last: Mutex<Option<SecretString>>,
+    consumed: ConsumedSecrets,
 }
 
 impl ConsumableFile {
-    pub(super) fn new(path: PathBuf, remove: bool) -> Self {
-        Self { path, remove, last: Mutex::default() }
+    /// Creates the reader of a file. `consumed` may have the content of an earlier read.
+    pub(super) fn new(path: PathBuf, remove: bool, consumed: &ConsumedSecrets) -> Self {
+        Self { path, remove, consumed: consumed.clone() }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -28,7 +39,7 @@ impl ConsumableFile {
 
     /// Returns the file's content; if it was deleted after an earlier read, the content of that read.
     pub(super) fn read(&self, source_name: &'static str) -> Result<SecretString, IdentityError> {
-        let mut last = self.last.lock();
+        let mut last = self.consumed.file.lock();
         match secret::read_file(&self.path) {
             Ok(read) => {
                 if self.remove {

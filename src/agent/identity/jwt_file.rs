@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::consumable_file::ConsumableFile;
+use super::consumable_file::{ConsumableFile, ConsumedSecrets};
 use super::{IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
 use crate::jwt::UnverifiedClaims;
 
@@ -22,8 +22,8 @@ pub struct JwtFileOptions {
 pub(super) struct JwtFileSource(ConsumableFile);
 
 impl JwtFileSource {
-    pub(super) fn new(options: &JwtFileOptions) -> Self {
-        Self(ConsumableFile::new(options.file.clone(), options.remove))
+    pub(super) fn new(options: &JwtFileOptions, consumed: &ConsumedSecrets) -> Self {
+        Self(ConsumableFile::new(options.file.clone(), options.remove, consumed))
     }
 }
 

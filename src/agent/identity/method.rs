@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::consumable_file::unreadable;
+use super::consumable_file::{ConsumedSecrets, unreadable};
 use super::{
     AppRoleOptions, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityProof, IdentitySource,
     JwtFileOptions, approle, jwt_file,
@@ -40,10 +40,27 @@ impl IdentityMethod {
         upstream: &ServerClient,
         namespace: Option<&str>,
     ) -> Result<Box<dyn IdentitySource>, IdentityError> {
+        self.build_with(clock, upstream, namespace, &ConsumedSecrets::default())
+    }
+
+    /// Creates the identity source as [`IdentityMethod::build`] does. It has the secrets that an earlier source consumed,
+    /// and adds its own.
+    ///
+    /// # Errors
+    /// As [`IdentityMethod::build`].
+    pub(crate) fn build_with(
+        &self,
+        clock: Clock,
+        upstream: &ServerClient,
+        namespace: Option<&str>,
+        consumed: &ConsumedSecrets,
+    ) -> Result<Box<dyn IdentitySource>, IdentityError> {
         Ok(match self {
             Self::Cloud(options) => options.build(clock)?,
-            Self::Jwt(options) => Box::new(jwt_file::JwtFileSource::new(options)),
-            Self::AppRole(options) => Box::new(approle::AppRoleSource::new(options.clone(), upstream, namespace)),
+            Self::Jwt(options) => Box::new(jwt_file::JwtFileSource::new(options, consumed)),
+            Self::AppRole(options) => {
+                Box::new(approle::AppRoleSource::new(options.clone(), upstream, namespace, consumed))
+            }
             Self::Certificate => Box::new(CertificateSource),
             Self::TokenFile(file) => Box::new(TokenFileSource(file.clone())),
         })
@@ -62,6 +79,21 @@ impl IdentityMethod {
         match self {
             Self::Cloud(options) => options.build_for_one_attempt(clock),
             other => other.build(clock, upstream, namespace),
+        }
+    }
+
+    /// Returns true if secrets that `before` consumed came from the files of this method, and by the same wrapping path.
+    pub(crate) fn has_files_of(&self, before: &Self) -> bool {
+        match (self, before) {
+            (Self::Jwt(new), Self::Jwt(old)) => new.file == old.file,
+            (Self::AppRole(new), Self::AppRole(old)) => {
+                let files = |options: &AppRoleOptions| {
+                    let AppRoleOptions { role_id_file, secret_id_file, wrapping_path, .. } = options.clone();
+                    (role_id_file, secret_id_file, wrapping_path)
+                };
+                files(new) == files(old)
+            }
+            _ => false,
         }
     }
 }

@@ -42,6 +42,7 @@ use crate::jwt::UnverifiedClaims;
 use crate::secret_string::SecretString;
 
 pub(crate) use approle::AppRoleOptions;
+pub(crate) use consumable_file::ConsumedSecrets;
 pub use endpoints::CloudEndpoints;
 pub use env::AzureEnv;
 pub use error::{IdentityError, IdentityErrorKind};

@@ -76,7 +76,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
     let mut skipped = Vec::new();
     let mut chosen = None;
     if allowed.principal {
-        chosen = select_principal(variables, &mut skipped)?;
+        chosen = select_principal(variables, allowed.workload, &mut skipped)?;
     } else {
         skipped.extend([SECRET, CERTIFICATE].map(|name| (name, EXCLUDED.to_owned())));
     }
@@ -121,6 +121,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
 /// Selects a client secret or a client certificate; `None` if the variables name neither. Adds the skipped ones to `skipped`.
 fn select_principal(
     variables: &AzureEnv,
+    allows_workload: bool,
     skipped: &mut Vec<(&'static str, String)>,
 ) -> Result<Option<SelectedSource>, IdentityError> {
     let mut chosen = None;
@@ -142,7 +143,7 @@ fn select_principal(
         (None, _) => skipped.push((CERTIFICATE, "AZURE_CLIENT_CERTIFICATE_PATH is not set".to_owned())),
     }
     if chosen.is_none() {
-        reject_incomplete_sources(variables)?;
+        reject_incomplete_sources(variables, allows_workload)?;
     }
     Ok(chosen)
 }
@@ -201,9 +202,13 @@ fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
 }
 
 /// Returns an error for variables of unsupported or incomplete sources.
-fn reject_incomplete_sources(variables: &AzureEnv) -> Result<(), IdentityError> {
+fn reject_incomplete_sources(variables: &AzureEnv, allows_workload: bool) -> Result<(), IdentityError> {
     let set = |name: &&str| variables.get(name).is_some();
-    if let Some(name) = ["AZURE_USERNAME", "AZURE_PASSWORD"].iter().find(|name| set(name)) {
+    let (user, workload) =
+        (["AZURE_USERNAME", "AZURE_PASSWORD"], ["AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE"]);
+    // One of the two names no identity: Azure's SDKs then use a complete workload identity.
+    let is_ignored = allows_workload && workload.iter().all(set) && !user.iter().all(set);
+    if let Some(name) = user.iter().find(|name| set(name)).filter(|_| !is_ignored) {
         let message = format!("{name} is set, but user name and password are not supported");
         return Err(config_error(message, Some("use a federated token, a certificate or a client secret")));
     }

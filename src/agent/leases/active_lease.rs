@@ -26,7 +26,7 @@ impl Step {
 /// A lease in use, and its next step. `unit` is a random number in `0.0..1.0` throughout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) struct ActiveLease {
-    /// Time of the response that issued or renewed the lease.
+    /// Time when the request was sent whose response issued or renewed the lease.
     pub(super) since: ClockReading,
     /// The lease in that response.
     pub(super) lease: Lease,
@@ -40,11 +40,11 @@ pub(in crate::agent) struct ActiveLease {
 }
 
 impl ActiveLease {
-    /// A lease that the server has just issued.
-    pub(in crate::agent) fn issued(lease: Lease, now: ClockReading, unit: f64) -> Self {
-        let next = Step::ReadAt(now);
+    /// A lease that the server has issued to a request that was sent at `sent`.
+    pub(in crate::agent) fn issued(lease: Lease, sent: ClockReading, unit: f64) -> Self {
+        let next = Step::ReadAt(sent);
         let mut issued =
-            Self { since: now, lease, initial_ttl: lease.ttl, renewal_refused: false, next, is_verified: true };
+            Self { since: sent, lease, initial_ttl: lease.ttl, renewal_refused: false, next, is_verified: true };
         issued.schedule(unit);
         issued
     }
@@ -63,11 +63,12 @@ impl ActiveLease {
         Lease { ttl: self.initial_ttl, renewable: self.lease.renewable }
     }
 
-    /// Records a renewal. Servers truncate the duration to whole seconds; that alone must not move the end forward.
-    pub(in crate::agent) fn record_renewal(&mut self, lease: Lease, now: ClockReading, unit: f64) {
-        let remaining = now.until(self.ends());
+    /// Records a renewal that was sent at `sent`. Servers truncate the duration to whole seconds; that alone must not move the end
+    /// forward.
+    pub(in crate::agent) fn record_renewal(&mut self, lease: Lease, sent: ClockReading, unit: f64) {
+        let remaining = sent.until(self.ends());
         let ttl = lease.ttl.max(remaining.min(lease.ttl + Duration::from_secs(1)));
-        (self.since, self.lease, self.is_verified) = (now, Lease { ttl, ..lease }, true);
+        (self.since, self.lease, self.is_verified) = (sent, Lease { ttl, ..lease }, true);
         self.schedule(unit);
     }
 

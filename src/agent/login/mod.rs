@@ -49,7 +49,8 @@ impl Login {
         &self.server
     }
 
-    /// Checks the proof and sends one login. The lease of the token starts at the response.
+    /// Checks the proof and sends one login. The lease of the token counts from the request: a slow response must not make it
+    /// longer than it is on the server.
     ///
     /// A proof that is a token of the server itself is only looked up.
     ///
@@ -61,14 +62,15 @@ impl Login {
             _ => None,
         };
         let claims = signed.and_then(|signed| signed.claims.as_ref());
-        let warnings = signed.map_or_else(|| Ok(Vec::new()), |signed| check_proof(signed, clock.now()))?;
+        let sent = clock.now();
+        let warnings = signed.map_or_else(|| Ok(Vec::new()), |signed| check_proof(signed, sent))?;
         for warning in &warnings {
             tracing::warn!(event = "login.proof.suspect", server = self.server.name(), "{warning}");
         }
         let response = self.send(proof).await;
-        let obtained = clock.now();
+        let now = clock.now();
         let response =
-            response.map_err(|error| match (proof, self.to_login_error(&error, claims, &warnings, obtained)) {
+            response.map_err(|error| match (proof, self.to_login_error(&error, claims, &warnings, now)) {
                 (IdentityProof::Token(_), LoginError::Refused { message, retry_after, .. })
                     if error.verdict().suspects_token() =>
                 {
@@ -76,7 +78,7 @@ impl Login {
                 }
                 (_, error) => error,
             })?;
-        let ttl = response.lease.ttl;
+        let (ttl, obtained) = (response.lease.ttl, now.rebase(sent));
         Ok(Token {
             secret: response.secret,
             accessor: response.accessor,

@@ -254,6 +254,7 @@ impl DerivedTokenManager {
         }
         let DerivedTokenDeps { upstream, namespace, clock, .. } = &self.deps;
         let namespace = namespace.as_deref();
+        let sent = clock.now();
         let created = match &self.kind {
             DerivedTokenKind::Child(options) => upstream.create_derived_token(&parent.secret, namespace, options).await,
             DerivedTokenKind::Wrapped(ttl) => upstream.wrap(&parent.secret, namespace, *ttl).await,
@@ -261,7 +262,7 @@ impl DerivedTokenManager {
         let now = clock.now();
         let created = created.and_then(|response| self.accept(response));
         match created {
-            Ok(response) => self.publish(response, &parent, now),
+            Ok(response) => self.publish(response, &parent, now.rebase(sent), now),
             Err(error) => self.record_failure(&error, now),
         }
     }
@@ -276,11 +277,12 @@ impl DerivedTokenManager {
         Ok(response)
     }
 
-    fn publish(&mut self, response: LoginResponse, parent: &Token, now: ClockReading) {
+    /// Publishes the token in the response at `now` to a request that was sent at `sent`, from which its lease counts.
+    fn publish(&mut self, response: LoginResponse, parent: &Token, sent: ClockReading, now: ClockReading) {
         self.retry_budget.record_success(now);
         self.deps.creation_limit.iter().for_each(|limit| limit.record_success(now));
         let ttl = response.lease.ttl;
-        let expires = (!ttl.is_zero()).then(|| now + ttl);
+        let expires = (!ttl.is_zero()).then(|| sent + ttl);
         tracing::info!(
             event = "token.derived",
             output = self.output,
@@ -296,14 +298,14 @@ impl DerivedTokenManager {
                 "the derived token can be created again"
             );
         }
-        self.next = expires.map(|_| now + time_to_renewal(ttl, random_unit()).max(MIN_INTERVAL));
+        self.next = expires.map(|_| (sent + time_to_renewal(ttl, random_unit())).later(now + MIN_INTERVAL));
         let token = Token {
             secret: response.secret,
             accessor: response.accessor,
             lease: response.lease,
             kind: response.kind,
             policies: response.policies,
-            obtained: now,
+            obtained: sent,
             expires,
             generation: Generation::new(),
         };

@@ -228,15 +228,18 @@ impl<T> SecretRenewer<T> {
         let read = read || matches!(self.next(), Step::ReadAt(_));
         let Some(token) = self.token.clone() else { return };
         let renewed = self.lease().filter(|_| !read).map(|(lease, _)| lease.clone());
+        let sent = self.deps.clock.now();
         let result = self.send(&token, renewed.as_ref()).await;
         let now = self.deps.clock.now();
+        // A slow response must not make the lease longer than it is on the server.
+        let sent = now.rebase(sent);
         if let Some(permit) = permit {
             permit.record(!result.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
         }
         self.count_call(renewed.is_some(), &result);
         match result {
-            Ok(CallResult::Read(response)) => self.record_read(response, token.generation, now),
-            Ok(CallResult::Renewed(lease)) => self.record_renewal(lease, now),
+            Ok(CallResult::Read(response)) => self.record_read(response, token.generation, sent, now),
+            Ok(CallResult::Renewed(lease)) => self.record_renewal(lease, sent, now),
             Err(error) => self.record_failure(&error, renewed.is_some(), token.generation, now),
         }
     }

@@ -97,7 +97,7 @@ pub struct LoginResponse {
     pub secret: ClientToken,
     /// Accessor of the token.
     pub accessor: Option<String>,
-    /// Lease from the response on.
+    /// Lease of the token.
     pub lease: Lease,
     /// Kind of the token.
     pub kind: token::TokenKind,
@@ -123,7 +123,7 @@ pub struct LookupResponse {
 /// Response to a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewResponse {
-    /// Lease from the response on, and whether it can be renewed again.
+    /// Lease, and whether it can be renewed again.
     pub lease: Lease,
     /// Names of its policies.
     pub policies: Vec<String>,

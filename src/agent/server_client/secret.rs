@@ -125,7 +125,7 @@ pub struct SecretResponse {
 pub struct SecretLease {
     /// Lease id.
     pub id: String,
-    /// Duration from the response on, and whether it can be renewed.
+    /// Duration, and whether it can be renewed.
     pub lease: Lease,
 }
 
@@ -184,7 +184,7 @@ impl ServerClient {
         }
     }
 
-    /// Renews a lease by its first duration (`PUT sys/leases/renew`), and returns the rest of it from now on.
+    /// Renews a lease by its first duration (`PUT sys/leases/renew`), and returns the rest of it.
     ///
     /// # Errors
     /// No response, a refusal, or an invalid response.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -72,6 +73,8 @@ pub struct TemplateTask {
     is_restoring: bool,
     restore_backoff: RestoreBackoff,
     outage: Outage,
+    /// The write of the file that is in progress.
+    write: JoinSet<Result<Outcome, DeliveryError>>,
 }
 
 impl TemplateTask {
@@ -97,11 +100,12 @@ impl TemplateTask {
             is_restoring,
             restore_backoff,
             outage: Outage::default(),
+            write: JoinSet::new(),
         }
     }
 
     /// Renders the template, and again after each change of a secret, until `stop` is cancelled. Failed writes and commands are
-    /// retried after 0.5 s to 60 s. The file stays.
+    /// retried after 0.5 s to 60 s. The file stays. A write in progress ends first.
     pub async fn run(mut self, stop: CancellationToken) {
         self.set_state(WAITING);
         if self.options.file.as_ref().is_some_and(|file| file.command.is_some()) {
@@ -115,6 +119,9 @@ impl TemplateTask {
             }
         };
         let _: Option<()> = stop.run_until_cancelled(working).await;
+        // Nothing cancels a write in its thread: it could replace the file of the task that follows.
+        while self.write.join_next().await.is_some() {}
+        self.remove_gauges();
     }
 
     /// Waits for an event. Returns true if the template is to be rendered.
@@ -250,8 +257,9 @@ impl TemplateTask {
             return Ok(());
         }
         let destination = file.destination.clone();
-        let write = move || write(&file, text.as_bytes());
-        let written = tokio::task::spawn_blocking(write).await.map_err(|_| DeliveryError::Broken)?? == Outcome::Written;
+        self.write.spawn_blocking(move || write(&file, text.as_bytes()));
+        let Some(Ok(outcome)) = self.write.join_next().await else { return Err(DeliveryError::Broken) };
+        let written = outcome? == Outcome::Written;
         let watched = self.watched.get_or_insert_with(|| self.deps.outputs.file(&destination));
         watched.renew().await;
         if written {
@@ -367,11 +375,10 @@ impl TemplateTask {
     fn label(&self) -> TemplateLabels {
         TemplateLabels { template: self.options.text.name.clone() }
     }
-}
 
-impl Drop for TemplateTask {
-    fn drop(&mut self) {
-        // A template that a reload removed must not show as waiting.
+    /// Removes its gauges: a template that a reload removed must not show as waiting. A task that never ran has none, and
+    /// those of its name are another's.
+    fn remove_gauges(&self) {
         let metrics = self.deps.metrics.get::<TemplateMetrics>();
         metrics.state.remove(&self.label());
         metrics.written.remove(&self.label());

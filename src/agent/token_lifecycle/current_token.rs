@@ -65,7 +65,7 @@ pub(super) enum LookupStatus {
 /// Shortest usable lease. A shorter one is a failure, so that it cannot make a fast loop.
 pub(super) const MIN_LEASE: Duration = Duration::from_secs(5);
 
-/// Tolerated difference of a look-up's expiry: it has whole seconds, and its response takes time.
+/// Tolerated difference of a look-up's expiry, which has whole seconds.
 const LOOKUP_SLACK: Duration = Duration::from_secs(3);
 
 /// An expiry that is later by less than this part of the rest is ignored: the token is only renewed a little early.
@@ -107,20 +107,20 @@ impl CurrentToken {
         !matches!(self.token.kind, TokenKind::Wrapping { .. })
     }
 
-    /// Applies a renewal's response.
-    pub(super) fn renew(&mut self, renewed: RenewResponse, now: ClockReading) {
+    /// Applies the response to a renewal that was sent at `sent`.
+    pub(super) fn renew(&mut self, renewed: RenewResponse, sent: ClockReading) {
         let ttl = renewed.lease.ttl;
-        let ends = (!ttl.is_zero()).then(|| now + ttl);
+        let ends = (!ttl.is_zero()).then(|| sent + ttl);
         self.modify_token(|token| {
             token.lease = renewed.lease;
-            token.obtained = now;
+            token.obtained = sent;
             token.expires = ends;
             if !renewed.policies.is_empty() {
                 token.policies = renewed.policies;
             }
         });
         let renewable = renewed.lease.renewable && still_grows(self.granted, ttl) && ttl >= MIN_LEASE;
-        self.lifetime = TokenLifetime { obtained: now, ends, ttl, renewable };
+        self.lifetime = TokenLifetime { obtained: sent, ends, ttl, renewable };
         self.granted = self.granted.max(ttl);
         self.renewed = true;
         self.health = TokenHealth::Good;
@@ -130,8 +130,8 @@ impl CurrentToken {
         }
     }
 
-    /// Applies a look-up's response; returns true if it changed the token's expiry.
-    pub(super) fn apply_lookup(&mut self, lookup: &LookupResponse, now: ClockReading) -> bool {
+    /// Applies the response at `now` to a look-up that was sent at `sent`; returns true if it changed the token's expiry.
+    pub(super) fn apply_lookup(&mut self, lookup: &LookupResponse, sent: ClockReading, now: ClockReading) -> bool {
         self.lookup_status = LookupStatus::Allowed;
         self.health = TokenHealth::Good;
         let ttl = lookup.lease.ttl;
@@ -139,9 +139,10 @@ impl CurrentToken {
         if ttl.is_zero() {
             return false;
         }
-        let ends = now + ttl;
+        // The server has counted the rest between the request and the response.
+        let (ends, latest) = (sent + ttl, now + ttl);
         let is_unchanged = self.lifetime.ends.is_some_and(|expiry| {
-            expiry.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && ends.until(expiry) <= LOOKUP_SLACK
+            expiry.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && latest.until(expiry) <= LOOKUP_SLACK
         });
         if is_unchanged {
             return false;
@@ -149,7 +150,7 @@ impl CurrentToken {
         let longer = self.lifetime.ends.is_some_and(|expiry| !expiry.until(ends).is_zero());
         self.lifetime.ends = Some(ends);
         if longer || self.lifetime.ttl.is_zero() {
-            self.lifetime.obtained = now;
+            self.lifetime.obtained = sent;
             self.lifetime.ttl = ttl;
             self.granted = self.granted.max(ttl);
         }

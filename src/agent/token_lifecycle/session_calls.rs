@@ -17,7 +17,7 @@ use crate::clock::{Clock, ClockReading};
 use crate::error_code::ErrorCode;
 
 /// Generation of the token that was looked up, and the result.
-type LookupOutcome = (Generation, Result<LookupResponse, CallError>);
+pub(super) type LookupOutcome = (Generation, Result<LookupResponse, CallError>);
 
 /// A session's calls in flight: at most one login or renewal, and one look-up.
 pub(super) struct SessionCalls {
@@ -54,9 +54,10 @@ pub(super) struct ProofTimes {
 #[derive(Debug)]
 pub(super) enum CompletedCall {
     Login(Result<Token, LoginError>),
-    Renewal(Result<RenewResponse, CallError>),
-    /// Result of a look-up, and the generation of the token.
-    Lookup(Generation, Result<LookupResponse, CallError>),
+    /// Result of a renewal, and when it was sent.
+    Renewal(ClockReading, Result<RenewResponse, CallError>),
+    /// Result of a look-up, and when it was sent.
+    Lookup(ClockReading, LookupOutcome),
 }
 
 type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -106,13 +107,13 @@ impl SessionCalls {
                 self.proof_cache.update(&result, proof, self.clock.now());
                 CompletedCall::Login(result)
             }
-            result = wait_for_call(&mut self.renewal) => {
+            (since, result) = wait_for_call(&mut self.renewal) => {
                 self.renewal = None;
-                CompletedCall::Renewal(result)
+                CompletedCall::Renewal(self.clock.now().rebase(since), result)
             }
-            (generation, result) = wait_for_call(&mut self.lookup) => {
+            (since, outcome) = wait_for_call(&mut self.lookup) => {
                 self.lookup = None;
-                CompletedCall::Lookup(generation, result)
+                CompletedCall::Lookup(self.clock.now().rebase(since), outcome)
             }
         }
     }
@@ -229,10 +230,10 @@ async fn wait_for<T>(slot: &mut Option<Call<T>>) -> T {
     }
 }
 
-/// Waits for a call like [`wait_for`].
-async fn wait_for_call<T>(slot: &mut Option<(CallInFlight, Call<T>)>) -> T {
+/// Waits for a call like [`wait_for`]; also returns when it was sent.
+async fn wait_for_call<T>(slot: &mut Option<(CallInFlight, Call<T>)>) -> (ClockReading, T) {
     match slot {
-        Some((_, call)) => call.as_mut().await,
+        Some((in_flight, call)) => (in_flight.since, call.as_mut().await),
         None => std::future::pending().await,
     }
 }

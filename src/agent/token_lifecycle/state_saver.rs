@@ -20,6 +20,8 @@ pub(super) struct StateSaver {
     fingerprint: String,
     bound_to: [String; 4],
     file: Option<SessionStateFile>,
+    /// False until [`StateSaver::load`] is done: a write before would refill the retry budget of the previous process.
+    is_loaded: bool,
     writes: JoinSet<()>,
 }
 
@@ -32,7 +34,8 @@ impl StateSaver {
         let role = if options.role.is_empty() { identity } else { &options.role };
         let namespace = options.namespace.as_deref().unwrap_or_default();
         let bound_to = [login.server().address(), namespace, &options.mount, role].map(str::to_owned);
-        Self { session: session.to_owned(), fingerprint, bound_to, file: None, writes: JoinSet::new() }
+        let (session, writes) = (session.to_owned(), JoinSet::new());
+        Self { session, fingerprint, bound_to, file: None, is_loaded: false, writes }
     }
 
     /// Uses the file of these options from now on; `None` saves nothing.
@@ -46,7 +49,10 @@ impl StateSaver {
 
     /// Loads the state of the previous process.
     pub(super) async fn load(&mut self, now: ClockReading) -> LoadedState {
-        let Some(file) = self.file.take() else { return LoadedState::default() };
+        let Some(file) = self.file.take() else {
+            self.is_loaded = true;
+            return LoadedState::default();
+        };
         let read = tokio::task::spawn_blocking(move || {
             let loaded = file.load(now);
             (file, loaded)
@@ -59,6 +65,7 @@ impl StateSaver {
             // A disk that hangs now will hang later: the session runs without its state file.
             _ => LoadedState::default(),
         };
+        self.is_loaded = true;
         if let Some(refused) = &loaded.refused {
             let (session, error) = (&self.session, format_chain(refused));
             let code = ErrorCode::SavedStateRejected.as_str();
@@ -73,7 +80,7 @@ impl StateSaver {
         loaded
     }
 
-    /// Writes the file in the background, if its content has changed.
+    /// Writes the file in the background, if its content has changed. Nothing is written before it is loaded.
     pub(super) fn save(&mut self, budget: &RetryBudget, current: Option<&CurrentToken>, last_error: Option<&str>) {
         while self.writes.try_join_next().is_some() {}
         if let Some(write) = self.write(budget, current, last_error) {
@@ -110,7 +117,7 @@ impl StateSaver {
         last_error: Option<&str>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let last_error = last_error.filter(|_| budget.failures() > 0);
-        self.file.as_mut()?.save(&budget.to_record(), current, last_error)
+        self.file.as_mut().filter(|_| self.is_loaded)?.save(&budget.to_record(), current, last_error)
     }
 }
 

@@ -173,11 +173,11 @@ impl TokenManager {
                 self.on_login(result);
                 self.requests.answer_retries(RetryOutcome::Attempted);
             }
-            Event::Completed(CompletedCall::Renewal(result)) => {
-                self.on_renewal(result);
+            Event::Completed(CompletedCall::Renewal(sent, result)) => {
+                self.on_renewal(sent, result);
                 self.requests.answer_retries(RetryOutcome::Attempted);
             }
-            Event::Completed(CompletedCall::Lookup(generation, result)) => self.on_lookup(generation, result),
+            Event::Completed(CompletedCall::Lookup(sent, outcome)) => self.on_lookup(sent, outcome),
             Event::ClockChange => self.on_clock_change(),
             Event::Request(CallerRequest::Lookup) => {
                 if !self.awaits_replacement() {

@@ -175,6 +175,22 @@ async fn the_wait_after_a_refusal_outlives_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn sessions_that_stop_before_they_have_read_the_state_file_leave_it_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(one_hour_role());
+    world.keep_state(folder.path(), false);
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
+    let session = world.start();
+    minutes(1).await;
+    drop(session.stop().await);
+    let file = folder.path().join("web.json");
+    let before = std::fs::read_to_string(&file).unwrap();
+    // It is stopped before its first step.
+    drop(world.start().stop().await);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clock_behind_the_login_makes_the_saved_token_unusable() {
     let (world, _folder) = sealed();
     world.start().serving().await;

@@ -3,6 +3,7 @@
 mod offline;
 mod refused;
 mod revocations;
+mod stops;
 mod unleased;
 
 use std::collections::BTreeMap;
@@ -80,6 +81,12 @@ impl<'a> Bench<'a> {
     }
 
     fn start_with(&mut self, name: &str, text: &str, command: Option<&str>) {
+        let task = self.task(name, text, command);
+        self.running.spawn(task.run(self.stop.clone()));
+    }
+
+    /// Builds the task of a template.
+    fn task(&self, name: &str, text: &str, command: Option<&str>) -> TemplateTask {
         let text = TemplateSource {
             name: name.to_owned(),
             file: None,
@@ -117,7 +124,7 @@ impl<'a> Bench<'a> {
             outputs: OutputWatch::disabled(),
             launcher: Launcher::default(),
         };
-        self.running.spawn(TemplateTask::new(options, template, parts).run(self.stop.clone()));
+        TemplateTask::new(options, template, parts)
     }
 
     /// Ends the templates, as a stop of the agent would.
@@ -523,4 +530,29 @@ async fn a_template_that_has_ended_shows_no_state_and_no_time_of_a_write() {
     assert_eq!((bench.read("plain").as_deref(), has_gauges()), (Some("text"), [true, true]));
     bench.end().await;
     assert_eq!(has_gauges(), [false, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_ends_as_on_the_server_although_its_response_was_slow() {
+    let world = world();
+    let mut session = world.start();
+    session.serving().await;
+    let mut bench = Bench::new(&world, &session);
+    world.faults().hang_only(Operation::Secret);
+    bench.start("login", "{{ with secret \"database/creds/dev\" }}{{ .Data.username }}{{ end }}");
+    while world.count(Operation::Secret) == 0 {
+        sleep(Duration::from_secs(1)).await;
+    }
+    let sent = world.clock.now();
+    sleep(Duration::from_secs(6)).await;
+    world.faults().set_unresponsive(false);
+    while !bench.reason("login").is_empty() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    world.faults().go_away().await;
+    while bench.reason("login").is_empty() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    let lasted = world.clock.now().since(sent);
+    assert!(lasted <= MINUTE * 10 + Duration::from_secs(3), "{lasted:?}");
 }

@@ -3,6 +3,7 @@
 mod audit;
 mod cache_handover;
 mod canary;
+mod consumed_identities;
 #[cfg(feature = "acl")]
 mod disk_formats;
 mod draining;

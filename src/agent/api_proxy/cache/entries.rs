@@ -64,7 +64,7 @@ struct CachedLease {
 #[derive(Debug, Clone)]
 pub(in crate::agent::api_proxy) struct CacheHit {
     pub(super) entry: Arc<CacheEntry>,
-    /// Time since the server's response.
+    /// Time since the request to the server.
     pub(in crate::agent::api_proxy) age: Duration,
     /// Remaining lifetime of the lease; `None` for plain values.
     pub(in crate::agent::api_proxy) remaining: Option<Duration>,

@@ -19,6 +19,7 @@ use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::agent::server_client::{CallError, ServerClient};
 use crate::agent::token::{Lease, Token, TokenWatch};
 use crate::backoff::random_unit;
+use crate::clock::ClockReading;
 use crate::credential_watch::RefreshSignal;
 use crate::error_chain::format_chain;
 
@@ -53,6 +54,7 @@ pub(in crate::agent::api_proxy) struct LeaseRenewer {
 /// Result of one renewal.
 struct FinishedRenewal {
     renewal: LeaseRenewal,
+    sent: ClockReading,
     /// The cached token renewed itself; otherwise the session's token renewed a secret's lease.
     renewed_itself: bool,
     /// The error is `None` if there was no token to renew with.
@@ -212,18 +214,18 @@ impl LeaseRenewer {
                 // Without a token nothing renews it.
                 (Some(LeaseRef::Secret(_)), None) | (None, _) => (false, Err(None)),
             };
-            FinishedRenewal { renewal, renewed_itself, result }
+            FinishedRenewal { renewal, sent: now, renewed_itself, result }
         });
     }
 
     fn record_renewal(&mut self, finished: &FinishedRenewal) {
-        let FinishedRenewal { renewal, renewed_itself, result } = finished;
+        let FinishedRenewal { renewal, sent, renewed_itself, result } = finished;
         let (now, unit) = (self.state.clock.now(), random_unit());
         let mut entries = self.state.entries();
         match result {
             Ok(lease) => {
                 self.retry_budget.record_success(now);
-                entries.record_renewal(renewal, *lease, now, unit);
+                entries.record_renewal(renewal, *lease, now.rebase(*sent), unit);
             }
             Err(None) => entries.refuse_renewal(renewal, unit),
             Err(Some(error)) => {

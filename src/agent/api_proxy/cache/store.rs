@@ -19,7 +19,7 @@ use crate::agent::encrypted_file::MAX_CONTENT;
 use crate::agent::leases::TokenFingerprint;
 use crate::agent::token::Generation;
 use crate::backoff::random_unit;
-use crate::clock::Clock;
+use crate::clock::{Clock, ClockReading};
 use crate::secret;
 
 /// Bounds of a cache.
@@ -79,6 +79,11 @@ impl Cache {
         self.0.limits.stale_if_error.max(self.0.limits.max_age)
     }
 
+    /// Reads the clock of the entries.
+    pub(in crate::agent::api_proxy) fn now(&self) -> ClockReading {
+        self.0.clock.now()
+    }
+
     /// Returns the entry for a request, whatever its age.
     pub(in crate::agent::api_proxy) fn lookup(&self, key: &CacheKey) -> Option<CacheHit> {
         self.0.entries().lookup(key, self.0.clock.now())
@@ -95,6 +100,7 @@ impl Cache {
     }
 
     /// Inserts an entry unless `is_outdated` returns true. `generation` is the login whose token it was requested with.
+    /// Age and lease count from `sent`, the time of the request: a slow response must not make the lease longer than it is.
     ///
     /// `is_outdated` runs under the entries' lock. An invalidation marks requests under way before it takes the lock: either
     /// `is_outdated` sees the mark, or the invalidation removes the entry.
@@ -102,17 +108,18 @@ impl Cache {
         &self,
         key: CacheKey,
         entry: CacheEntry,
+        sent: ClockReading,
         generation: Option<Generation>,
         is_outdated: impl FnOnce() -> bool,
     ) {
-        let now = self.0.clock.now();
+        let sent = self.now().rebase(sent);
         let is_leased = entry.lease_ref().is_some();
         {
             let mut entries = self.0.entries();
             if is_outdated() {
                 return;
             }
-            entries.insert(key, entry, generation, now, random_unit());
+            entries.insert(key, entry, generation, sent, random_unit());
             self.0.publish_changes(&mut entries);
         }
         if is_leased {

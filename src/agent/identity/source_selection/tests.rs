@@ -46,6 +46,9 @@ fn environment_variables_select_sources_in_the_order_of_azure_sdks() {
     let all = format!("{who} AZURE_CLIENT_SECRET=s AZURE_CLIENT_CERTIFICATE_PATH=/c AZURE_FEDERATED_TOKEN_FILE=/f");
     check(&all, "client secret");
     check(&format!("{who} AZURE_CLIENT_CERTIFICATE_PATH=/c AZURE_FEDERATED_TOKEN_FILE=/f"), "client certificate");
+    for stray in ["AZURE_USERNAME=u", "AZURE_PASSWORD=p"] {
+        check(&format!("{who} AZURE_FEDERATED_TOKEN_FILE=/f {stray}"), &format!("workload identity {at}"));
+    }
     check("", "metadata service");
     check("AZURE_CLIENT_ID=c", "metadata service (client_id c)");
     check("AZURE_CLIENT_ID=c AZURE_AUTHORITY_HOST=https://a/", "metadata service (client_id c)");
@@ -76,6 +79,10 @@ fn an_incomplete_set_of_variables_is_an_error_that_names_the_missing_ones() {
     check("AZURE_TENANT_ID", "is missing, and so is AZURE_CLIENT_ID");
     check("AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_CLIENT_CERTIFICATE_PATH is missing");
     check("AZURE_USERNAME AZURE_PASSWORD AZURE_TENANT_ID AZURE_CLIENT_ID", "not supported");
+    let workload = "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_FEDERATED_TOKEN_FILE";
+    check(&format!("{workload} AZURE_USERNAME AZURE_PASSWORD"), "not supported");
+    check(&format!("{workload} AZURE_USERNAME AZURE_TOKEN_CREDENTIALS=EnvironmentCredential"), "not supported");
+    check("AZURE_USERNAME AZURE_FEDERATED_TOKEN_FILE AZURE_TENANT_ID", "not supported");
     check("AZURE_TOKEN_CREDENTIALS=dev", "cannot use");
     check("AZURE_TOKEN_CREDENTIALS=AzureCliCredential", "cannot use");
     check("AZURE_TOKEN_CREDENTIALS=WorkloadIdentityCredential", "AZURE_FEDERATED_TOKEN_FILE");

@@ -41,7 +41,14 @@ impl<T> SecretRenewer<T> {
         }
     }
 
-    pub(super) fn record_read(&mut self, response: SecretResponse, generation: Generation, now: ClockReading) {
+    /// Records the response at `now` to a read that was sent at `sent`.
+    pub(super) fn record_read(
+        &mut self,
+        response: SecretResponse,
+        generation: Generation,
+        sent: ClockReading,
+        now: ClockReading,
+    ) {
         let is_changed =
             self.current.as_ref().is_none_or(|current| !current.is_published || current.record.data != response.data);
         let projected =
@@ -64,7 +71,7 @@ impl<T> SecretRenewer<T> {
             self.replaced.push((old, now + self.options.grace));
         }
         let lease = lease.map(|lease| {
-            let active = ActiveLease::issued(lease.lease, now, random_unit());
+            let active = ActiveLease::issued(lease.lease, sent, random_unit());
             (lease, active)
         });
         match projected {
@@ -112,10 +119,10 @@ impl<T> SecretRenewer<T> {
         }
     }
 
-    pub(super) fn record_renewal(&mut self, lease: Lease, now: ClockReading) {
+    pub(super) fn record_renewal(&mut self, lease: Lease, sent: ClockReading, now: ClockReading) {
         self.record_success(now);
         if let Some(active) = self.active_lease() {
-            active.record_renewal(lease, now, random_unit());
+            active.record_renewal(lease, sent, random_unit());
         }
         self.deps.publisher.record_check(now);
         self.save_record();

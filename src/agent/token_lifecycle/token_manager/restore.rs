@@ -39,10 +39,10 @@ impl TokenManager {
         self.set_current(current);
         self.save_state();
         if self.calls.is_looking_up()
-            && let Ok(CompletedCall::Lookup(generation, result)) =
+            && let Ok(CompletedCall::Lookup(sent, outcome)) =
                 tokio::time::timeout(RESTORE_LOOKUP_LIMIT, self.calls.next()).await
         {
-            self.on_lookup(generation, result);
+            self.on_lookup(sent, outcome);
         }
         if self.current.is_some() {
             self.publish();

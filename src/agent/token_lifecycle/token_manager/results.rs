@@ -7,10 +7,11 @@ use crate::agent::identity::IdentityErrorKind;
 use crate::agent::login::{LoginError, Remedy};
 use crate::agent::retry_budget::FailureCause;
 use crate::agent::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
-use crate::agent::token::{Generation, Token};
+use crate::agent::token::Token;
 use crate::agent::token_lifecycle::current_token::{CurrentToken, LookupStatus, Suspicion, TokenHealth};
 use crate::agent::token_lifecycle::metrics::ClockMetrics;
 use crate::agent::token_lifecycle::schedule::LastOutcome;
+use crate::agent::token_lifecycle::session_calls::LookupOutcome;
 use crate::agent::token_lifecycle::status_reporter::Attempt;
 use crate::backoff::random_unit;
 use crate::clock::ClockReading;
@@ -98,12 +99,12 @@ impl TokenManager {
         }
     }
 
-    pub(super) fn on_renewal(&mut self, result: Result<RenewResponse, CallError>) {
+    pub(super) fn on_renewal(&mut self, sent: ClockReading, result: Result<RenewResponse, CallError>) {
         let now = self.clock.now();
         self.publisher.mark_checked(now);
         if self.current.is_some() {
             match result {
-                Ok(renewed) => self.record_renewal(renewed, now),
+                Ok(renewed) => self.record_renewal(renewed, sent, now),
                 Err(error) => self.record_failed_renewal(&error, now),
             }
             self.save_state();
@@ -111,9 +112,9 @@ impl TokenManager {
         self.complete_lookup_request();
     }
 
-    fn record_renewal(&mut self, renewed: RenewResponse, now: ClockReading) {
+    fn record_renewal(&mut self, renewed: RenewResponse, sent: ClockReading, now: ClockReading) {
         let Some(current) = &mut self.current else { return };
-        current.renew(renewed, now);
+        current.renew(renewed, sent);
         self.replacement_limiter.confirm();
         let session = &self.options.name;
         let expires = current.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
@@ -195,12 +196,12 @@ impl TokenManager {
         self.publisher.record_error(code, message);
     }
 
-    pub(super) fn on_lookup(&mut self, generation: Generation, result: Result<LookupResponse, CallError>) {
+    pub(super) fn on_lookup(&mut self, sent: ClockReading, (generation, result): LookupOutcome) {
         let now = self.clock.now();
         self.publisher.mark_checked(now);
         if self.current.as_ref().is_some_and(|current| current.token.generation == generation) {
             match result {
-                Ok(lookup) => self.record_lookup(&lookup, now),
+                Ok(lookup) => self.record_lookup(&lookup, sent, now),
                 Err(error) => self.record_failed_lookup(&error, now),
             }
             if let Some(current) = &self.current {
@@ -210,12 +211,12 @@ impl TokenManager {
         self.complete_lookup_request();
     }
 
-    fn record_lookup(&mut self, lookup: &LookupResponse, now: ClockReading) {
+    fn record_lookup(&mut self, lookup: &LookupResponse, sent: ClockReading, now: ClockReading) {
         let Some(current) = &mut self.current else { return };
         self.reporter.count_attempt(Attempt::Check, None);
         let was_suspect = current.lookup_status == LookupStatus::Suspect || current.health != TokenHealth::Good;
         self.replacement_limiter.confirm();
-        let expiry_changed = current.apply_lookup(lookup, now);
+        let expiry_changed = current.apply_lookup(lookup, sent, now);
         if was_suspect {
             self.publisher.clear_error();
         }

@@ -26,6 +26,30 @@ async fn a_server_that_never_responds_blocks_neither_requests_nor_expiry_nor_shu
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_counts_from_the_request_however_slow_the_response_is() {
+    let world = World::new(one_hour_role());
+    world.faults().hang_only(Operation::Login);
+    let sent = world.clock.now();
+    let mut session = world.start();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    world.faults().set_unresponsive(false);
+    let token = session.serving().await;
+    assert_eq!(sent.until(token.expires.unwrap()).as_secs(), 3600);
+
+    world.faults().hang_only(Operation::Renew);
+    while world.count(Operation::Renew) == 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let (sent, before) = (world.clock.now(), session.token().unwrap().expires);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.faults().set_unresponsive(false);
+    while session.token().unwrap().expires == before {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(sent.until(session.token().unwrap().expires.unwrap()) <= Duration::from_hours(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_identity_source_that_never_responds_is_abandoned_and_retried() {
     let world = World::new(one_hour_role());
     world.identity.hangs(true);

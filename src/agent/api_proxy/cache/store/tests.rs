@@ -15,7 +15,7 @@ fn key(path: &str) -> CacheKey {
 
 fn insert_unless(cache: &Cache, path: &str, is_outdated: impl FnOnce() -> bool) {
     let entry = CacheEntry::parse(EntryKind::Plain, br#"{"data":{"a":"b"}}"#).unwrap();
-    cache.insert_unless(key(path), entry, None, is_outdated);
+    cache.insert_unless(key(path), entry, cache.now(), None, is_outdated);
 }
 
 fn lead(cache: &Cache, path: &str) -> Leader<Arc<BufferedResponse>> {
