@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::init::folder_commands;
-use super::setup_files::{self, Destination, Existing};
+use super::setup_files::{self, Destination, Existing, SetupFile};
 use super::{Exit, print, print_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
@@ -52,24 +52,23 @@ impl Migrate {
         };
         let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
         let outcome = config::load_text(&name, &migrated.toml, &Environment::current(), Purpose::Check);
-        let needs = UnitNeeds::new(&outcome);
+        let unit = UnitNeeds::new(&outcome).map(|needs| (setup_files::unit_files(&needs), needs));
         // Nothing is written before all is known to be free, so that the command can be repeated.
         if let Some(out) = self.out.iter().find(|out| out.symlink_metadata().is_ok()) {
             print_error(&format!("{} exists already; name another file, or move it away", out.display()));
             return Ok(Exit::AlreadyExists);
         }
-        if let (Some(folder), Some(needs)) = (&self.systemd_drop_in, &needs) {
-            let (files, folder) = (setup_files::unit_files(needs), Destination::Folder(folder.clone()));
-            if let Err(exit) = setup_files::require_free(&files, &folder, ADVICE) {
-                return Ok(exit);
-            }
+        if let (Some(folder), Some((files, _))) = (&self.systemd_drop_in, &unit)
+            && let Err(exit) = setup_files::require_free(files, &Destination::Folder(folder.clone()), ADVICE)
+        {
+            return Ok(exit);
         }
         match &self.out {
             None => print(migrated.toml.as_bytes()),
             Some(out) => write_config(out, &migrated.toml, mode_of(&self.files)?)?,
         }
         if let Some(folder) = &self.systemd_drop_in
-            && let Err(exit) = write_unit_files(needs.as_ref(), folder)?
+            && let Err(exit) = write_unit_files(unit.as_ref(), folder)?
         {
             return Ok(exit);
         }
@@ -126,19 +125,18 @@ fn mode_of(paths: &[PathBuf]) -> anyhow::Result<u32> {
 
 /// Writes the files that the systemd unit needs for the new configuration; `None` for one with errors. Standard output may be
 /// the configuration.
-fn write_unit_files(needs: Option<&UnitNeeds>, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
-    let Some(needs) = needs else {
+fn write_unit_files(unit: Option<&(Vec<SetupFile>, UnitNeeds)>, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
+    let Some((files, needs)) = unit else {
         print_report_line("no drop-in is written: the configuration has errors");
         return Ok(Ok(()));
     };
-    let files = setup_files::unit_files(needs);
     if files.is_empty() {
         print_report_line("the packaged systemd unit needs no drop-in");
     }
     let destination = Destination::Folder(folder.to_owned());
-    let written = setup_files::write(&files, &destination, Existing::Keep(ADVICE), print_report_line)?;
+    let written = setup_files::write(files, &destination, Existing::Keep(ADVICE), print_report_line)?;
     if written.is_ok() {
-        for file in &files {
+        for file in files {
             print_report_line(&format!("  its place on the machine: {}", file.path.display()));
         }
         print_folder_commands(needs);

@@ -87,11 +87,9 @@ impl IdentityMethod {
         match (self, before) {
             (Self::Jwt(new), Self::Jwt(old)) => new.file == old.file,
             (Self::AppRole(new), Self::AppRole(old)) => {
-                let files = |options: &AppRoleOptions| {
-                    let AppRoleOptions { role_id_file, secret_id_file, wrapping_path, .. } = options.clone();
-                    (role_id_file, secret_id_file, wrapping_path)
-                };
-                files(new) == files(old)
+                new.role_id_file == old.role_id_file
+                    && new.secret_id_file == old.secret_id_file
+                    && new.wrapping_path == old.wrapping_path
             }
             _ => false,
         }

@@ -212,14 +212,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::migrate::migrate;
-
-    /// Converts a configuration; returns keyward's, and the report.
-    fn migrate_text(text: &str) -> (String, String) {
-        let migrated = migrate(text, false).unwrap();
-        let report: Vec<_> = migrated.report.iter().map(ToString::to_string).collect();
-        (migrated.toml, report.join("\n"))
-    }
+    use crate::config::migrate::tests::migrate_text;
 
     #[test]
     fn the_file_of_a_token_comes_before_a_token_and_default_delimiters_are_kept() {

@@ -111,14 +111,7 @@ fn is_secret(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::migrate::migrate;
-
-    /// Converts a configuration; returns keyward's, and the report.
-    fn migrate_text(text: &str) -> (String, String) {
-        let migrated = migrate(text, false).unwrap();
-        let report: Vec<_> = migrated.report.iter().map(ToString::to_string).collect();
-        (migrated.toml, report.join("\n"))
-    }
+    use crate::config::migrate::tests::migrate_text;
 
     #[test]
     fn a_program_gets_no_variable_that_consul_template_keeps_from_it() {

@@ -3,9 +3,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::{Environment, Purpose, load_text};
 
-fn report_text(text: &str) -> String {
+/// Converts a configuration; returns keyward's, and the report.
+pub(super) fn migrate_text(text: &str) -> (String, String) {
     let migrated = migrate(text, false).unwrap();
-    migrated.report.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    let report: Vec<_> = migrated.report.iter().map(ToString::to_string).collect();
+    (migrated.toml, report.join("\n"))
+}
+
+fn report_text(text: &str) -> String {
+    migrate_text(text).1
 }
 
 #[test]
