@@ -209,18 +209,3 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         top.record_as("auto_auth", Outcome::Action, detail);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::config::migrate::tests::migrate_text;
-
-    #[test]
-    fn the_file_of_a_token_comes_before_a_token_and_default_delimiters_are_kept() {
-        let text = "vault { token = \"hvs.canary\" vault_agent_token_file = \"/run/token\" }\n\
-                    default_delimiters { left = \"<<\" right = \">>\" }\ntemplate { contents = \"x\" destination = \"/d\" }\n";
-        let (toml, report) = migrate_text(text);
-        assert!(toml.contains("[session.main.token_file]\nfile = \"/run/token\"\n"), "{toml}");
-        assert!(report.contains("vault.token: dropped: vault_agent_token_file takes precedence"), "{report}");
-        assert!(toml.contains("left_delimiter = \"<<\"\nright_delimiter = \">>\"\n"), "{toml}");
-    }
-}

@@ -108,24 +108,3 @@ fn is_secret(name: &str) -> bool {
     ["CREDENTIAL", "PASSWD", "PASSWORD", "SECRET", "TOKEN"].iter().any(|word| name.contains(word))
         || name.ends_with("_KEY")
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::config::migrate::tests::migrate_text;
-
-    #[test]
-    fn a_program_gets_no_variable_that_consul_template_keeps_from_it() {
-        let exec = |env: &str| migrate_text(&format!("exec {{ command = [\"a\"]\nenv {{ {env} }} }}\n"));
-        let allowed = "allowlist = [\"HTTP_*\"] whitelist = [\"LANG\"]";
-        let (toml, _) = exec(allowed);
-        assert!(toml.contains("\npass_env = [\"HTTP_*\", \"LANG\"]\n"), "{toml}");
-        for (more, expected) in [
-            ("pristine = true", "exec.env.allowlist: dropped: has no effect beside pristine"),
-            ("denylist = [\"HTTP_TOKEN\"]", "exec.env.allowlist: ACTION REQUIRED: not written"),
-            ("blacklist = [\"HTTP_TOKEN\"]", "exec.env.whitelist: ACTION REQUIRED: not written"),
-        ] {
-            let (toml, report) = exec(&format!("{allowed} {more}"));
-            assert!(!toml.contains("\npass_env") && report.contains(expected), "{more}: {toml}{report}");
-        }
-    }
-}

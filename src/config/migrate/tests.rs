@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{Environment, Purpose, load_text};
 
 /// Converts a configuration; returns keyward's, and the report.
-pub(super) fn migrate_text(text: &str) -> (String, String) {
+fn migrate_text(text: &str) -> (String, String) {
     let migrated = migrate(text, false).unwrap();
     let report: Vec<_> = migrated.report.iter().map(ToString::to_string).collect();
     (migrated.toml, report.join("\n"))
@@ -249,5 +249,31 @@ proptest! {
             let empty = items.iter().all(|(other, value)| other != key || says_nothing(value));
             prop_assert!(known || empty, "{key} is not reported:\n{text}\n{:?}", migrated.report);
         }
+    }
+}
+
+#[test]
+fn the_file_of_a_token_comes_before_a_token_and_default_delimiters_are_kept() {
+    let text = "vault { token = \"hvs.canary\" vault_agent_token_file = \"/run/token\" }\n\
+                    default_delimiters { left = \"<<\" right = \">>\" }\ntemplate { contents = \"x\" destination = \"/d\" }\n";
+    let (toml, report) = migrate_text(text);
+    assert!(toml.contains("[session.main.token_file]\nfile = \"/run/token\"\n"), "{toml}");
+    assert!(report.contains("vault.token: dropped: vault_agent_token_file takes precedence"), "{report}");
+    assert!(toml.contains("left_delimiter = \"<<\"\nright_delimiter = \">>\"\n"), "{toml}");
+}
+
+#[test]
+fn a_program_gets_no_variable_that_consul_template_keeps_from_it() {
+    let exec = |env: &str| migrate_text(&format!("exec {{ command = [\"a\"]\nenv {{ {env} }} }}\n"));
+    let allowed = "allowlist = [\"HTTP_*\"] whitelist = [\"LANG\"]";
+    let (toml, _) = exec(allowed);
+    assert!(toml.contains("\npass_env = [\"HTTP_*\", \"LANG\"]\n"), "{toml}");
+    for (more, expected) in [
+        ("pristine = true", "exec.env.allowlist: dropped: has no effect beside pristine"),
+        ("denylist = [\"HTTP_TOKEN\"]", "exec.env.allowlist: ACTION REQUIRED: not written"),
+        ("blacklist = [\"HTTP_TOKEN\"]", "exec.env.whitelist: ACTION REQUIRED: not written"),
+    ] {
+        let (toml, report) = exec(&format!("{allowed} {more}"));
+        assert!(!toml.contains("\npass_env") && report.contains(expected), "{more}: {toml}{report}");
     }
 }
