@@ -17,6 +17,7 @@ use super::sink::Sessions;
 use super::tree::quote;
 use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
 use crate::atomic_file::Attributes;
+use crate::error_code::ErrorCode;
 use crate::gateway::actions::{self, DeprecatedCallMode};
 use crate::gateway::client_setup::{ClientTokenKind, ServiceHost, TfrcFileOptions, UserConfigFiles};
 use crate::gateway::local_token;
@@ -330,6 +331,11 @@ fn local_token(
 ) -> Option<local_token::LocalTokenOptions> {
     let max_age = reader.duration_if_given("local_token_max_age", Duration::from_mins(1)..=365 * DAY);
     let grace = reader.duration("local_token_grace", DEFAULT_GRACE, Duration::from_secs(1)..=30 * DAY);
+    if let (None, Some(at)) = (reader.locate("local_token_max_age"), reader.locate("local_token_grace")) {
+        let message = (ErrorCode::SettingIgnored, "has no effect: the local token is never replaced");
+        let (key, advice) = (reader.key("local_token_grace"), "leave it out, or set local_token_max_age");
+        reader.scope.diagnostics.warning(at, &key, message, advice);
+    }
     let file = match (reader.text("local_token_file"), state_dir) {
         (Some(text), _) => {
             let path = or_placeholder(&text, reader.parse(&text, values::secret_path), || Some("/".into()))?;

@@ -12,8 +12,10 @@ use crate::gateway::jsonapi_error::JsonApiError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exemption(usize);
 
-/// Names of the kinds. The platform mints such a token by `POST /api/v2/OWNERS/ID/LAST`.
-const NAMES: [&str; 5] = [
+/// Names of the kinds. The platform mints such a token by `POST /api/v2/OWNERS/ID/LAST`; Terraform Enterprise mints those of its
+/// SCIM API by `POST /api/v2/admin/scim-tokens`.
+const NAMES: [&str; 6] = [
+    "admin/scim-tokens",
     "agent-pools/authentication-tokens",
     "organizations/authentication-token",
     "teams/authentication-token",
@@ -70,7 +72,7 @@ fn minted_token_kind(path: &str) -> Option<String> {
     let plain = plain.to_ascii_lowercase();
     let segments: Vec<&str> = plain.split(['/', '\\']).filter(|segment| !segment.is_empty()).collect();
     let last = segments.last()?.split(['.', ';']).next()?;
-    let mints = matches!(last, "authentication-token" | "authentication-tokens");
+    let mints = matches!(last, "authentication-token" | "authentication-tokens" | "scim-tokens");
     mints.then(|| format!("{}/{last}", segments.get(2).copied().unwrap_or_default()))
 }
 
@@ -102,6 +104,8 @@ mod tests {
             "/api/v2/organizations/o/authentication-token",
             "/api/v2/agent-pools/apool-1/authentication-tokens",
             "/api/v2/others/x/authentication-tokens",
+            "/api/v2/admin/scim-tokens",
+            "/api/v2/admin/scim%2Dtokens/",
         ] {
             for method in ["POST", "PUT", "PATCH"] {
                 assert!(!allowed(method, path, &BTreeSet::new()), "{method} {path}");
@@ -111,6 +115,9 @@ mod tests {
             }
         }
         assert!(allowed("POST", "/api/v2/teams/team-1/authentication-tokens", &teams));
+        let scim: BTreeSet<_> = Exemption::parse("admin/scim-tokens").into_iter().collect();
+        assert!(allowed("POST", "/api/v2/admin/scim-tokens", &scim));
+        assert!(allowed("PATCH", "/api/v2/admin/scim-settings", &BTreeSet::new()));
         assert!(!allowed("POST", "/api/v2/teams/team-1/authentication-token", &teams));
         assert!(!allowed("POST", "/api/v2/users/user-1/authentication-tokens", &teams));
         for path in ["/api/v2/teams", "/api/v2/organizations/o/team-tokens", "/api/v2/workspaces/authentication/runs"] {

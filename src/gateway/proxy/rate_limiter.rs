@@ -61,8 +61,10 @@ struct Schedule {
     is_reported: bool,
     requests: SlidingWindow,
     run_lists: SlidingWindow,
-    /// End of a pause that the platform requested.
+    /// End of a pause of all requests that the platform requested.
     paused_until: Option<Instant>,
+    /// End of such a pause of lists of runs.
+    run_lists_paused_until: Option<Instant>,
 }
 
 /// Times of the last requests that passed, at most as many as one span allows, and the length of the queue.
@@ -124,6 +126,7 @@ impl RateLimiter {
             requests: SlidingWindow::default(),
             run_lists: SlidingWindow::default(),
             paused_until: None,
+            run_lists_paused_until: None,
         };
         let (queue_head_lock, run_list_head_lock) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
         Self { configured, schedule: Mutex::new(schedule), queue_head_lock, run_list_head_lock }
@@ -201,12 +204,17 @@ impl RateLimiter {
         self.configured != RateLimit::None
     }
 
-    /// Sends nothing more for `time`, after a 429 from the platform.
-    pub(super) fn pause(&self, time: Duration) {
+    /// Sends nothing more for `time`, after a 429 to a request of this class. If a list of runs has to wait longer than the
+    /// limit per second could ask for, the limit per minute is meant, and only lists of runs wait.
+    pub(super) fn pause(&self, class: RequestClass, time: Duration) {
         if self.is_enabled() {
             let end = Instant::now() + time.min(MAX_WAIT);
             let mut schedule = self.schedule.lock();
-            schedule.paused_until = Some(schedule.paused_until.map_or(end, |paused_until| paused_until.max(end)));
+            let pause = match class {
+                RequestClass::RunList if time > SECOND => &mut schedule.run_lists_paused_until,
+                RequestClass::RunList | RequestClass::Other => &mut schedule.paused_until,
+            };
+            *pause = Some(pause.map_or(end, |paused_until| paused_until.max(end)));
         }
     }
 }
@@ -221,13 +229,16 @@ impl Schedule {
 
     /// Returns the slot of a request that `position` others precede.
     fn slot(&mut self, limit: Limit, position: usize, now: Instant) -> Instant {
-        self.paused_until = self.paused_until.filter(|paused_until| *paused_until > now);
-        let resumed = self.paused_until.unwrap_or(now);
+        let pause = match limit {
+            Limit::Requests => &mut self.paused_until,
+            Limit::RunLists => &mut self.run_lists_paused_until,
+        };
+        *pause = pause.filter(|paused_until| *paused_until > now);
+        let resumed = pause.unwrap_or(now);
         match (limit, self.rate) {
+            (_, None) => resumed,
             (Limit::Requests, Some(rate)) => self.requests.slot(rate, SECOND, position, resumed),
-            (Limit::Requests, None) => resumed,
-            (Limit::RunLists, Some(_)) => self.run_lists.slot(RUN_LISTS_PER_MINUTE, MINUTE, position, now),
-            (Limit::RunLists, None) => now,
+            (Limit::RunLists, Some(_)) => self.run_lists.slot(RUN_LISTS_PER_MINUTE, MINUTE, position, resumed),
         }
     }
 

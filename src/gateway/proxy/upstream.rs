@@ -137,7 +137,7 @@ impl Upstream {
         match self.forwarder.send(call.caller, &head, body, self.response_timeout).await {
             Ok(response) => {
                 self.recorder.record(class, UpstreamOutcome::Response(response.status()), started.elapsed());
-                self.record_response(&response);
+                self.record_response(call, &response);
                 Ok(response)
             }
             Err(error) => {
@@ -164,7 +164,7 @@ impl Upstream {
         collect(response.into_body(), limit).await.ok().map(BodyBuffer::into_bytes)
     }
 
-    fn record_response(&self, response: &Response<ResponseBody>) {
+    fn record_response(&self, call: &UpstreamCall, response: &Response<ResponseBody>) {
         if let Some(lasted_seconds) = self.health.record_success(&self.clock) {
             self.component.clear_warning();
             let upstream = &self.platform.origin;
@@ -184,7 +184,7 @@ impl Upstream {
         if status == StatusCode::TOO_MANY_REQUESTS
             && let Some(wait) = response::rate_limit_reset(headers, self.clock.now().wall)
         {
-            self.limiter.pause(wait);
+            self.limiter.pause(call.class(), wait);
         }
     }
 

@@ -29,6 +29,21 @@ fn a_gateway_is_read_with_its_defaults_and_needs_no_session() {
 }
 
 #[test]
+fn a_grace_period_of_a_local_token_that_is_never_replaced_is_a_warning() {
+    for (more, expected) in [
+        ("", false),
+        ("local_token_grace = \"1h\"\n", true),
+        ("local_token_grace = \"1h\"\nlocal_token_max_age = \"30d\"\n", false),
+    ] {
+        let (_folder, outcome) = check(&format!("{SOUND}{more}"));
+        let warnings: Vec<String> = outcome.warnings.iter().map(ToString::to_string).collect();
+        let is_ignored =
+            |text: &String| text.contains("gateway.local_token_grace: has no effect") && text.contains("[KW-1015]");
+        assert_eq!(warnings.iter().any(is_ignored), expected, "{warnings:?}");
+    }
+}
+
+#[test]
 fn the_example_is_described() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/gateway.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);

@@ -249,6 +249,20 @@ async fn a_429_sets_retry_after_and_delays_other_calls() {
 }
 
 #[tokio::test]
+async fn a_429_by_the_limit_per_minute_of_lists_of_runs_delays_no_other_call() {
+    let front = Front::start();
+    front.platform.answers(|request| {
+        let limited = request.target.ends_with("/runs");
+        let headers = [("x-ratelimit-limit", "30"), ("x-ratelimit-reset", "25")];
+        reply(if limited { 429 } else { 200 }, &headers, "")
+    });
+    assert_eq!(front.get("/api/v2/workspaces/ws-1/runs").await.status(), 429);
+    let start = tokio::time::Instant::now();
+    assert_eq!(front.get("/api/v2/workspaces/ws-1").await.status(), 200);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
 async fn the_gateways_own_429_has_both_retry_headers_of_the_platform() {
     let front = Front::start();
     front.platform.answers(|_| reply(200, &[("x-ratelimit-limit", "1000")], ""));
@@ -333,6 +347,19 @@ async fn calls_that_wait_for_the_limit_when_a_429_comes_are_sent_after_its_pause
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps[1] >= Duration::from_secs(4), "{gaps:?}");
     assert!(gaps.iter().all(|gap| *gap >= Duration::from_secs(1)), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_after_a_502_of_a_load_balancer_stay_below_the_limit() {
+    let front = Front::start();
+    // It reports no limit.
+    front.platform.answers(|_| reply(502, &[], ""));
+    assert_eq!(front.get("/api/v2/ping").await.status(), 502);
+    let all = join_all((0..40).map(|_| front.get("/api/v2/ping"))).await;
+    assert!(all.iter().all(|response| response.status() == 502), "{all:?}");
+    let text = front.metrics.text();
+    let waited = text.lines().find_map(|line| line.strip_prefix("keyward_gateway_queue_seconds_count ")).unwrap();
+    assert_ne!(waited, "0", "no call has waited for its slot");
 }
 
 #[tokio::test]

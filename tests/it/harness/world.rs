@@ -77,7 +77,8 @@ async fn with_terraform_engine(platform: &Platform) -> terraform::TerraformEngin
     let response =
         request.header("content-type", "application/vnd.api+json").body(team.to_string()).send().await.unwrap();
     let team: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
-    let terms = LeaseTerms { ttl: Duration::from_secs(3), max_ttl: Duration::from_secs(6), renewable: true };
+    // A third of the lease is left when it is renewed or replaced: enough for a machine that runs other tests too.
+    let terms = LeaseTerms { ttl: Duration::from_secs(6), max_ttl: Duration::from_secs(8), renewable: true };
     terraform::TerraformEngineOptions {
         roles: BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]),
         platform: Some(terraform::Platform {

@@ -28,7 +28,7 @@ async fn passages(limiter: &RateLimiter, count: usize, pause: Duration) -> Vec<P
     };
     let pausing = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        limiter.pause(pause);
+        limiter.pause(RequestClass::Other, pause);
     };
     tokio::join!(join_all((0..count).map(request)), pausing);
     passed.into_inner()
@@ -67,10 +67,25 @@ async fn run_lists_have_their_own_limit_and_a_pause_delays_all() {
     let lists = waits(&limiter, RequestClass::RunList, 31).await;
     assert_eq!((lists[29], lists[30]), (0, u128::MAX));
     assert_eq!(waits(&limiter, RequestClass::Other, 1).await, [0]);
-    limiter.pause(Duration::from_secs(3));
-    limiter.pause(Duration::from_secs(1));
+    limiter.pause(RequestClass::Other, Duration::from_secs(3));
+    limiter.pause(RequestClass::Other, Duration::from_secs(1));
     assert_eq!(waits(&limiter, RequestClass::Other, 1).await, [3000]);
     assert_eq!(waits(&limiter, RequestClass::Other, 1).await, [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_by_the_limit_per_minute_delays_lists_of_runs_alone() {
+    let limiter = RateLimiter::new(RateLimit::PerSecond(100));
+    let unlimited = RateLimiter::new(RateLimit::FromServer);
+    unlimited.update_limit(None);
+    for limiter in [&limiter, &unlimited] {
+        limiter.pause(RequestClass::RunList, Duration::from_secs(20));
+        assert_eq!(waits(limiter, RequestClass::Other, 1).await, [0]);
+        assert_eq!(waits(limiter, RequestClass::RunList, 1).await, [20_000]);
+        // A shorter one may be about the limit of all requests.
+        limiter.pause(RequestClass::RunList, Duration::from_millis(600));
+        assert_eq!(waits(limiter, RequestClass::Other, 1).await, [600]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +95,7 @@ async fn requests_in_the_queue_pass_after_a_pause_in_their_order_and_at_the_rate
     assert_eq!(passages(&limiter, 6, Duration::from_secs(5)).await, expected);
     let unlimited = RateLimiter::new(RateLimit::FromServer);
     unlimited.update_limit(None);
-    unlimited.pause(Duration::from_secs(2));
+    unlimited.pause(RequestClass::Other, Duration::from_secs(2));
     let expected: [Passage; 3] = [(0, Ok(6000)), (1, Ok(6000)), (2, Ok(6000))];
     assert_eq!(passages(&unlimited, 3, Duration::from_secs(5)).await, expected);
 }
