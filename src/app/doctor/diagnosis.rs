@@ -17,11 +17,11 @@ use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
 use super::sandbox::Sandbox;
 use super::unit::Unit;
 use super::unit_checks::ServiceUnit;
+use super::unit_environment::unit_environment;
 use super::unit_files::{self, UnitFiles};
 use crate::app::certificate_files;
 use crate::app::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::app::probes::{Limits, check_session, describe_expiry, resolve_host};
-use crate::config::systemd::split_unit_words;
 use crate::config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
 use crate::count_format::format_count;
 use crate::error_chain::format_chain;
@@ -76,8 +76,10 @@ const REMOTE_TIME: Duration = Duration::from_secs(6);
 pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
-    let identity = select_user(options, service.as_ref())?;
-    let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
+    let identity = select_user(options, service.as_ref(), &unit_files)?;
+    let mut environment =
+        unit_environment(&options.environment, service.as_ref().map(|service| &service.unit), &unit_files);
+    environment.user = identity.uid;
     let outcome = (options.load)(&environment, Purpose::Run)?;
     // A missing file is an error on this machine, but must not stop the other checks.
     let check_outcome = (options.load)(&environment, Purpose::Check)?;
@@ -104,7 +106,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
         results.extend(credentials::check_units(config, &options.progress));
     }
     let mut steps = Steps::new("agent", None, &options.progress);
-    running_agent::record_agent(agent.as_ref(), &mut steps);
+    running_agent::record_agent(agent.as_ref(), &unit_files.name, &mut steps);
     results.extend(steps.into_results());
     results.extend(remote);
     let agent = agent.and_then(Result::ok).flatten();
@@ -131,48 +133,24 @@ fn service(files: &UnitFiles) -> Option<ServiceUnit> {
 
 /// The user of `--as`, else the unit's for root, else the current one. Where the unit's user does not exist, which its own check
 /// reports, the current user is checked.
-fn select_user(options: &DoctorOptions<'_>, service: Option<&ServiceUnit>) -> anyhow::Result<UserIdentity> {
+fn select_user(
+    options: &DoctorOptions<'_>,
+    service: Option<&ServiceUnit>,
+    files: &UnitFiles,
+) -> anyhow::Result<UserIdentity> {
     let current = rustix::process::geteuid();
     let of_unit = service.and_then(|service| service.unit.last("User")).filter(|_| current.is_root());
-    let mut identity = match (&options.user, of_unit) {
+    let mut identity = match (&options.user, of_unit.map(|user| files.expand(user))) {
         (Some(user), _) => access::identity(user).map_err(|error| anyhow::anyhow!("--as: {error}"))?,
-        (None, user) => user.and_then(|user| access::identity(user).ok()).unwrap_or_else(access::current_identity),
+        (None, user) => user.and_then(|user| access::identity(&user).ok()).unwrap_or_else(access::current_identity),
     };
     if let Some(service) = service {
         let main = service.unit.last("Group").map(str::to_owned);
-        let extra = service.unit.words("SupplementaryGroups").into_iter().chain(main);
+        let extra = service.unit.words("SupplementaryGroups").into_iter().chain(main).map(|group| files.expand(&group));
         identity.groups.extend(extra.filter_map(|group| crate::os::group_id(&group).ok().flatten()));
         identity.passes_modes &= service.sandbox.has_capability("CAP_DAC_OVERRIDE", true);
     }
     Ok(identity)
-}
-
-/// The variables of the service: those of its unit before those of this process.
-fn unit_environment(
-    environment: &Environment,
-    service: Option<&ServiceUnit>,
-    files: &UnitFiles,
-    user: u32,
-) -> Environment {
-    let mut environment = environment.clone();
-    environment.user = user;
-    let Some(service) = service else { return environment };
-    let credentials = credentials::folder_of(&files.name);
-    environment.variables.entry("CREDENTIALS_DIRECTORY".to_owned()).or_insert(credentials);
-    let mut set = |assignment: &str| {
-        if let Some((name, value)) = assignment.split_once('=') {
-            environment.variables.insert(name.trim().to_owned(), value.to_owned());
-        }
-    };
-    for assignment in service.unit.words("Environment") {
-        set(&files.expand(&assignment));
-    }
-    for path in service.unit.values("EnvironmentFile") {
-        let text = std::fs::read_to_string(files.expand(path.trim_start_matches('-'))).unwrap_or_default();
-        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
-        lines.for_each(|line| set(&split_unit_words(line).join(" ")));
-    }
-    environment
 }
 
 /// Reports errors and warnings of the configuration. Ignores missing folders that the service manager creates, and
@@ -272,7 +250,7 @@ impl HostFacts<'_> {
             );
             return steps.into_results();
         };
-        let settings = service.settings_problems(&self.options.files);
+        let settings = service.settings_problems(self.unit_files, &self.options.files);
         let count = self.unit_files.files.len();
         steps.record_all(
             "settings",

@@ -24,6 +24,7 @@ mod files;
 mod unit_checks;
 mod listeners;
 mod credentials;
+mod unit_environment;
 
 // 3: all checks
 mod diagnosis;

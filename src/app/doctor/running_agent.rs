@@ -122,8 +122,9 @@ async fn peer_of(path: &Path) -> Option<u32> {
 }
 
 /// Reports whether an agent runs, its release, and components that are not ready. `None` means that the configuration has
-/// no local API.
-pub(crate) fn record_agent(agent: Option<&Result<Option<RunningAgent>, Problem>>, steps: &mut Steps) {
+/// no local API. `unit` is the name of the service's unit, for advice.
+pub(crate) fn record_agent(agent: Option<&Result<Option<RunningAgent>, Problem>>, unit: &str, steps: &mut Steps) {
+    let unit = unit.strip_suffix(".service").unwrap_or(unit);
     let agent = match agent {
         Some(Ok(Some(agent))) => agent,
         Some(Ok(None)) => {
@@ -159,17 +160,14 @@ pub(crate) fn record_agent(agent: Option<&Result<Option<RunningAgent>, Problem>>
     }
     if let Some(error) = agent.status["reload_error"].as_str() {
         let message = format!("the last reload failed; the previous configuration stays in use: {error}");
-        let fix = if agent.status["reload_needs_restart"] == true {
-            "sudo -u keyward keyward check --host, then systemctl restart keyward"
-        } else {
-            "sudo -u keyward keyward check --host, then systemctl reload keyward"
-        };
+        let verb = if agent.status["reload_needs_restart"] == true { "restart" } else { "reload" };
+        let fix = format!("sudo -u keyward keyward check --host, then systemctl {verb} {unit}");
         steps.record("reload", Err(Problem::new(None, message).with_remedy(fix)));
     }
-    if let Some(result) = check_sandbox(&agent.status["sandbox"]) {
+    if let Some(result) = check_sandbox(&agent.status["sandbox"], unit) {
         steps.record("sandbox", result);
     }
-    steps.record("version", compare_versions(agent.status["version"].as_str().unwrap_or_default()));
+    steps.record("version", compare_versions(agent.status["version"].as_str().unwrap_or_default(), unit));
 }
 
 fn component_problem(name: &str, component: &Value) -> Problem {
@@ -180,7 +178,7 @@ fn component_problem(name: &str, component: &Value) -> Problem {
 }
 
 /// Checks the sandbox that the agent reports; `None` for an agent that reports none.
-fn check_sandbox(sandbox: &Value) -> Option<StepResult> {
+fn check_sandbox(sandbox: &Value, unit: &str) -> Option<StepResult> {
     let list = |key: &str, separator: &str| {
         let texts = sandbox[key].as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.collect::<Vec<_>>().join(separator)
@@ -188,13 +186,13 @@ fn check_sandbox(sandbox: &Value) -> Option<StepResult> {
     let (mode, missing) = (sandbox["mode"].as_str()?, list("missing", "; "));
     if mode == "off" {
         let problem = Problem::new(None, "the agent runs without its sandbox (agent.sandbox is \"off\")").warning();
-        return Some(Err(problem.with_remedy("remove agent.sandbox, then systemctl restart keyward")));
+        return Some(Err(problem.with_remedy(format!("remove agent.sandbox, then systemctl restart {unit}"))));
     }
     let denied = list("denied_replacements", ", ");
     if missing.is_empty() && !denied.is_empty() {
         let problem =
             Problem::new(None, format!("the agent's sandbox denies files that replace these: {denied}")).warning();
-        return Some(Err(problem.with_remedy("give each a folder of its own, then systemctl restart keyward")));
+        return Some(Err(problem.with_remedy(format!("give each a folder of its own, then systemctl restart {unit}"))));
     }
     if missing.is_empty() {
         return Some(Ok(format!("the agent's sandbox is complete: {}", list("parts", ", "))));
@@ -202,13 +200,13 @@ fn check_sandbox(sandbox: &Value) -> Option<StepResult> {
     Some(Err(Problem::new(None, format!("the agent's sandbox is incomplete: {missing}")).warning()))
 }
 
-fn compare_versions(agent_version: &str) -> StepResult {
+fn compare_versions(agent_version: &str, unit: &str) -> StepResult {
     let own_version = env!("CARGO_PKG_VERSION");
     if agent_version == own_version {
         return Ok(format!("agent and program are release {own_version}"));
     }
     let message = format!("the agent is release {agent_version}, this program {own_version}");
-    Err(Problem::new(ErrorCode::AgentVersion, message).warning().with_remedy("systemctl restart keyward"))
+    Err(Problem::new(ErrorCode::AgentVersion, message).warning().with_remedy(format!("systemctl restart {unit}")))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::remedies::edit_unit;
 use super::rights::{FileOperation, UserIdentity};
 use super::sandbox::Sandbox;
 use super::unit::Unit;
+use super::unit_files::UnitFiles;
 use crate::app::check_result::Problem;
 use crate::config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
 use crate::error_code::ErrorCode;
@@ -38,14 +39,14 @@ impl ServiceUnit {
 
     /// Returns paths, users and groups that the unit names and that do not exist, and a configuration other than the
     /// checked one.
-    pub(crate) fn settings_problems(&self, configs: &[std::path::PathBuf]) -> Vec<Problem> {
+    pub(crate) fn settings_problems(&self, files: &UnitFiles, configs: &[std::path::PathBuf]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let is_dynamic = self.unit.flag("DynamicUser");
         for (key, kind) in [("User", "user"), ("Group", "group"), ("SupplementaryGroups", "group")] {
             // Only groups add up.
             let single = self.unit.last(key).map(str::to_owned).into_iter().collect();
             let names = if key == "SupplementaryGroups" { self.unit.words(key) } else { single };
-            for name in names {
+            for name in names.iter().map(|name| files.expand(name)) {
                 let id = if kind == "user" { os::user_id(&name) } else { os::group_id(&name) };
                 if !is_dynamic && matches!(id, Ok(None)) {
                     let message = format!("{key}= of {} names the {kind} {name}, which does not exist", self.name);
@@ -63,12 +64,13 @@ impl ServiceUnit {
                 problems.push(Problem::new(ErrorCode::UnitSettings, message).with_remedy(fix));
             }
         }
-        problems.extend(self.config_problem(configs));
+        problems.extend(self.config_problem(files, configs));
         problems
     }
 
     /// The unit may start the agent, or check a reload, with another configuration.
-    fn config_problem(&self, configs: &[std::path::PathBuf]) -> Option<Problem> {
+    fn config_problem(&self, files: &UnitFiles, configs: &[std::path::PathBuf]) -> Option<Problem> {
+        let named_configs = |line: &str| named_configs(&files.expand(line));
         let canonicalize = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let is_other =
             |path: &String| !configs.iter().any(|config| canonicalize(config) == canonicalize(Path::new(path)));

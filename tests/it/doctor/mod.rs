@@ -3,6 +3,7 @@
 mod beside;
 mod bundle;
 mod faults;
+mod instance;
 mod remedies;
 mod setup;
 mod site;

@@ -13,8 +13,9 @@ fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() 
     });
     let agent = RunningAgent { process: AgentProcess::Id(7), status, metrics: String::new() };
     let mut steps = Steps::new("agent", None, &Progress::default());
-    record_agent(Some(&Ok(Some(agent))), &mut steps);
+    record_agent(Some(&Ok(Some(agent))), "keyward@web.service", &mut steps);
     let results = steps.into_results();
+    assert_eq!(results.last().unwrap().fix.as_deref(), Some("systemctl restart keyward@web"));
     let found: Vec<_> = results.iter().map(|result| (result.status, result.code.map(ErrorCode::number))).collect();
     let (failed, warning) = (CheckStatus::Failed, CheckStatus::Warning);
     assert_eq!(found, [(failed, Some(1102)), (warning, Some(1804)), (failed, None), (warning, Some(1910))]);
@@ -34,7 +35,7 @@ fn the_remedy_of_a_failed_reload_is_a_restart_if_the_status_says_so() {
         });
         let agent = RunningAgent { process: AgentProcess::Unknown, status, metrics: String::new() };
         let mut steps = Steps::new("agent", None, &Progress::default());
-        record_agent(Some(&Ok(Some(agent))), &mut steps);
+        record_agent(Some(&Ok(Some(agent))), "keyward.service", &mut steps);
         let results = steps.into_results();
         let reload = results.iter().find(|result| result.step == "reload").unwrap();
         assert_eq!(reload.fix.as_deref(), Some(expected));
@@ -45,7 +46,7 @@ fn the_remedy_of_a_failed_reload_is_a_restart_if_the_status_says_so() {
 fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
     let check = |sandbox: Value, expected: Option<Result<&str, &str>>| {
         let mut steps = Steps::new("agent", None, &Progress::default());
-        if let Some(result) = check_sandbox(&sandbox) {
+        if let Some(result) = check_sandbox(&sandbox, "keyward") {
             steps.record("sandbox", result);
         }
         let results = steps.into_results();
