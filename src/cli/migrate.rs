@@ -21,7 +21,8 @@ use crate::os;
 /// Convert a configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template to keyward's.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
-    /// Configuration of Vault Agent or consul-template in HCL or JSON: files, folders of *.hcl and *.json files read in name order, or - for standard input
+    /// Configuration of Vault Agent or consul-template in HCL or JSON: files, folders (of Vault Agent their *.hcl and *.json
+    /// files, of consul-template all files and sub-folders), or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// File to write keyward's configuration to; an existing file is kept [default: standard output]
@@ -41,12 +42,11 @@ pub(super) struct Migrate {
 
 impl Migrate {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let texts = read_all(&self.files)?;
-        let contents: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
-        let migrated = match migrate::migrate_all(&contents, self.openbao) {
+        let inputs = Inputs::read(&self.files)?;
+        let migrated = match migrate::migrate_all(&inputs.contents(), self.openbao) {
             Ok(migrated) => migrated,
             Err((number, error)) => {
-                print_error(&format!("{}: {error}", texts[number].0));
+                print_error(&format!("{}: {error}", inputs.texts[number].0));
                 return Ok(Exit::ConfigInvalid);
             }
         };
@@ -65,15 +65,18 @@ impl Migrate {
         }
         match &self.out {
             None => print(migrated.toml.as_bytes()),
-            Some(out) => write_config(out, &migrated.toml, mode_of(&self.files)?)?,
+            Some(out) => write_config(out, &migrated.toml, mode_of(&inputs.files)?)?,
         }
         if let Some(folder) = &self.systemd_drop_in
             && let Err(exit) = write_unit_files(unit.as_ref(), folder)?
         {
             return Ok(exit);
         }
-        let names: Vec<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = inputs.texts.iter().map(|(name, _)| name.as_str()).collect();
         let actions = report(&migrated, &names);
+        for (path, reason) in &inputs.skipped {
+            print_report_line(&format!("skipped {}: {reason}", path.display()));
+        }
 
         for diagnostic in &outcome.errors {
             print_report_line(&format!("{diagnostic} (error)"));
@@ -112,13 +115,11 @@ fn write_config(out: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
 
 /// Returns the mode of the new configuration: 0640, less what the narrowest of these files denies, as a secret in them is in
 /// the new one too.
-fn mode_of(paths: &[PathBuf]) -> anyhow::Result<u32> {
+fn mode_of(files: &[PathBuf]) -> anyhow::Result<u32> {
     let mut mode = 0o640;
-    for path in paths.iter().filter(|path| path.as_path() != Path::new("-")) {
-        for file in files(path)? {
-            let failed = || format!("cannot read {}", file.display());
-            mode &= file.metadata().with_context(failed)?.permissions().mode();
-        }
+    for file in files {
+        let failed = || format!("cannot read {}", file.display());
+        mode &= file.metadata().with_context(failed)?.permissions().mode();
     }
     Ok(mode | 0o600)
 }
@@ -190,42 +191,108 @@ fn print_report_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The texts of all files, each with its name.
-fn read_all(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
-    let mut texts = Vec::new();
-    for path in paths {
-        if path == Path::new("-") {
-            texts.push(("(standard input)".to_owned(), read(std::io::stdin()).context("cannot read standard input")?));
-            continue;
-        }
-        for file in files(path)? {
-            let name = file.display().to_string();
-            let text = std::fs::File::open(&file).and_then(read).with_context(|| format!("cannot read {name}"))?;
-            texts.push((name, text));
-        }
-    }
-    Ok(texts)
+/// The other agent's configuration. It may hold secrets, so it has no Debug.
+#[derive(Default)]
+struct Inputs {
+    /// Texts, each with the name of its file.
+    texts: Vec<(String, String)>,
+    /// Files of the texts; standard input has none.
+    files: Vec<PathBuf>,
+    /// Files and folders in a given folder that are not read, each with the reason.
+    skipped: Vec<Skipped>,
 }
 
-/// A file itself; of a folder its files that those agents read.
-fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
+/// A file or folder that is not read, and the reason.
+type Skipped = (PathBuf, &'static str);
+
+/// Lists the files of a folder that an agent reads, in its order, and adds the others to the skipped ones.
+type ListFiles = fn(&Path, &mut Vec<Skipped>) -> std::io::Result<Vec<PathBuf>>;
+
+impl Inputs {
+    /// Reads files and folders: folders as that agent does whose configuration it is.
+    fn read(paths: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut standard_input = String::new();
+        if paths.iter().any(|path| path == Path::new("-")) {
+            standard_input = read(std::io::stdin()).context("cannot read standard input")?;
+        }
+        let mut inputs = Self::read_by(vault_agent_files, paths, &standard_input)?;
+        if paths.iter().any(|path| path.is_dir()) && migrate::is_consul_template(&inputs.contents()) {
+            inputs = Self::read_by(consul_template_files, paths, &standard_input)?;
+        }
+        anyhow::ensure!(!inputs.texts.is_empty(), "{} holds no configuration file", paths[0].display());
+        Ok(inputs)
     }
-    let failed = || format!("cannot list the folder {}", path.display());
+
+    fn read_by(list: ListFiles, paths: &[PathBuf], standard_input: &str) -> anyhow::Result<Self> {
+        let mut inputs = Self::default();
+        for path in paths {
+            if path == Path::new("-") {
+                inputs.texts.push(("(standard input)".to_owned(), standard_input.to_owned()));
+                continue;
+            }
+            let files = if path.is_dir() {
+                let failed = || format!("cannot list the folder {}", path.display());
+                list(path, &mut inputs.skipped).with_context(failed)?
+            } else {
+                vec![path.clone()]
+            };
+            if files.is_empty() {
+                inputs.skipped.push((path.clone(), "it holds no configuration file"));
+            }
+            for file in files {
+                let name = file.display().to_string();
+                let text = std::fs::File::open(&file).and_then(read).with_context(|| format!("cannot read {name}"))?;
+                inputs.texts.push((name, text));
+                inputs.files.push(file);
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn contents(&self) -> Vec<&str> {
+        self.texts.iter().map(|(_, text)| text.as_str()).collect()
+    }
+}
+
+/// Lists the files that Vault Agent, Vault Proxy and OpenBao's agents read (`LoadConfigDir` in command/agent/config/config.go).
+fn vault_agent_files(folder: &Path, skipped: &mut Vec<Skipped>) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).with_context(failed)? {
-        let file = entry.with_context(failed)?.path();
-        // The other agents ignore files that editors leave behind.
-        let hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let is_configuration = file.extension().is_some_and(|end| end == "hcl" || end == "json");
-        if is_configuration && !hidden && file.is_file() {
-            files.push(file);
+    for path in entries(folder)? {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        // Emacs locks a file by such a name.
+        let is_lock = name.starts_with(b".#");
+        if (name.ends_with(b".hcl") || name.ends_with(b".json")) && !is_lock && path.is_file() {
+            files.push(path);
+        } else {
+            skipped.push((path, "Vault Agent reads only *.hcl and *.json files of the folder itself"));
         }
     }
-    files.sort();
-    anyhow::ensure!(!files.is_empty(), "{} holds no *.hcl and no *.json file", path.display());
     Ok(files)
+}
+
+/// Lists the files that consul-template reads: of any name, and in sub-folders (`FromPath` in config/config.go).
+fn consul_template_files(folder: &Path, skipped: &mut Vec<Skipped>) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in entries(folder)? {
+        if path.is_file() {
+            files.push(path);
+        } else if path.is_dir() && !path.is_symlink() {
+            files.append(&mut consul_template_files(&path, skipped)?);
+        } else {
+            skipped.push((path, "consul-template reads only files, and follows no symlink to a folder"));
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the paths of a folder's entries in the order of their names.
+fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 fn read(source: impl Read) -> std::io::Result<String> {

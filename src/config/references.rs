@@ -249,7 +249,7 @@ pub(super) fn unescape(written: &str) -> String {
 }
 
 /// Writes a text so that it is read as it is, without references.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace("${", "$${")
 }
 

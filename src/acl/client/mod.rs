@@ -6,7 +6,7 @@
 //!
 //! use keyward::acl::client::{AclClient, NewToken, AclClientOptions, QueryOptions, TokenListFilter};
 //!
-//! let mut options = AclClientOptions::for_url("https://access.example.com:8500".parse()?);
+//! let mut options = AclClientOptions::for_url("https://acl.example.com:8500".parse()?);
 //! options.token = Some(keyward::secret::read_file("/etc/keyward/acl-token".as_ref())?);
 //! let client = AclClient::new(&options)?;
 //!

@@ -48,7 +48,7 @@ resource_groups = ["{group}"]
 policies = ["machine"]
 ttl = "2m"
 
-[server.access]
+[server.acl]
 kind = "keyward"
 address = "{acl_url}"
 
@@ -59,7 +59,7 @@ address = "{secrets}"
 
 # Logs in to the ACL server with the machine's identity. Its tokens cannot be renewed: watch the logins.
 [session.instance]
-server = "access"
+server = "acl"
 mount = "cloud"
 check_interval = "30s"
 

@@ -27,7 +27,7 @@ pub(super) struct Acl {
     /// Folder of the store
     #[arg(long, value_name = "DIR", default_value = "/var/lib/keyward/access")]
     data_dir: String,
-    /// Keep the key that encrypts tokens apart from the store, in /etc/keyward/access-seal.key
+    /// Keep the key that encrypts tokens apart from the store, in /etc/keyward/acl-seal.key
     #[arg(long)]
     separate_key: bool,
     /// Let machines of this tenant of Azure log in
@@ -46,7 +46,7 @@ pub(super) struct Acl {
     pub(super) output: OutputFlags,
 }
 
-const SEAL_KEY: &str = "/etc/keyward/access-seal.key";
+const SEAL_KEY: &str = "/etc/keyward/acl-seal.key";
 const SOCKET: &str = "unix:///run/keyward/acl.sock";
 
 impl Acl {

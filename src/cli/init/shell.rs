@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::config::references::escape;
+
 /// Quotes a word for a shell, if it needs quotes.
 pub(super) fn quote(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/:._-@%+=,".contains(&byte);
@@ -25,7 +27,7 @@ pub(super) fn table_key(part: &str) -> String {
     toml::Value::from(part).to_string()
 }
 
-/// A configuration as it is written.
+/// A configuration as it is written. Its strings are flags and answers, so `${` in them is text and no reference.
 #[derive(Debug, Default)]
 pub(super) struct TomlText(String);
 
@@ -50,7 +52,7 @@ impl TomlText {
     }
 
     pub(super) fn text(&mut self, key: &str, value: &str) -> &mut Self {
-        let _ = writeln!(self.0, "{key} = {}", toml::Value::from(value));
+        let _ = writeln!(self.0, "{key} = {}", toml::Value::from(escape(value)));
         self
     }
 
@@ -62,7 +64,7 @@ impl TomlText {
     }
 
     pub(super) fn texts(&mut self, key: &str, values: &[String]) -> &mut Self {
-        let values: Vec<_> = values.iter().map(|value| toml::Value::from(value.as_str()).to_string()).collect();
+        let values: Vec<_> = values.iter().map(|value| toml::Value::from(escape(value)).to_string()).collect();
         let _ = writeln!(self.0, "{key} = [{}]", values.join(", "));
         self
     }
@@ -104,12 +106,14 @@ mod tests {
         let mut toml = TomlText::new("first");
         toml.section("a\nb", "server.main")
             .text("address", "a \"b\" \\ \n c")
-            .texts("list", &["x'\"".to_owned()])
+            .texts("list", &["x'\"${env:A}".to_owned()])
+            .text("reference", "/${file:/a}")
             .flag("on", true);
         let text = toml.finish();
         let read: toml::Table = text.parse().unwrap();
         assert_eq!(read["server"]["main"]["address"].as_str(), Some("a \"b\" \\ \n c"));
-        assert_eq!(read["server"]["main"]["list"][0].as_str(), Some("x'\""));
+        assert_eq!(read["server"]["main"]["list"][0].as_str(), Some("x'\"$${env:A}"));
+        assert_eq!(read["server"]["main"]["reference"].as_str(), Some("/$${file:/a}"));
         assert!(text.starts_with("# first\n\n# a\n# b\n[server.main]\n"), "{text}");
     }
 }

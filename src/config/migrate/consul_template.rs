@@ -105,7 +105,9 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
     let file_path = file.as_ref().and_then(InputValue::required_text);
     if let (Some(file), Some(text)) = (&file, file_path) {
         document.section(&method).text("file", text);
-        file.record_kept("session.main.token_file; keyward can log in by itself: see [session.NAME.cloud]");
+        file.record_changed(
+            "session.main.token_file; keyward also renews the token, and can log in by itself: see [session.NAME.cloud]",
+        );
     }
     if let Some(token) = vault.take("token") {
         if token.text().is_none() {

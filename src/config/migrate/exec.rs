@@ -1,14 +1,18 @@
 //! `exec {}`: signals, times and variables of the program, which consul-template has in addition to the agent's keys.
 
 use super::input::{Block, InputValue, format_span};
-use super::output::Section;
+use super::output::{Outcome, Section};
 
 /// Reads the keys; returns the variables with a fixed value.
-pub(super) fn read(exec: &mut Block<'_>, section: &mut Section) -> Vec<(String, String)> {
+pub(super) fn read(exec: &mut Block<'_>, section: &mut Section, is_consul_template: bool) -> Vec<(String, String)> {
     stop(exec, section);
+    // There the program is stopped with SIGINT, and here with SIGTERM.
+    if is_consul_template && !section.has("stop_signal") {
+        section.text("stop_signal", "SIGINT");
+        exec.record(Outcome::Kept, "process.stop_signal = \"SIGINT\", the default of consul-template");
+    }
     reload_signal(exec, section);
     exec.drop_keys(&["splay"], "debounce spaces restarts");
-    exec.drop_keys(&["enabled"], "the section enables it");
     exec.drop_keys(&["timeout"], "the program runs until it exits or is stopped");
     let Some(mut env) = exec.block("env") else { return Vec::new() };
     passed_variables(&mut env, section);

@@ -123,12 +123,12 @@ impl<'a> Block<'a> {
                 labelled.push((kind.text().unwrap_or_default().to_owned(), block));
                 continue;
             }
-            // A label is an object of one key.
+            // A label is an object of one key; the other agents take it in any case.
             let labels = block.items.iter().all(|item| matches!(item.value.value, Value::Object(_) | Value::List(_)));
             if labels && !block.items.is_empty() {
                 let names: BTreeSet<&str> = block.items.iter().map(|item| item.key.as_str()).collect();
                 for name in names {
-                    labelled.extend(block.blocks(name).into_iter().map(|inner| (name.to_owned(), inner)));
+                    labelled.extend(block.blocks(name).into_iter().map(|inner| (name.to_ascii_lowercase(), inner)));
                 }
                 block.finish();
             } else {

@@ -54,6 +54,9 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                 cache.write(document.section(&format!("{name}.cache")));
             }
         }
+        if metrics {
+            listener.drop_keys(&["require_request_header"], "/metrics and the probes need no header");
+        }
         migrate_other_keys(&mut listener, metrics, document.section(&name));
         listener.finish();
     }
@@ -86,7 +89,9 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
         let why = "the proxy adds no consistency: send X-Vault-Index yourself";
         block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
         if let Some(input) = block.take("prepend_configured_namespace") {
-            input.record_changed("requests with the session's token get its namespace, unless the caller sets one");
+            input.record_changed(
+                "a request that names no namespace goes to the session's; one that names its own is not prefixed",
+            );
         }
         if name == "cache" {
             cache_options = cache(&mut block);
@@ -99,7 +104,9 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
 /// Reads `use_auto_auth_token`; `None` for a value that it cannot have.
 fn read_token_use(input: &InputValue<'_>) -> Option<TokenUse> {
     let (token_use, detail) = match (input.flag(), input.text()) {
-        (_, Some("force")) => (TokenUse::Always, "token = \"always\" on each listener"),
+        (_, Some(text)) if text.eq_ignore_ascii_case("force") => {
+            (TokenUse::Always, "token = \"always\" on each listener")
+        }
         (Some(true), _) => (TokenUse::WhenMissing, "token = \"when_missing\" on each listener"),
         (Some(false), _) => (TokenUse::Never, "see the listeners"),
         (None, _) => {
@@ -163,8 +170,8 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
     block.record(Outcome::Kept, detail);
     if let Some(mut persist) = block.block("persist") {
         if is_used {
-            persist
-                .record(Outcome::Action, "set seal_key_file on the session and persist = true in the listener's cache");
+            let detail = "set seal_key_file on the session, persist = true in the listener's cache, and for templates persist = true in [templates]";
+            persist.record(Outcome::Action, detail);
         } else {
             persist.record(Outcome::NotSupported, "nothing is cached");
         }
@@ -291,17 +298,21 @@ fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Sec
     let plain = disable.as_ref().is_some_and(|disable| disable.flag() == Some(true));
     for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
         let Some(input) = listener.take(key) else { continue };
-        if plain || metrics || input.flag() == Some(false) {
+        if plain || input.flag() == Some(false) {
             input.not_supported("local listeners have no TLS");
             continue;
         }
         section.disable();
-        input.action("client certificates are not supported: the listener is written commented out; use a unix socket, or key_file");
+        let instead = if metrics { "a loopback address" } else { "key_file" };
+        input.action(format!(
+            "client certificates are not supported: the listener is written commented out; use a unix socket, or {instead}"
+        ));
     }
     if let Some(disable) = &disable {
         disable.record_kept("plain HTTP on this machine");
-    } else if !metrics {
-        listener.record(Outcome::Changed, "plain HTTP on this machine: clients use http://");
+    } else {
+        let place = if metrics { "" } else { " on this machine" };
+        listener.record(Outcome::Changed, format!("plain HTTP{place}: clients use http://"));
     }
     let tls = [
         "tls_cert_file",

@@ -17,10 +17,14 @@ const MERGED_BLOCKS: [&str; 9] =
 /// Lists of `exec { env {} }` to which each file adds.
 const ADDED_LISTS: [&str; 5] = ["allowlist", "blacklist", "custom", "denylist", "whitelist"];
 
+/// True for a file with a block that only Vault Agent and Vault Proxy have.
+pub(super) fn is_vault_agent(file: &Object) -> bool {
+    file.attributes.iter().any(|item| AGENT_KEYS.contains(&item.key.as_str()))
+}
+
 /// Joins the files of one configuration.
 pub(super) fn join(files: Vec<Object>) -> Object {
-    let is_agent = |item: &Attribute| AGENT_KEYS.contains(&item.key.as_str());
-    let merges = !files.iter().flat_map(|file| &file.attributes).any(is_agent);
+    let merges = !files.iter().any(is_vault_agent);
     let names = BTreeSet::from(MERGED_BLOCKS.map(str::to_owned));
     let mut all = Object::default();
     for mut file in files {

@@ -150,38 +150,22 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
         "kubernetes" => copy_keys(&mut config, section, &[("role", "role"), ("token_path", "file")]),
         "approle" => {
             let keys = [
-                ("role_id_file_path", "role_id_file"),
                 ("secret_id_file_path", "secret_id_file"),
+                ("role_id_file_path", "role_id_file"),
                 ("secret_id_response_wrapping_path", "secret_id_wrapping_path"),
             ];
-            let secret = config.take("secret_id_file_path");
-            if let Some(secret) = &secret {
-                put(secret, section, "secret_id_file");
-                migrate_removal(
-                    &mut config,
-                    section,
-                    "remove_secret_id_file_after_reading",
-                    "remove_secret_id_after_reading",
-                );
+            copy_keys(&mut config, section, &keys[..1]);
+            let removal = "remove_secret_id_file_after_reading";
+            if section.has("secret_id_file") {
+                migrate_removal(&mut config, section, removal, "remove_secret_id_after_reading");
             } else {
-                config.drop_keys(&["remove_secret_id_file_after_reading"], "has no effect without secret_id_file_path");
+                let why = "has no effect without secret_id_file_path";
+                config.drop_keys(&[removal, "secret_id_response_wrapping_path"], why);
             }
-            copy_keys(&mut config, section, &keys);
+            copy_keys(&mut config, section, &keys[1..]);
         }
         "token_file" => copy_keys(&mut config, section, &[("token_file_path", "file")]),
-        _ => {
-            copy_keys(
-                &mut config,
-                section,
-                &[("name", "role"), ("client_cert", "client_cert"), ("client_key", "client_key")],
-            );
-            if let Some(authority) = config.take("ca_cert") {
-                put(&authority, document.section(&format!("server.{MAIN}")), "ca_file");
-            }
-            if let Some(reload) = config.take("reload") {
-                reload.record_changed("connections use a renewed certificate without it");
-            }
-        }
+        _ => cert(&mut config, name, document),
     }
     config.finish();
 }
@@ -197,6 +181,45 @@ fn supported(kind: &str) -> Option<&'static str> {
         "token_file" => "token_file",
         _ => return None,
     })
+}
+
+/// Reads the method `cert`. Vault Agent has a client of its own for the login, which alone uses these files
+/// (command/agentproxyshared/auth/cert/cert.go); keyward has one for the session.
+fn cert(config: &mut Block<'_>, name: &str, document: &mut Document) {
+    let section = document.section(name);
+    copy_keys(config, section, &[("name", "role")]);
+    for key in ["client_cert", "client_key"] {
+        if let Some(input) = config.take(key)
+            && let Some(text) = input.required_text()
+        {
+            section.text(key, text);
+            input.record_changed(format!("{key} of [{name}]: for each connection of the session, not only the login"));
+        }
+    }
+    if let Some(input) = config.take("ca_cert")
+        && let Some(text) = input.required_text()
+    {
+        authority(&input, text, document.section(&format!("server.{MAIN}")));
+    }
+    for key in ["reload", "reload_period"] {
+        if let Some(reload) = config.take(key) {
+            reload.record_changed("connections use a renewed certificate without it");
+        }
+    }
+}
+
+/// Writes the authority of the login to the server's section, unless that has another one.
+fn authority(input: &InputValue<'_>, file: &str, server: &mut Section) {
+    if server.has_text("ca_file", file) {
+        input.record_kept("ca_file of [server.main], the same file");
+    } else if server.has("ca_file") || server.has("ca_dir") {
+        input.action(
+            "not written: all connections use the authority of [server.main]; if the login needs another one, write both to its ca_file",
+        );
+    } else {
+        server.text("ca_file", file);
+        input.record_changed("ca_file of [server.main]: for each connection, not only the login");
+    }
 }
 
 fn azure(config: &mut Block<'_>, section: &mut Section) {

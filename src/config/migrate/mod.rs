@@ -97,6 +97,11 @@ pub(crate) fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (us
     Ok(Migrated { toml: document.to_string(), report: report.lines(&starts) })
 }
 
+/// True if these texts can be read, and none has a block of Vault Agent or Vault Proxy, which do not start without one.
+pub(crate) fn is_consul_template(texts: &[&str]) -> bool {
+    texts.iter().all(|text| hcl::read(text).is_ok_and(|file| !merge::is_vault_agent(&file)))
+}
+
 /// Adds so many lines to an object's positions, so that positions in several files are distinct.
 fn shift(object: &mut Object, lines: usize) {
     for item in &mut object.attributes {

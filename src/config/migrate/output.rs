@@ -129,6 +129,12 @@ impl Section {
         self.entries.iter().any(|(name, _)| *name == key)
     }
 
+    /// Returns true if the key has this string.
+    pub(super) fn has_text(&self, key: &str, value: &str) -> bool {
+        let quoted = quote(&escape(value));
+        self.entries.iter().any(|(name, existing)| *name == key && *existing == quoted)
+    }
+
     pub(super) fn comment(&mut self, comment: &'static str) -> &mut Self {
         self.comments.push(comment);
         self

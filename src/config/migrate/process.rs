@@ -37,6 +37,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     let files =
         ["log_file", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "log_path", "log_rotate"];
     top.drop_keys(&files, "logs go to standard error, for the journal or the container runtime");
+    top.drop_keys(&["disable_mlock"], "secrets stand in locked memory of their own");
     top.drop_keys(&["pid_file"], "the service manager tracks the process");
     if let Some(exit) = top.take("exit_after_auth") {
         match exit.flag() {

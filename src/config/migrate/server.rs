@@ -3,29 +3,25 @@
 use super::MAIN;
 use super::consul_template;
 use super::input::Block;
-use super::output::{Document, Outcome};
+use super::output::{Document, Outcome, Section};
 
 /// Default address of Vault Agent and consul-template.
 const ADDRESS: &str = "https://127.0.0.1:8200";
+
+/// Report of a missing address, which the other agents may have from their environment.
+const NO_ADDRESS: &str =
+    "no address: the default, https://127.0.0.1:8200, is written, as variables such as VAULT_ADDR are ignored";
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) {
     let section = document.section(&format!("server.{MAIN}"));
     section.text("kind", if openbao { "openbao" } else { "vault" });
     let Some(mut vault) = top.block("vault") else {
         section.text("address", ADDRESS);
+        top.record_as("vault", Outcome::Changed, NO_ADDRESS);
         return;
     };
     vault.record(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR are ignored");
-    match vault.take("address") {
-        Some(address) => {
-            if let Some(text) = address.required_text() {
-                // Clients take `unix:///path` with a host that means nothing.
-                section.text("address", text);
-                address.record_kept("address");
-            }
-        }
-        None => drop(section.text("address", ADDRESS)),
-    }
+    address(&mut vault, section);
     for (source_key, key) in [
         ("ca_cert", "ca_file"),
         ("ca_path", "ca_dir"),
@@ -68,4 +64,16 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
     }
     consul_template::server(&mut vault, document);
     vault.finish();
+}
+
+fn address(vault: &mut Block<'_>, section: &mut Section) {
+    let Some(address) = vault.take("address") else {
+        section.text("address", ADDRESS);
+        return vault.record_as("address", Outcome::Changed, NO_ADDRESS);
+    };
+    if let Some(text) = address.required_text() {
+        // Clients take `unix:///path` with a host that means nothing.
+        section.text("address", text);
+        address.record_kept("address");
+    }
 }

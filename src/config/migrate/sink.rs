@@ -150,51 +150,76 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
     }
 }
 
-/// A mode, which Vault Agent takes as a number: `0640` in HCL is octal, and 416 is the same in JSON.
+/// Converts a file mode. A number is what HCL and JSON say, so that `0640` and 416 are the same; a text is octal.
 pub(super) fn mode(input: &InputValue<'_>, section: &mut Section) {
-    let (Value::Number(text) | Value::Text(text)) = input.value else {
-        return input.not_supported(format!("expected a file mode, found {}", input.value.kind()));
+    let mode = match input.value {
+        Value::Number(text) => numeric_mode(text),
+        Value::Text(text) => octal_mode(text.strip_prefix("0o").unwrap_or(text)).map(FileMode::Stated),
+        _ => return input.not_supported(format!("expected a file mode, found {}", input.value.kind())),
     };
-    let Some((mode, is_octal)) = octal(text) else {
-        return input.not_supported("not a file mode");
-    };
-    section.text("mode", &format!("{mode:04o}"));
-    if is_octal {
-        input.record_changed(format!("{text} is a decimal number, not a mode: taken for \"{mode:04o}\""));
-    } else {
-        input.record_kept(format!("mode = \"{mode:04o}\""));
+    match mode {
+        None => input.not_supported("not a file mode"),
+        Some(FileMode::Stated(mode)) => {
+            section.text("mode", &format!("{mode:04o}"));
+            input.record_kept(format!("mode = \"{mode:04o}\""));
+        }
+        Some(FileMode::Guessed { mode, effective }) => {
+            let owner = mode & 0o700;
+            section.text("mode", &format!("{owner:04o}"));
+            input.action(format!(
+                "{mode:o} without a leading zero is a decimal number, by which the file had mode {effective:04o}: written for the \
+                 owner alone, \"{owner:04o}\"; set \"{mode:04o}\" if that was meant"
+            ));
+        }
     }
 }
 
-/// The mode that a number is, and whether it had to be guessed.
-fn octal(text: &str) -> Option<(u32, bool)> {
+/// Mode that a number gives a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileMode {
+    /// The number is a mode.
+    Stated(u32),
+    /// The number is too large for a mode; its digits were probably meant as octal. `effective` is what the file had.
+    Guessed { mode: u32, effective: u32 },
+}
+
+fn numeric_mode(text: &str) -> Option<FileMode> {
     let digits = text.strip_prefix("0o").or_else(|| text.strip_prefix('0').filter(|rest| !rest.is_empty()));
-    let in_octal = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    match digits {
-        Some(digits) => in_octal(digits).map(|mode| (mode, false)),
-        // A decimal number above 511 is not a mode, so its digits were meant as octal.
-        None => match text.parse::<u32>().ok()? {
-            mode @ 0..=0o777 => Some((mode, false)),
-            _ => in_octal(text).map(|mode| (mode, true)),
-        },
+    if let Some(digits) = digits {
+        return octal_mode(digits).map(FileMode::Stated);
     }
+    match text.parse::<u32>().ok()? {
+        mode @ 0..=0o777 => Some(FileMode::Stated(mode)),
+        number => octal_mode(text).map(|mode| FileMode::Guessed { mode, effective: number & 0o777 }),
+    }
+}
+
+fn octal_mode(digits: &str) -> Option<u32> {
+    u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::octal;
+    use super::FileMode::{Guessed, Stated};
+    use super::{numeric_mode, octal_mode};
 
     #[test]
-    fn a_mode_is_what_their_number_means_or_must_have_meant() {
-        let check = |text: &str, expected: Option<(u32, bool)>| assert_eq!(octal(text), expected, "{text}");
-        check("0640", Some((0o640, false)));
-        check("0o600", Some((0o600, false)));
-        check("416", Some((0o640, false)));
-        check("640", Some((0o640, true)));
-        check("0", Some((0, false)));
-        check("01777", None);
-        check("888", None);
-        check("-1", None);
-        check("rw", None);
+    fn a_number_is_a_mode_or_its_digits_are() {
+        for (text, expected) in [
+            ("0640", Some(Stated(0o640))),
+            ("0o600", Some(Stated(0o600))),
+            ("416", Some(Stated(0o640))),
+            ("640", Some(Guessed { mode: 0o640, effective: 0o200 })),
+            ("0", Some(Stated(0))),
+            ("01777", None),
+            ("888", None),
+            ("-1", None),
+        ] {
+            assert_eq!(numeric_mode(text), expected, "{text}");
+        }
+        assert_eq!(
+            [octal_mode("640"), octal_mode("416"), octal_mode("888"), octal_mode("rw")],
+            [Some(0o640), Some(0o416), None, None]
+        );
     }
 }

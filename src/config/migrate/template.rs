@@ -14,6 +14,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         config.record(Outcome::Kept, "[templates]");
         if let Some(interval) = config.take("static_secret_render_interval") {
             match interval.span() {
+                Some(Duration::ZERO) => interval.record_kept("zero: the default, 5m"),
                 Some(span) => {
                     let (min, max) = (Duration::from_secs(10), Duration::from_hours(24));
                     let new_interval = span.clamp(min, max);
@@ -44,23 +45,50 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     for block in top.blocks("env_template") {
         variables(block, document);
     }
-    if let Some(mut exec) = top.block("exec") {
-        // Vault Agent, which `auto_auth {}` is for, does not start with `exec {}` beside `template {}`.
-        if !top.has("auto_auth") && document.has_below("template") {
-            let detail = "consul-template restarts or signals the program when any template changes; [process] does so when a variable \
-                         changes: give each [template.NAME] a command that reloads the program, or write [env_template.NAME] of its secrets";
-            exec.record(Outcome::Action, detail);
-        }
-        child(&mut exec, document.section("process"));
-        for (name, value) in exec::read(&mut exec, document.section("process")) {
-            let section = format!("env_template.{name}");
-            if !document.has(&section) {
-                // Only an action can produce the characters that open an action.
-                document.section(&section).contents(&value.replace("{{", "{{ \"{{\" }}"));
-            }
-        }
-        exec.finish();
+    process(top, document);
+}
+
+/// Reads the program, which Vault Agent and consul-template write alike.
+fn process(top: &mut Block<'_>, document: &mut Document) {
+    let Some(mut exec) = top.block("exec") else { return };
+    let is_consul_template = !top.has("auto_auth");
+    // Vault Agent, which `auto_auth {}` is for, does not start with `exec {}` beside `template {}`.
+    if is_consul_template && document.has_below("template") {
+        let detail = "consul-template restarts or signals the program when any template changes; [process] does so when a variable \
+                     changes: give each [template.NAME] a command that reloads the program, or write [env_template.NAME] of its secrets";
+        exec.record(Outcome::Action, detail);
     }
+    child(&mut exec, document.section("process"));
+    let is_enabled = is_enabled(&mut exec, document.section("process"));
+    for (name, value) in exec::read(&mut exec, document.section("process"), is_consul_template) {
+        let name = format!("env_template.{name}");
+        if document.has(&name) {
+            continue;
+        }
+        let section = document.section(&name);
+        // Only an action can produce the characters that open an action.
+        section.contents(&value.replace("{{", "{{ \"{{\" }}"));
+        if !is_enabled {
+            section.disable();
+        }
+    }
+    exec.finish();
+}
+
+/// Reads `enabled`; false if the program, which the file declares disabled, is written commented out.
+fn is_enabled(exec: &mut Block<'_>, section: &mut Section) -> bool {
+    let Some(enabled) = exec.take("enabled") else { return true };
+    match enabled.flag() {
+        Some(true) => enabled.record_kept("the section enables it"),
+        Some(false) => {
+            section.disable();
+            // Its runner asks for the command alone (manager/runner.go).
+            enabled.action("consul-template runs the program in spite of it: [process] is written commented out; remove the # to run it");
+            return false;
+        }
+        None => enabled.not_supported(NO_FLAG),
+    }
+    true
 }
 
 /// The text and how it is read, which both kinds have.
@@ -93,9 +121,12 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
                 .record_changed("a missing key is always an error: use `index` or `if` for keys that may be missing"),
         }
     }
-    if let Some(denied) = template.take("function_denylist") {
-        denied.record_changed("no function runs programs or writes files");
+    for key in ["function_denylist", "function_blacklist"] {
+        if let Some(denied) = template.take(key) {
+            denied.record_changed("no function runs programs or writes files");
+        }
     }
+    template.drop_keys(&["error_fatal"], "a failed template is retried, and readiness reports it");
     if let Some(sandbox) = template.take("sandbox_path")
         && let Some(path) = sandbox.required_text()
     {
@@ -123,6 +154,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
     }
     let perms = template.take("perms");
     match &perms {
+        Some(perms) if is_zero(perms.value) => perms.record_changed(format!("zero is no mode: {DEFAULT_MODE}")),
         Some(perms) => match perms.text() {
             Some(text) => {
                 section.text("mode", &format!("{text:0>4}"));
@@ -130,12 +162,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             }
             None => sink::mode(perms, section),
         },
-        None => {
-            template.record(
-                Outcome::Changed,
-                "mode 0640; the default in Vault Agent is the mode of the existing file, or 0644",
-            );
-        }
+        None => template.record(Outcome::Changed, DEFAULT_MODE),
     }
     for (source_key, key) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
         let Some(input) = template.take(source_key) else { continue };
@@ -161,6 +188,14 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
     }
     wait(template, section);
     commands(template, section);
+}
+
+/// Report of a template without `perms`.
+const DEFAULT_MODE: &str = "mode 0640; the default in Vault Agent is the mode of the existing file, or 0644";
+
+/// True for a number of zeros, which consul-template and Vault Agent treat as a missing mode (renderer/renderer.go).
+fn is_zero(value: &Value) -> bool {
+    matches!(value, Value::Text(text) | Value::Number(text) if !text.is_empty() && text.bytes().all(|byte| byte == b'0'))
 }
 
 /// Reads `exec`, and the older `command`.
@@ -210,6 +245,11 @@ fn put_debounce(section: &mut Section, debounce: Option<String>) {
     }
 }
 
+/// True for a command of one string that consul-template and Vault Agent give to a shell (child/command-prep.go).
+fn is_shell_line(line: &str) -> bool {
+    line.split_whitespace().nth(1).is_some()
+}
+
 fn command(input: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, section: &mut Section) {
     let Some(input) = input else {
         if let Some(timeout) = timeout {
@@ -218,7 +258,7 @@ fn command(input: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, sec
         return;
     };
     match input.texts().as_deref() {
-        Some([line]) if line.contains(' ') => {
+        Some([line]) if is_shell_line(line) => {
             section.texts("command", std::slice::from_ref(line)).flag("shell", true);
             input.record_kept("command, with shell = true");
         }
@@ -265,7 +305,7 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
     exec.record(Outcome::Kept, "[process]");
     if let Some(command) = exec.take("command") {
         match command.texts().as_deref() {
-            Some([line]) if line.contains(' ') => {
+            Some([line]) if is_shell_line(line) => {
                 section.texts("command", &["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
                 command.record_changed("a shell line: written as /bin/sh -c");
             }

@@ -31,8 +31,10 @@ fn each_key_is_reported_with_its_position_and_outcome() {
 
 #[test]
 fn a_key_is_one_line_of_the_report_whatever_it_holds() {
-    let report = report_text("{\"a\\n9:9: vault: kept\": 1, \"b\\u001b[31m\": {\"c\\r\": 2}}");
-    assert!(!report.replace('\n', "").contains(char::is_control) && report.lines().count() == 2, "{report:?}");
+    let report = report_text(
+        "{\"a\\n9:9: vault: kept\": 1, \"b\\u001b[31m\": {\"c\\r\": 2}, \"vault\": {\"address\": \"https://v\"}}",
+    );
+    assert!(!report.replace('\n', "").contains(char::is_control) && report.lines().count() == 4, "{report:?}");
     assert!(report.starts_with("1:2: a\\n9:9: vault: kept: dropped"), "{report:?}");
 }
 
@@ -276,4 +278,112 @@ fn a_program_gets_no_variable_that_consul_template_keeps_from_it() {
         let (toml, report) = exec(&format!("{allowed} {more}"));
         assert!(!toml.contains("\npass_env") && report.contains(expected), "{more}: {toml}{report}");
     }
+}
+
+#[test]
+fn a_program_that_is_declared_disabled_is_written_commented_out() {
+    let exec = |enabled: &str| {
+        migrate_text(&format!("exec {{ command = [\"a\"]\n{enabled}\nenv {{ custom = [\"MODE=fast\"] }} }}\n"))
+    };
+    let (toml, report) = exec("enabled = false");
+    assert!(toml.contains("\n# [process]\n# command = [\"a\"]\n"), "{toml}");
+    assert!(toml.contains("\n# [env_template.MODE]\n"), "{toml}");
+    let action = "exec.enabled: ACTION REQUIRED: consul-template runs the program in spite of it";
+    assert!(report.contains(action), "{report}");
+    for (enabled, line) in [
+        ("enabled = true", "exec.enabled: kept"),
+        ("enabled = \"no\"", "exec.enabled: dropped: not a boolean"),
+        ("", ""),
+    ] {
+        let (toml, report) = exec(enabled);
+        assert!(toml.contains("\n[process]\n") && report.contains(line), "{enabled}: {toml}{report}");
+    }
+}
+
+#[test]
+fn a_program_of_consul_template_is_stopped_with_the_signal_that_it_had_there() {
+    let stop_signal = |keys: &str| {
+        let toml = migrate_text(&format!("{keys}\n")).0;
+        toml.lines().find_map(|line| line.strip_prefix("stop_signal = ")).map(str::to_owned)
+    };
+    assert_eq!(stop_signal("exec { command = [\"a\"] }").as_deref(), Some("\"SIGINT\""));
+    assert_eq!(stop_signal("exec { command = [\"a\"] kill_signal = \"SIGQUIT\" }").as_deref(), Some("\"SIGQUIT\""));
+    // Vault Agent's default is ours.
+    let vault = "auto_auth { method \"jwt\" { config = { role = \"r\" path = \"/j\" } } }";
+    assert_eq!(stop_signal(&format!("{vault}\nexec {{ command = [\"a\"] }}")), None);
+}
+
+#[test]
+fn the_authority_of_a_certificate_login_replaces_none_of_the_server() {
+    let login = |vault: &str| {
+        migrate_text(&format!(
+            "vault {{ address = \"https://v\"\n{vault} }}\nauto_auth {{ method \"cert\" {{ config = {{ ca_cert = \"/login.pem\" \
+             client_cert = \"/c\" client_key = \"/k\" reload_period = \"1m\" }} }} }}\n"
+        ))
+    };
+    let key = "auto_auth.method.cert.config";
+    for (vault, file, outcome) in [
+        ("", "ca_file = \"/login.pem\"", "changed: ca_file of [server.main]: for each connection"),
+        ("ca_cert = \"/login.pem\"", "ca_file = \"/login.pem\"", "kept: ca_file of [server.main]"),
+        ("ca_cert = \"/vault.pem\"", "ca_file = \"/vault.pem\"", "ACTION REQUIRED: not written"),
+        ("ca_path = \"/certs\"", "ca_dir = \"/certs\"", "ACTION REQUIRED: not written"),
+    ] {
+        let (toml, report) = login(vault);
+        let written: Vec<_> = toml.lines().filter(|line| line.starts_with("ca_")).collect();
+        assert_eq!(written, [file], "{vault}");
+        assert!(report.contains(&format!("{key}.ca_cert: {outcome}")), "{vault}: {report}");
+        for name in ["client_cert", "client_key"] {
+            let line = format!("{key}.{name}: changed: {name} of [session.main.cert]: for each connection");
+            assert!(report.contains(&line), "{report}");
+        }
+        assert!(report.contains(&format!("{key}.reload_period: changed")), "{report}");
+    }
+}
+
+#[test]
+fn an_address_that_came_from_the_environment_is_reported() {
+    let line = "no address: the default, https://127.0.0.1:8200, is written";
+    assert!(report_text("log_level = \"info\"\n").contains(&format!("1:1: vault: changed: {line}")));
+    assert!(report_text("vault {}\n").contains(&format!("1:1: vault.address: changed: {line}")));
+    assert!(!report_text("vault { address = \"https://v\" }\n").contains(line));
+}
+
+#[test]
+fn metrics_that_needed_a_client_certificate_or_a_header_are_not_opened_in_silence() {
+    let listener = |keys: &str| migrate_text(&format!("listener \"tcp\" {{ role = \"metrics_only\"\n{keys} }}\n"));
+    let (toml, report) = listener("address = \"0.0.0.0:9102\" tls_client_ca_file = \"/ca\"");
+    assert!(toml.contains("# [listener.tcp-1]\n# kind = \"health\"\n"), "{toml}");
+    assert!(report.contains("tls_client_ca_file: ACTION REQUIRED: client certificates are not supported"), "{report}");
+    let (toml, report) = listener("address = \"127.0.0.1:9102\" require_request_header = true");
+    assert!(toml.contains("\n[listener.tcp-1]\n"), "{toml}");
+    for line in ["require_request_header: dropped: /metrics", "listener.tcp: changed: plain HTTP: clients use http://"]
+    {
+        assert!(report.contains(line), "{line}: {report}");
+    }
+}
+
+#[test]
+fn labels_and_force_are_read_in_any_case() {
+    let text = "auto_auth { method \"JWT\" { config = { role = \"r\" path = \"/j\" } } }\n\
+                api_proxy { use_auto_auth_token = \"Force\" }\nlistener \"TCP\" { address = \"127.0.0.1:81\" }\n";
+    let (toml, report) = migrate_text(text);
+    assert!(toml.contains("[session.main.jwt]\n") && toml.contains("token = \"always\"\n"), "{toml}{report}");
+}
+
+#[test]
+fn a_command_of_several_words_or_lines_is_given_to_a_shell() {
+    let command = |line: &str| {
+        let text = format!("template {{ contents = \"x\" destination = \"/d\" command = \"{line}\" }}\n");
+        migrate_text(&text).0.contains("shell = true")
+    };
+    assert!(command("systemctl reload app") && command("date\\nid") && !command("/usr/bin/reload"));
+}
+
+#[test]
+fn an_empty_path_of_a_secret_id_is_none_as_for_vault_agent() {
+    let text = "auto_auth { method \"approle\" { config = { role_id_file_path = \"/r\" secret_id_file_path = \"\" \
+                secret_id_response_wrapping_path = \"auth/approle/role/a/secret-id\" } } }\n";
+    let (toml, report) = migrate_text(text);
+    assert!(toml.ends_with("[session.main.approle]\nrole_id_file = \"/r\"\n"), "{toml}");
+    assert!(report.contains("secret_id_response_wrapping_path: dropped: has no effect without"), "{report}");
 }

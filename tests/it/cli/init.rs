@@ -109,6 +109,16 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
 }
 
 #[test]
+fn a_flag_that_looks_like_a_reference_is_written_as_text() {
+    let machine = MachineKind::new();
+    let (code, output, error) = machine.init("azure-vm --server https://vault.example.com:8200 --role ${env:HOME}");
+    assert_eq!(code, 0, "{output}{error}");
+    let config = machine.read(CONFIG);
+    assert!(config.contains("role = \"$${env:HOME}\"\n"), "{config}");
+    assert_checked(&machine.path(CONFIG));
+}
+
+#[test]
 fn a_group_a_template_and_a_reload_are_granted_to_the_unit() {
     let machine = MachineKind::new();
     let flags = format!("{VM} --group app --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx");

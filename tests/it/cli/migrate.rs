@@ -56,7 +56,7 @@ mode = "0600"
 wrap_ttl = "5m"
 format = "json"
 path = "/run/agent/other-token"
-mode = "0640"
+mode = "0600"
 owner = "1000"
 group = "1000"
 
@@ -94,7 +94,12 @@ format = "json"
     assert_eq!(migrated.toml, expected);
     assert_eq!((config.sessions.len(), config.sinks.len(), config.listeners.len()), (1, 2, 3));
     says(&migrated, "listener.tcp", Outcome::Changed, "any_local_user = true: every user of this machine may call");
-    says(&migrated, "auto_auth.sink.file.config.mode", Outcome::Changed, "640 is a decimal number");
+    says(
+        &migrated,
+        "auto_auth.sink.file.config.mode",
+        Outcome::Action,
+        "640 without a leading zero is a decimal number",
+    );
     says(&migrated, "listener.unix.agent_api.enable_quit", Outcome::NotSupported, "SIGTERM");
     says(&migrated, "auto_auth.method.azure.max_backoff", Outcome::Changed, "full jitter");
     says(&migrated, "cache", Outcome::Kept, "[listener.NAME.cache] of each listener");
@@ -282,7 +287,14 @@ fn durations_out_of_range_are_moved_to_the_nearest_bound() {
     let migrated = moved("template_config { static_secret_render_interval = \"5s\" }\n");
     assert!(migrated.toml.contains("interval = \"10s\"\n"), "{}", migrated.toml);
     says(&migrated, "template_config.static_secret_render_interval", Outcome::Changed, "10s to 24h");
+    let migrated = moved("template_config { static_secret_render_interval = 0 }\n");
+    assert!(!migrated.toml.contains("interval"), "Vault Agent has its default then: {}", migrated.toml);
     let template = |more: &str| moved(&format!("template {{ contents = \"x\" destination = \"/d\" {more} }}\n"));
+    for zero in ["0", "\"0000\""] {
+        let migrated = template(&format!("perms = {zero}"));
+        assert!(!migrated.toml.contains("mode = "), "Vault Agent has its default then: {}", migrated.toml);
+        says(&migrated, "template.perms", Outcome::Changed, "zero is no mode: mode 0640");
+    }
     assert!(template("wait { min = \"10m\" }").toml.contains("debounce = \"5m\"\n"));
     let migrated = template("wait = \"3s:9s\" user = 0 group = \"\"");
     assert!(
@@ -364,7 +376,8 @@ fn migrate_reads_standard_input_and_folders_and_names_the_file_of_each_line() {
     );
     write("20-more.json", "{\n \"template\": [{ \"contents\": \"x\", \"destination\": \"/d\", \"odd\": 1 }]\n}\n");
     write("notes.txt", "not read");
-    write(".hidden.hcl", "not read = {");
+    write(".#10-main.hcl", "not read = {");
+    std::fs::create_dir(folder.path().join("old.hcl")).unwrap();
     let path = folder.path().display().to_string();
     let (code, output, error) = run(&["migrate", &path], &[]);
     assert_eq!(code, 0, "{error}");
@@ -372,6 +385,9 @@ fn migrate_reads_standard_input_and_folders_and_names_the_file_of_each_line() {
     assert!(error.contains("/10-main.hcl:2:3: vault.address: address\n"), "{error}");
     let odd = error.lines().find(|line| line.contains("template.odd")).unwrap();
     assert!(odd.contains("/20-more.json:2:"), "{odd}");
+    for name in ["notes.txt", ".#10-main.hcl", "old.hcl"] {
+        assert!(error.contains(&format!("skipped {path}/{name}: Vault Agent reads only")), "{error}");
+    }
 
     let (code, from_input, error) = run_with_input(&["migrate", "-"], &[], "vault {}\nlog_level = \"loud\"\n");
     assert_eq!(code, 3, "there is no session: {error}");
@@ -382,7 +398,7 @@ fn migrate_reads_standard_input_and_folders_and_names_the_file_of_each_line() {
     assert!(code == 3 && error.contains("/30-broken.hcl: line 2, column"), "{error}");
     let empty = tempfile::tempdir().unwrap();
     let (code, _, error) = run(&["migrate", &empty.path().display().to_string()], &[]);
-    assert!(code == 1 && error.contains("holds no *.hcl and no *.json file"), "{error}");
+    assert!(code == 1 && error.contains("holds no configuration file"), "{error}");
 }
 
 #[test]

@@ -42,3 +42,33 @@ fn a_later_file_of_vault_agent_replaces_a_block() {
     let line = "10-first.hcl:1:1: vault: set again below; the last one counts";
     assert!(report.lines().any(|reported| reported.ends_with(line)), "{report}");
 }
+
+#[test]
+fn files_of_any_name_and_in_sub_folders_are_read_as_consul_template_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("templates")).unwrap();
+    std::fs::write(path("main"), FIRST).unwrap();
+    std::fs::write(path("templates/b.conf"), SECOND).unwrap();
+    std::fs::write(path(".c"), "log_level = \"debug\"\n").unwrap();
+    std::os::unix::fs::symlink(path("templates"), path("link")).unwrap();
+    let (_, toml, report) = run(&["migrate", folder.path().to_str().unwrap()], &[]);
+    for written in ["\"/run/app/a\"", "\"/run/app/b\"", "namespace = \"new\"", "level = \"debug\""] {
+        assert!(toml.contains(written), "{written}: {toml}{report}");
+    }
+    assert!(report.contains("/templates/b.conf:2:3: vault.namespace: session.main.namespace"), "{report}");
+    let skipped: Vec<_> = report.lines().filter(|line| line.starts_with("skipped ")).collect();
+    assert!(
+        matches!(skipped.as_slice(), [link] if link.contains("/link: consul-template reads only files")),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_file_that_consul_template_would_not_start_with_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("main.hcl"), FIRST).unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "a note {").unwrap();
+    let (code, _, error) = run(&["migrate", folder.path().to_str().unwrap()], &[]);
+    assert!(code == 3 && error.contains("/notes.txt: line 1, column"), "{error}");
+}

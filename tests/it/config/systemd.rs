@@ -150,6 +150,13 @@ fn the_gateways_files_are_among_the_needs() {
     );
 }
 
+#[test]
+fn many_connections_of_an_api_proxy_need_more_open_files() {
+    let proxy = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/proxy.sock\"\n";
+    check(proxy, &[]);
+    check(&format!("{proxy}connections = 10000"), &["LimitNOFILE=11280"]);
+}
+
 #[cfg(feature = "acl")]
 #[test]
 fn many_connections_of_the_acl_server_need_more_open_files() {
