@@ -1,5 +1,8 @@
 //! Operations on binding rules.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use serde_json::{Map, Value};
 
 use super::acl_service::AclService;
@@ -96,7 +99,19 @@ impl BindingRules<'_> {
         Ok(((*method.value).clone(), Transaction::default().require_unchanged(&key, method.modified)))
     }
 
-    /// Returns the binding rule; `None` if it does not exist.
+    /// Returns whether the auth method of a rule still exists with the same id. The rules of a deleted method can remain in
+    /// the store for a while, see `AuthMethods::delete`.
+    async fn method_exists(self, rule: &BindingRuleRecord, freshness: Freshness) -> Result<bool, ServiceError> {
+        let key = keys::auth_method(&rule.namespace, &rule.auth_method);
+        match self.records.repository.get::<AuthMethodRecord>(&key, freshness).await {
+            Ok(method) => Ok(method.is_some_and(|method| method.value.id == rule.method_id)),
+            // Unknown whether the method exists. The rule grants nothing, but it is shown and can be deleted.
+            Err(error) if self.records.repository.skip_unreadable(&error) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the binding rule; `None` if it or its auth method does not exist.
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
@@ -107,10 +122,15 @@ impl BindingRules<'_> {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<BindingRuleRecord>>, ServiceError> {
-        self.records.get_record(caller, namespace, Some(keys::binding_rule(namespace, id)), freshness).await
+        let key = Some(keys::binding_rule(namespace, id));
+        let rule = self.records.get_record::<BindingRuleRecord>(caller, namespace, key, freshness).await?;
+        let Some(rule) = rule else { return Ok(None) };
+        let exists = self.method_exists(&rule.value, freshness).await?;
+        Ok(Some(rule).filter(|_| exists))
     }
 
-    /// Lists the binding rules of one namespace, or of all; with `method` only those of that auth method.
+    /// Lists the binding rules of one namespace, or of all; with `method` only those of that auth method. Rules of deleted
+    /// methods are omitted.
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
@@ -126,6 +146,14 @@ impl BindingRules<'_> {
         if let Some(method) = method {
             list.entries.retain(|rule| rule.value.auth_method == method);
         }
+        // Each lookup is a call on etcd, and many rules share a method.
+        let mut methods = HashMap::new();
+        for rule in &list.entries {
+            if let Entry::Vacant(entry) = methods.entry(rule.value.method_id) {
+                entry.insert(self.method_exists(&rule.value, freshness).await?);
+            }
+        }
+        list.entries.retain(|rule| methods.get(&rule.value.method_id) == Some(&true));
         Ok(list)
     }
 

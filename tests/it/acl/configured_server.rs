@@ -111,8 +111,14 @@ async fn the_server_uses_tls_on_its_port_and_not_on_its_socket() {
 fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let (config, data) = (folder.path().join("keyward.toml"), folder.path().join("access"));
+    // Each of the two would fit alone.
     let text = format!(
-        "[acl]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nconnections = 5000\n",
+        "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com:8200\"\n\
+         [session.main]\nserver = \"main\"\n[session.main.cloud]\nrole = \"web\"\n\
+         resource = \"https://management.azure.com/\"\n[listener.proxy]\nkind = \"api_proxy\"\n\
+         address = \"unix://{}\"\nconnections = 3000\n\
+         [acl]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nconnections = 3000\n",
+        folder.path().join("proxy.sock").display(),
         folder.path().join("acl.sock").display(),
         data.display()
     );
@@ -124,7 +130,8 @@ fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
         .unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    let expected = "acl.connections = 5000 takes 5256 open files, and this process may have 4000: raise its limit";
+    let expected = "listener.proxy.connections = 3000, acl.connections = 3000 and 256 files of keyward itself take 6256 \
+                    open files, and this process may have 4000: raise its limit";
     assert!(error.contains(expected), "{error}");
     assert!(!data.exists(), "it looked after it had begun");
 }

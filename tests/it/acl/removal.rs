@@ -237,6 +237,51 @@ async fn a_rule_of_a_deleted_method_is_not_revived_by_an_update_under_its_succes
 }
 
 #[tokio::test]
+async fn rules_of_a_deleted_method_are_not_shown_while_they_wait_for_their_removal() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
+    let faults = Arc::new(StoreFaults::new(&store));
+    let mut options = options(folder.path());
+    options.key_file = Some(folder.path().join("seal.key"));
+    let server = Served::without_background(faults.clone(), &options, Clock::System).await;
+    let root = server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = root["SecretID"].as_str();
+    let put = async |path: &str, body: Value| {
+        let response = server.call("PUT", path, root, Some(body)).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()
+    };
+    let get = async |path: &str| server.call("GET", path, root, None).await;
+    let config = json!({"JWTValidationPubKeys": [IssuerKey::shared("k").pem()]});
+    let method = |name: &str| json!({"Name": name, "Type": "jwt", "Config": config});
+    let mut rules = vec![];
+    for name in ["people", "others"] {
+        put("/v1/acl/auth-method", method(name)).await;
+        let rule = json!({"AuthMethod": name, "BindType": "service", "BindName": "web"});
+        rules.push(put("/v1/acl/binding-rule", rule).await);
+    }
+    let path = |rule: &Value| format!("/v1/acl/binding-rule/{}", rule["ID"].as_str().unwrap());
+    assert_eq!(get("/v1/acl/binding-rules").await.json().as_array().unwrap().len(), 2);
+
+    // The deletion of the method is written, that of its rule is not.
+    faults.batches.store(1, Ordering::SeqCst);
+    let deleted = server.call("DELETE", "/v1/acl/auth-method/people", root, None).await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (200, "true"));
+    faults.batches.store(usize::MAX, Ordering::SeqCst);
+    // A method created again under the name does not get the rule.
+    for round in ["deleted", "created again"] {
+        let left = store.list("binding-rule/", Page { after: None, limit: 9 }, Freshness::Linearizable).await.unwrap();
+        assert_eq!(left.entries.len(), 2, "{round}");
+        assert_eq!(get("/v1/acl/binding-rules").await.json(), json!([rules[1]]), "{round}");
+        assert_eq!(get("/v1/acl/binding-rules?authmethod=people").await.json(), json!([]), "{round}");
+        assert_eq!((get(&path(&rules[0])).await.status, get(&path(&rules[1])).await.status), (404, 200), "{round}");
+        if round == "deleted" {
+            put("/v1/acl/auth-method", method("people")).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_removal_of_an_auth_method_continues_until_all_its_records_are_readable() {
     for prefix in ["binding-rule/", "token-login/"] {
         let acl = Acl::start().await;

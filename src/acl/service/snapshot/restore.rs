@@ -20,7 +20,7 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::rejection::{Conflict, Forbidden, InvalidRequest};
 use crate::acl::service::restore_lock::RestoreMarker;
-use crate::acl::service::seal;
+use crate::acl::service::seal::{self, SealKeys};
 use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Page, Revision, Write};
 use crate::error_chain::format_chain;
 
@@ -96,40 +96,35 @@ impl Restore<'_> {
         let records = self.validate(&mut spool.pieces().await?).await?;
         // Authorize again: the upload may have taken long.
         let authorized = self.authorize(presented).await?;
-        let outcome = self.lock_and_replace(presented, &mut spool, records, &authorized).await;
-        match &outcome {
-            Ok(_) | Err(ServiceError::Conflict(Conflict::RestoreStarted)) => {}
-            Err(error) => {
-                let error = format_chain(error);
-                tracing::error!(
-                    event = "acl.restore.failed",
-                    error,
-                    "a restore failed: restore again to unlock the store"
-                );
-            }
-        }
-        outcome
-    }
-
-    async fn lock_and_replace(
-        self,
-        presented: Option<&PlainSecret>,
-        spool: &mut Spool,
-        records: u64,
-        authorized: &AuthorizedRestore,
-    ) -> Result<RestoreResult, ServiceError> {
-        let marker = self.put_marker(authorized, presented).await?;
+        let seal_keys = self.service.reload_keys().await.inspect_err(|error| {
+            tracing::error!(
+                event = "acl.restore.failed",
+                error = format_chain(error),
+                "a restore cannot read the sealing keys and did not begin: correct the key file or the store, then restore again"
+            );
+        })?;
+        let marker = self.put_marker(&seal_keys, &authorized, presented).await.inspect_err(log_lock_failure)?;
         tracing::warn!(
             event = "acl.restore.started",
             records,
             "restoring a snapshot: the store is locked until it completes"
         );
         tokio::time::sleep(DRAIN_TIME).await;
-        let revision = self.replace(spool, marker).await?;
-        self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
-        // The snapshot may lack the anonymous token, if its store did.
-        self.service.recreate_anonymous_token().await?;
+        let revision = self.replace(&mut spool, marker).await.inspect_err(log_replace_failure)?;
+        self.finish().await.inspect_err(|error| {
+            tracing::error!(
+                event = "acl.restore.failed",
+                error = format_chain(error),
+                "restored all records, but cannot check the anonymous token or create it again: restart the server, which does so"
+            );
+        })?;
         Ok(RestoreResult { records, revision, by: authorized.accessor })
+    }
+
+    /// Reads the state of the lock again, and creates the anonymous token if the snapshot lacks it, as its store may have.
+    async fn finish(self) -> Result<(), ServiceError> {
+        self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
+        self.service.recreate_anonymous_token().await
     }
 
     /// Validates all pieces for this server; returns the number of records.
@@ -189,12 +184,12 @@ impl Restore<'_> {
     /// Writes the marker, or takes over the one of an interrupted restore.
     async fn put_marker(
         self,
+        seal_keys: &SealKeys,
         authorized: &AuthorizedRestore,
         presented: Option<&PlainSecret>,
     ) -> Result<Revision, ServiceError> {
         let key = keys::restore_marker();
-        let keys = self.service.reload_keys().await?;
-        let by = presented.map(|secret| keys.current().hash(secret));
+        let by = presented.map(|secret| seal_keys.current().hash(secret));
         let marker = RestoreMarker { by, accessor: authorized.accessor, started_at: self.service.now() };
         let value = serde_json::to_vec(&marker).map_err(ServiceError::Encode)?;
         let check = match authorized.marker {
@@ -262,5 +257,37 @@ impl Restore<'_> {
             }
         }
         writes.end().await
+    }
+}
+
+/// Logs that the marker could not be written, or that the lock could not be read afterwards.
+fn log_lock_failure(error: &ServiceError) {
+    // The other restore has the lock, and logs its own failure.
+    if matches!(error, ServiceError::Conflict(Conflict::RestoreStarted)) {
+        return;
+    }
+    tracing::error!(
+        event = "acl.restore.failed",
+        error = format_chain(error),
+        "a restore failed before it changed a record, but may have locked the store: restore again"
+    );
+}
+
+/// Logs that the records could not be replaced.
+fn log_replace_failure(error: &ServiceError) {
+    let superseded = matches!(error, ServiceError::Conflict(Conflict::RestoreSuperseded));
+    let error = format_chain(error);
+    if superseded {
+        tracing::error!(
+            event = "acl.restore.failed",
+            error,
+            "a restore ended because another one took over: restore again only if that one fails too"
+        );
+    } else {
+        tracing::error!(
+            event = "acl.restore.failed",
+            error,
+            "a restore failed while it replaced the records: restore again to unlock the store"
+        );
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use keyward::acl::AclOptions;
-use keyward::acl::store::{Embedded, Store};
+use keyward::acl::store::{Batch, Embedded, Freshness, Key, Store, Write};
 use keyward::clock::Clock;
 use serde_json::json;
 
-use super::{Acl, can_decrypt, index, make_some_of_each, visible_state};
+use super::{Acl, can_decrypt, index, make_some_of_each, read, visible_state, written};
 use crate::harness::acl::options;
 use crate::harness::log;
 use crate::harness::served::Served;
@@ -147,6 +147,51 @@ async fn only_a_restore_that_locked_the_store_is_logged_as_failed() {
     });
     assert_eq!((late.status, late.text.as_str()), (409, "another restore has just started"));
     assert_eq!(failures(), 1, "of the restore that broke off");
+}
+
+#[tokio::test]
+async fn the_message_of_a_failed_restore_says_how_far_it_came_and_what_to_do() {
+    log::keep();
+    let folder = tempfile::tempdir().unwrap();
+    let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(options.store.folder().unwrap(), "dc1").unwrap());
+    let faults = Arc::new(StoreFaults::new(&store));
+    let server = Served::without_background(faults.clone(), &options, Clock::System).await;
+    let root = server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = root["SecretID"].as_str().unwrap();
+    let by_root = [("X-Service-Token", root)];
+    let snapshot = server.http.get(format!("{}/v1/snapshot", server.url)).header("X-Service-Token", root);
+    let (header, mut records) = read(&snapshot.send().await.unwrap().bytes().await.unwrap());
+    records.retain(|(key, _)| key != "token/default/00000000-0000-0000-0000-000000000002");
+    let snapshot = written(&header, &records);
+    let fail = async |advice: &str| {
+        let failed = server.send("PUT", "/v1/snapshot", &by_root, &snapshot).await;
+        assert_eq!(failed.status, 500, "{failed:?}");
+        let lines = log::lines();
+        let last = lines.iter().rfind(|line| line["fields"]["event"] == "acl.restore.failed");
+        let message = last.unwrap_or_else(|| panic!("{}", log::text()))["fields"]["message"].as_str().unwrap();
+        assert!(message.contains(advice), "{message}, not {advice}");
+    };
+
+    let seal_key = Key::from("seal/key".to_owned());
+    let sealed = store.get(&seal_key, Freshness::Linearizable).await.unwrap().unwrap().value.to_vec();
+    let change = async |write: Write| store.commit(Batch { checks: vec![], writes: vec![write] }).await.unwrap();
+    change(Write::Delete(seal_key.clone())).await;
+    fail("did not begin: correct the key file or the store").await;
+    change(Write::Put(seal_key, sealed)).await;
+    // The batches: the marker, the namespaces, the other records, the end.
+    for (batches, advice) in [
+        (0, "may have locked the store: restore again"),
+        (1, "restore again to unlock the store"),
+        (4, "restart the server"),
+    ] {
+        faults.batches.store(batches, Ordering::SeqCst);
+        fail(advice).await;
+    }
+    assert_eq!(server.call("GET", "/v1/acl/roles", Some(root), None).await.status, 200, "the store is not locked");
+    faults.batches.store(usize::MAX, Ordering::SeqCst);
+    let again = Served::without_background(faults.clone(), &options, Clock::System).await;
+    assert_eq!(again.call("GET", "/v1/acl/token/self", Some("anonymous"), None).await.status, 200);
 }
 
 #[tokio::test]
