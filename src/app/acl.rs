@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit;
 use super::error_codes::ListenError;
-use super::fd_limits;
 use super::session::Shared;
 use crate::acl::AclServer;
 use crate::config;
@@ -29,17 +28,17 @@ pub(super) struct BuiltAclServer {
 }
 
 impl BuiltAclServer {
-    /// Opens the store and binds the sockets.
+    /// Opens the store and binds the sockets, each for so many connections.
     ///
     /// # Errors
-    /// The store, the certificate or an address cannot be used, or the process may not have that many connections.
+    /// The store, the certificate or an address cannot be used.
     pub(super) async fn build(
         options: &config::AclServer,
+        connections: usize,
         inherited: &ActivatedSockets,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let tls = options.tls.as_ref().map(ServerTls::new).transpose()?;
-        let connections = fd_limits::reserve_connections(options.connections, options.endpoints.len())?;
         let service = AclServer::open(&options.service, shared.clock.clone(), shared.metrics.clone()).await?;
         let mut sockets = Vec::new();
         for endpoint in &options.endpoints {

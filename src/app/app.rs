@@ -13,6 +13,7 @@ use super::audit::RunningAudit;
 use super::certificate_files::{self, CertificateFiles};
 use super::certificates;
 use super::error_codes;
+use super::fd_limits;
 use super::logging::{self, LogLevel};
 use super::metrics::{self, OutcomeLabels, ReloadMetrics};
 use super::protected_memory;
@@ -25,7 +26,7 @@ use super::systemd;
 use crate::agent::process::KILL_TIMEOUT;
 use crate::agent::session_status::SessionStatusRegistry;
 use crate::command::{Launcher, SpawnerConnection};
-use crate::config::Config;
+use crate::config::{Config, OpenFiles};
 use crate::health::Health;
 use crate::http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
@@ -116,12 +117,17 @@ impl App {
         metrics::register_all(&shared.metrics);
         sandbox::publish(&sandbox, &shared.status_registry, &shared.metrics);
         RunningAudit::check(&config.audit)?;
+        let files = OpenFiles::new(&config);
+        fd_limits::reserve(&files)?;
         let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
         place_sockets(&plan)?;
         discard_replaced(&plan);
         #[cfg(feature = "acl")]
         let acl = match &config.acl {
-            Some(options) => Some(BuiltAclServer::build(options, &inherited, &shared).await?),
+            Some(options) => {
+                let connections = options.connections.unwrap_or_else(|| fd_limits::connections_per_socket(&files));
+                Some(BuiltAclServer::build(options, connections, &inherited, &shared).await?)
+            }
             None => None,
         };
         Ok(Self {
@@ -314,6 +320,7 @@ impl Reloader {
             return Err(ReloadRejected { errors, needs_restart: true });
         }
         RunningAudit::check(&new.audit)?;
+        fd_limits::reserve(&OpenFiles::new(&new))?;
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;
         place_sockets(&plan).map_err(anyhow::Error::from)?;
         self.audit.apply(&new.audit, &self.shared)?;

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit;
 use super::error_codes::ListenError;
-use super::fd_limits;
 use super::platform_token::TokenMaker;
 use super::session::{SessionRefs, Shared};
 use crate::command::ProvidedEnv;
@@ -273,7 +272,6 @@ impl RunningGateway {
                 Ok(GatewayPlan::Same)
             }
             Some(new) => {
-                fd_limits::reserve_for_gateway(new.proxy.connections, new.endpoints.len())?;
                 let built = BuiltGateway::build(new, running, inherited, sessions, shared)?;
                 Ok(GatewayPlan::Start(Box::new(built)))
             }

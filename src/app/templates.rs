@@ -8,7 +8,6 @@ use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::fd_limits;
 use super::session::{SessionRefs, Shared, bound_to};
 use super::systemd_credentials::CredentialInputs;
 use crate::agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
@@ -235,7 +234,6 @@ impl RunningTemplates {
 
     /// Stops removed and replaced templates, and starts those that the plan built.
     pub(super) fn commit(&mut self, plan: TemplatesPlan, config: &Config) {
-        fd_limits::reserve_for_templates(plan.component_names.len());
         let is_unchanged = |name: &String| {
             plan.component_names.contains(name) && !plan.templates.iter().any(|built| built.name == *name)
         };

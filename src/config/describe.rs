@@ -9,8 +9,8 @@ use super::acl;
 use super::api_proxy;
 #[cfg(feature = "gateway")]
 use super::gateway;
-use super::host_checks::describe_owner;
 use super::method;
+use super::values::describe_owner;
 use super::{
     Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, ReadyWhen, SandboxMode, Serves, Session, Sink,
     Template,

@@ -283,22 +283,3 @@ fn may_change_owners() -> bool {
 fn display_path(text: &Text, path: &Path) -> String {
     if text.written.is_some() { text.display() } else { path.display().to_string() }
 }
-
-/// Formats owner and group of a file as `, owner app, group app`, by name where this machine has one; empty without either.
-pub(super) fn describe_owner(owner: Option<u32>, group: Option<u32>) -> String {
-    let owner = owner.map(|id| format!(", owner {}", os::user_name(id).unwrap_or_else(|| id.to_string())));
-    let group = group.map(|id| format!(", group {}", os::group_name(id).unwrap_or_else(|| id.to_string())));
-    owner.into_iter().chain(group).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owner_and_group_have_their_names_where_the_machine_knows_them() {
-        assert_eq!(describe_owner(Some(0), Some(0)), ", owner root, group root");
-        assert_eq!(describe_owner(None, Some(4_242_424)), ", group 4242424");
-        assert_eq!(describe_owner(None, None), "");
-    }
-}

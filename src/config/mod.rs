@@ -47,6 +47,7 @@ mod platform_token;
 mod gateway;
 
 // 3: the whole, and its description
+mod open_files;
 mod load;
 pub(crate) mod describe;
 pub mod systemd;
@@ -84,6 +85,7 @@ pub(crate) use self::gateway::Gateway;
 pub(crate) use self::load::load_section;
 pub use self::load::{load, load_text};
 pub(crate) use self::named_path::{NamedPath, PathUse, ReferencedPaths};
+pub(crate) use self::open_files::OpenFiles;
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 

@@ -1,10 +1,11 @@
-//! Parsers of single values: durations, modes, paths, names.
+//! Parsers of single values, such as durations, modes, paths and names, and texts of them.
 
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::tree::quote;
+use crate::os;
 pub(super) use crate::suggest::did_you_mean;
 use crate::time_format::format_duration;
 
@@ -110,6 +111,13 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
+/// Formats owner and group of a file as `, owner app, group app`, by name where this machine has one; empty without either.
+pub(super) fn describe_owner(owner: Option<u32>, group: Option<u32>) -> String {
+    let owner = owner.map(|id| format!(", owner {}", os::user_name(id).unwrap_or_else(|| id.to_string())));
+    let group = group.map(|id| format!(", group {}", os::group_name(id).unwrap_or_else(|| id.to_string())));
+    owner.into_iter().chain(group).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +171,12 @@ mod tests {
         check("ca_fiel", Some("ca_file"));
         check("nothing_like_it", None);
         check("", None);
+    }
+
+    #[test]
+    fn owner_and_group_have_their_names_where_the_machine_knows_them() {
+        assert_eq!(describe_owner(Some(0), Some(0)), ", owner root, group root");
+        assert_eq!(describe_owner(None, Some(4_242_424)), ", group 4242424");
+        assert_eq!(describe_owner(None, None), "");
     }
 }

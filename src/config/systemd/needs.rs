@@ -8,10 +8,8 @@ use crate::agent::identity::{IdentityMethod, IdentityOrigin};
 use crate::agent::templates::TemplateFile;
 #[cfg(feature = "gateway")]
 use crate::config::TokenSource;
-use crate::config::{Config, FileOwners, Listener, LoadOutcome, Session};
+use crate::config::{Config, FileOwners, Listener, LoadOutcome, OpenFiles, Session};
 use crate::http::server::Endpoint;
-#[cfg(feature = "gateway")]
-use crate::http::server::ListenerLimits;
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,10 +79,7 @@ impl UnitNeeds {
         needs.add_acl(config);
         #[cfg(feature = "gateway")]
         needs.add_gateway(config);
-        #[cfg(any(feature = "acl", feature = "gateway"))]
-        {
-            needs.open_files = Some(count_open_files(config)).filter(|files| *files > UNIT_OPEN_FILES);
-        }
+        needs.open_files = Some(OpenFiles::new(config).total()).filter(|files| *files > UNIT_OPEN_FILES);
         needs.groups = accounts.groups.iter().filter(|group| *group != SERVICE_ACCOUNT).cloned().collect();
         needs.executables = config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty());
         needs.chown = accounts.users.iter().any(|user| user != SERVICE_ACCOUNT);
@@ -205,22 +200,6 @@ pub(super) fn is_hidden(path: &Path) -> bool {
     is_home(path) || ["/tmp", "/var/tmp"].iter().any(|folder| path.starts_with(folder))
 }
 
-/// Counts open files as `app/fd_limits.rs` reserves them for the ACL server and the gateway.
-#[cfg(any(feature = "acl", feature = "gateway"))]
-fn count_open_files(config: &Config) -> usize {
-    let mut files = 256_usize;
-    #[cfg(feature = "acl")]
-    if let Some(acl) = &config.acl {
-        files = files.saturating_add(acl.connections.unwrap_or_default().saturating_mul(acl.endpoints.len()));
-    }
-    #[cfg(feature = "gateway")]
-    if let Some(gateway) = &config.gateway {
-        let clients = gateway.endpoints.len().saturating_mul(ListenerLimits::default().connections);
-        files = files.saturating_add(gateway.proxy.connections).saturating_add(clients);
-    }
-    files
-}
-
 /// Returns true for what `ProtectHome=` is about.
 pub(super) fn is_home(path: &Path) -> bool {
     ["/home", "/root", "/run/user"].iter().any(|folder| path.starts_with(folder))
@@ -233,7 +212,6 @@ pub(super) const SERVICE_ACCOUNT: &str = "keyward";
 const UNIT_FOLDERS: [&str; 2] = ["/run/keyward", "/var/lib/keyward"];
 
 /// `LimitNOFILE=` of the packaged unit.
-#[cfg(any(feature = "acl", feature = "gateway"))]
 const UNIT_OPEN_FILES: usize = 8192;
 
 #[cfg(test)]
@@ -254,7 +232,6 @@ mod tests {
         has("NoExecPaths=/");
         // On arm64 there is no /lib64, and a path without the hyphen must be there for the unit to start.
         has("ExecPaths=/usr/bin/keyward /usr/bin/kill /usr/lib /lib -/lib64");
-        #[cfg(any(feature = "acl", feature = "gateway"))]
         has(&format!("LimitNOFILE={UNIT_OPEN_FILES}"));
     }
 }

@@ -3,7 +3,7 @@
 use crate::agent::secrets::OfflineOptions;
 use crate::agent::templates::{TemplateCommand, TemplateOptions};
 use crate::config::Template;
-use crate::config::host_checks::describe_owner;
+use crate::config::values::describe_owner;
 use crate::time_format::format_duration;
 
 /// Describes a template for `keyward check`, one clause per entry; `describe_value` replaces a value by its reference.

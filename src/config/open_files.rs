@@ -1,0 +1,65 @@
+//! Computes the open files that a configuration needs: for the limit of the process, and for that of the systemd unit.
+
+use super::{Config, Listener, Serves};
+use crate::http::server::ListenerLimits;
+
+/// Open files that a configuration needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OpenFiles {
+    /// Configured numbers of connections, such as `gateway.connections = 256`, each with the files that it takes.
+    pub configured: Vec<(String, usize)>,
+    /// Sockets without a configured number: they serve fewer clients if the process may not open so many files.
+    pub sockets: usize,
+    /// Timers of the kernel that templates wait for.
+    pub timers: usize,
+}
+
+impl OpenFiles {
+    /// Files that are not connections: store, log, the agent's own sockets.
+    pub(crate) const RESERVED: usize = 256;
+
+    /// Adds up all parts of a configuration.
+    pub(crate) fn new(config: &Config) -> Self {
+        let credentials = config.listeners.iter().flat_map(Listener::credential_templates).count();
+        let templates = config.templates.len() + config.env_templates.len() + credentials;
+        let (sockets, timers) = (config.listeners.len(), templates * TIMERS_PER_TEMPLATE);
+        let mut files = Self { configured: Vec::new(), sockets, timers };
+        for listener in &config.listeners {
+            if let Serves::ApiProxy(options) = &listener.serves {
+                files.add(&format!("listener.{}.connections", listener.name), options.connections, 1);
+            }
+        }
+        #[cfg(feature = "acl")]
+        if let Some(acl) = &config.acl {
+            match acl.connections {
+                Some(connections) => files.add("acl.connections", connections, acl.endpoints.len()),
+                None => files.sockets += acl.endpoints.len(),
+            }
+        }
+        #[cfg(feature = "gateway")]
+        if let Some(gateway) = &config.gateway {
+            files.add("gateway.connections", gateway.proxy.connections, 1);
+            files.sockets += gateway.endpoints.len();
+        }
+        files
+    }
+
+    fn add(&mut self, key: &str, connections: usize, addresses: usize) {
+        let each = if addresses == 1 { String::new() } else { format!(" for each of {addresses} addresses") };
+        self.configured.push((format!("{key} = {connections}{each}"), connections.saturating_mul(addresses)));
+    }
+
+    /// Returns the files that the configured numbers of connections need.
+    pub(crate) fn least(&self) -> usize {
+        self.configured.iter().fold(Self::RESERVED, |sum, (_, files)| sum.saturating_add(*files))
+    }
+
+    /// Returns the files that all parts need, with the default number of clients for the other sockets.
+    pub(crate) fn total(&self) -> usize {
+        let clients = self.sockets.saturating_mul(ListenerLimits::default().connections);
+        self.least().saturating_add(clients).saturating_add(self.timers)
+    }
+}
+
+/// Timers of a template and of a secret in it.
+const TIMERS_PER_TEMPLATE: usize = 5;
