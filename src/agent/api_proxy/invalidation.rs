@@ -26,7 +26,7 @@ impl ResponseCache {
         body: Incoming,
     ) -> Response<ProxyBody> {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
-        let namespace = self.sender.dialect.namespace(&headers, options.with_session).to_owned();
+        let namespace = self.sender.dialect.namespace(&headers, options.is_root_path).to_owned();
         scopeguard::defer! { self.invalidate_written(path, &namespace) };
         if revocation_in_path(path).is_some() {
             self.forward_revocation(listener, options, path, parts, body).await

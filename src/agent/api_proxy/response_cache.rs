@@ -246,7 +246,7 @@ impl ResponseCache {
     ) -> CacheKey {
         let caller = || headers.token(options.has_listener_key).map_or(TokenScope::Anonymous, TokenScope::from_token);
         let scope = if options.with_session { TokenScope::Session } else { caller() };
-        CacheKey::new(scope, method, self.sender.dialect.namespace(headers, options.with_session), path, query, body)
+        CacheKey::new(scope, method, self.sender.dialect.namespace(headers, options.is_root_path), path, query, body)
     }
 }
 

@@ -195,7 +195,9 @@ impl ProxyRouter {
         }
         let caller = ConnectionCaller::new(*peer);
         let path_class = PathClass::from_path(path.without_trailing_slash());
-        let options = ForwardOptions { caller, with_session, tokens, returns_token, has_listener_key, path_class };
+        let is_root_path = is_root_path(&path);
+        let options =
+            ForwardOptions { caller, with_session, is_root_path, tokens, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };
         // Entries belong to the session's token, which may read more than the caller's.
         let kind = cache.options.entry_kind(operation, &path, &headers).filter(|_| !has_caller_token);
@@ -233,7 +235,7 @@ impl ProxyRouter {
     ) -> Result<bool, Box<Response<ProxyBody>>> {
         let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
         let has_token = headers.has_token(has_listener_key) || has_query_token;
-        let needs_no_token = rule_path.is_login() || UNAUTHENTICATED_PATHS.contains(&path.without_trailing_slash());
+        let needs_no_token = rule_path.is_login() || is_root_path(path);
         let with_session = match self.options.token_mode {
             // `logins` are sent without the session's token, so they work while there is none.
             _ if !has_token && needs_no_token => false,
@@ -334,7 +336,11 @@ const FORWARD_ROUTES: [CallerRoute; 2] = [CallerRoute::Proxy, CallerRoute::Crede
 /// Route that a caller needs to clear the cache.
 const CLEAR_ROUTES: [CallerRoute; 1] = [CallerRoute::Refresh];
 
-/// Paths that the server serves without a token.
+/// Returns true for a path that the server serves without a token, in the root namespace alone.
+fn is_root_path(path: &ApiPath<'_>) -> bool {
+    UNAUTHENTICATED_PATHS.contains(&path.without_trailing_slash())
+}
+
 const UNAUTHENTICATED_PATHS: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];
 
 /// Paths whose response contains the token that the request carries.

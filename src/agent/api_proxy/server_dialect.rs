@@ -33,6 +33,8 @@ pub(super) struct ForwardOptions {
     pub(super) caller: ConnectionCaller,
     /// The request carries the session's token, or the caller token in its place.
     pub(super) with_session: bool,
+    /// The path exists in the root namespace alone, so that the session's is not added.
+    pub(super) is_root_path: bool,
     /// The token that it carries then.
     pub(super) tokens: Arc<TokenRecovery>,
     /// The response contains the token that the request carries, as that of a look-up does.
@@ -73,11 +75,12 @@ impl ServerDialect {
     }
 
     /// Builds the head that the server gets; `None` if the request has no path. With `token`, it carries that token and no
-    /// other; without, the caller's own. It never carries the listener's key.
+    /// other; without, the caller's own. It never carries the listener's key. It goes to the session's namespace unless the
+    /// caller names one.
     pub(super) fn request_head(
         &self,
         parts: &request::Parts,
-        has_listener_key: bool,
+        (has_listener_key, is_root_path): (bool, bool),
         token: Option<&TokenHeader>,
         body: &RequestBody,
     ) -> Option<RequestHead> {
@@ -97,15 +100,14 @@ impl ServerDialect {
         if let Some(token) = token {
             // A compressed response cannot be searched for the token.
             head.append_header(&ACCEPT_ENCODING, &HeaderValue::from_static("identity"));
-            if let Some(namespace) = &self.namespace {
-                let names = namespace_headers(self.kind);
-                let is_named = RequestHeaders::parse(self.kind, headers).namespace().is_some()
-                    || (self.is_consul_compatible() && target.query().is_some_and(|query| has_parameter(query, "ns")));
-                if !is_named {
-                    head.append_header(&names[0], namespace);
-                }
-            }
             self.set_token(&mut head, token);
+        }
+        let is_named = || {
+            RequestHeaders::parse(self.kind, headers).namespace().is_some()
+                || (self.is_consul_compatible() && target.query().is_some_and(|query| has_parameter(query, "ns")))
+        };
+        if let Some(namespace) = self.namespace.as_ref().filter(|_| !is_root_path && !is_named()) {
+            head.append_header(&namespace_headers(self.kind)[0], namespace);
         }
         Some(head)
     }
@@ -135,8 +137,8 @@ impl ServerDialect {
     }
 
     /// Returns the path of the namespace that a request is sent to; empty for the root. [`Self::named_namespace`] has checked it.
-    pub(super) fn namespace<'a>(&'a self, headers: &RequestHeaders<'a>, with_session: bool) -> &'a str {
-        let session_namespace = self.namespace.as_ref().filter(|_| with_session);
+    pub(super) fn namespace<'a>(&'a self, headers: &RequestHeaders<'a>, is_root_path: bool) -> &'a str {
+        let session_namespace = self.namespace.as_ref().filter(|_| !is_root_path);
         let sent = headers.namespace().or(session_namespace).map_or(&b""[..], HeaderValue::as_bytes);
         namespace::parse(sent).unwrap_or_default()
     }
@@ -162,89 +164,4 @@ fn has_parameter(query: &str, name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use crate::secret_string::SecretString;
-    use http::Request;
-
-    use super::*;
-    use crate::agent::server_client::ServerKind::{Consul, Keyward, Vault};
-    use crate::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
-    use crate::clock::Clock;
-
-    fn token() -> TokenHeader {
-        let token = Token {
-            secret: ClientToken::parse(SecretString::from("ours")).unwrap(),
-            accessor: None,
-            lease: Lease { ttl: Duration::from_mins(1), renewable: true },
-            kind: TokenKind::Service,
-            policies: Vec::new(),
-            obtained: Clock::System.now(),
-            expires: None,
-            generation: Generation::new(),
-        };
-        TokenHeader { token: Arc::new(token), value: HeaderValue::from_static("ours") }
-    }
-
-    fn forwarded_headers(kind: ServerKind, given: &str, with_session: bool, has_listener_key: bool) -> String {
-        let mut request = Request::get("/v1/a");
-        for line in given.split('|').filter(|line| !line.is_empty()) {
-            let (name, value) = line.split_once(": ").unwrap();
-            request = request.header(name, value);
-        }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        let dialect = ServerDialect::new(
-            kind,
-            "main".to_owned(),
-            HeaderValue::from_static("vault:8200"),
-            String::new(),
-            Some("team"),
-        );
-        let token = token();
-        let token = with_session.then_some(&token);
-        let head = dialect.request_head(&parts, has_listener_key, token, &RequestBody::empty()).unwrap();
-        let mut lines = head.lines().split_off(1);
-        lines.retain(|line| {
-            !["host: vault:8200", "x-vault-request: true", "accept-encoding: identity"].contains(&line.as_str())
-        });
-        lines.sort();
-        lines.join(" ").replace(": ", "=")
-    }
-
-    #[test]
-    fn the_server_gets_one_token_and_never_the_listeners_key() {
-        let check = |kind, given, session, listener_key, expected| {
-            assert_eq!(forwarded_headers(kind, given, session, listener_key), expected, "{given}");
-        };
-        check(
-            Vault,
-            "X-Vault-Token: mine|Authorization: Bearer b|Expect: 100-continue",
-            false,
-            false,
-            "authorization=Bearer b x-vault-token=mine",
-        );
-        check(
-            Vault,
-            "X-Vault-Token: mine|Authorization: Bearer b",
-            true,
-            false,
-            "x-vault-namespace=team x-vault-token=ours",
-        );
-        check(Vault, "X-Vault-Token: key", true, true, "x-vault-namespace=team x-vault-token=ours");
-        check(Vault, "X-Vault-Token: key", false, true, "");
-        check(Vault, "X-Vault-Namespace: other", true, false, "x-vault-namespace=other x-vault-token=ours");
-        check(Vault, "X-Vault-Namespace: other", false, false, "x-vault-namespace=other");
-        check(
-            Keyward,
-            "X-Consul-Token: mine|X-Vault-Token: key",
-            true,
-            true,
-            "x-service-namespace=team x-service-token=ours",
-        );
-        check(Consul, "X-Vault-Token: key", true, true, "x-consul-namespace=team x-consul-token=ours");
-        check(Keyward, "X-Consul-Token: mine|X-Vault-Token: key", false, true, "x-consul-token=mine");
-        check(Keyward, "X-Consul-Namespace: other", true, false, "x-consul-namespace=other x-service-token=ours");
-    }
-}
+mod tests;

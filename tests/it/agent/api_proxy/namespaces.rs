@@ -181,6 +181,8 @@ async fn callers_may_name_the_sessions_namespace_those_below_it_or_the_listeners
         });
         echo_namespace_server(&proxied);
         assert_eq!(namespace(&proxied.get("secret/data/web").await), "team", "who names none is in the session's");
+        let own = fetch(proxied.request("GET", "secret/data/own").header("x-vault-token", "mine")).await;
+        assert_eq!(namespace(&own), "team", "with a token of its own too, as rules read it");
         for (named, expected) in cases {
             // A path for each name: the cache gives what it has by another name of the same namespace.
             let response = get(&proxied, &format!("secret/data/of-{}", named.replace('/', "-")), named).await;
