@@ -83,7 +83,11 @@ pub(super) fn local_api(shared: &Shared, listener: &str) -> AuditedService<Full<
 #[cfg(feature = "acl")]
 pub(super) fn acl(shared: &Shared, listener: &str) -> AuditedService<acl::api::ResponseBody> {
     let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
-    let route = |path: &str| (!path.ends_with("/sys/health")).then_some("acl");
+    // Names of policies contain a slash: only a path whose first `/v1/` is that of `sys/health` is the probe.
+    let route = |path: &str| {
+        let is_probe = path.strip_suffix("/v1/sys/health").is_some_and(|base| !base.contains("/v1/"));
+        (!is_probe).then_some("acl")
+    };
     AuditedService {
         auditor,
         part: "acl",

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 /// Facts about a request that do not change while it is handled.
@@ -127,14 +128,16 @@ pub(crate) fn redact_path(path: &str) -> String {
     }
     let prefix = &path[..end];
     let mut text = String::with_capacity(prefix.len() + 4);
-    let mut previous = "";
+    let mut previous = Cow::Borrowed("");
     for (number, segment) in prefix.split('/').enumerate() {
         if number > 0 {
             text.push('/');
         }
-        let is_token = looks_like_token(segment) || (TAKES_TOKEN.contains(&previous) && is_uuid(segment));
+        // As the server reads it: an escaped token is a token.
+        let decoded = percent_decode_str(segment).decode_utf8_lossy();
+        let is_token = looks_like_token(&decoded) || (TAKES_TOKEN.contains(&&*previous) && is_uuid(&decoded));
         text.push_str(if is_token { HIDDEN } else { segment });
-        previous = segment;
+        previous = decoded;
     }
     if end < path.len() {
         text.push_str("...");
@@ -186,6 +189,8 @@ mod tests {
         for takes_token in ["auth/token/lookup", "acl/info", "acl/destroy"] {
             check(&format!("/v1/{takes_token}/{uuid}"), &format!("/v1/{takes_token}/(hidden)"));
         }
+        check("/v1/auth/token/lookup/hvs%2ECAESIJ0123456789abcdefgh", "/v1/auth/token/lookup/(hidden)");
+        check(&format!("/v1/auth/token/%6cookup/%36{}", &uuid[1..]), "/v1/auth/token/%6cookup/(hidden)");
         check(&format!("/v1/acl/token/{uuid}/clone"), &format!("/v1/acl/token/{uuid}/clone"));
         check("", "");
         let long = format!("/{}", "ä".repeat(600));

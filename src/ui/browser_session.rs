@@ -24,8 +24,11 @@ const MAX_SESSIONS: usize = 64;
 /// The prefix binds the cookie to this host and to path `/` (RFC 6265bis, 4.1.3.2).
 const COOKIE_NAME: &str = "__Host-keyward";
 
-/// Failed and successful attempts together.
+/// Failed and successful attempts of one user together: another user's guesses must not keep anybody out.
 const SIGN_INS: BucketRate = BucketRate { size: 10, refill: Duration::from_secs(6) };
+
+/// Maximum of users whose attempts are counted.
+const MAX_USERS: usize = 1024;
 
 /// Rights of a browser that has signed in.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +40,9 @@ pub(super) struct BrowserRights {
 }
 
 /// Browsers that have signed in, by the SHA-256 of their cookie.
+///
+/// Browsers send a cookie to every port of a host (RFC 6265, 8.5), so a server of another user on this machine can get it. It
+/// is worth nothing there: a session is for the user whose browser signed in.
 #[derive(Debug)]
 pub(super) struct BrowserSessions {
     clock: Clock,
@@ -46,26 +52,29 @@ pub(super) struct BrowserSessions {
 #[derive(Debug)]
 struct State {
     sessions: HashMap<[u8; 32], BrowserSession>,
-    sign_ins: TokenBucket,
+    /// Attempts left, by user.
+    sign_ins: HashMap<Option<u32>, TokenBucket>,
 }
 
 #[derive(Debug)]
 struct BrowserSession {
     rights: BrowserRights,
+    /// User of this machine that signed in; `None` for a browser elsewhere, and where the kernel does not report it.
+    user: Option<u32>,
     used: ClockReading,
 }
 
 impl BrowserSessions {
     pub(super) fn new(clock: Clock) -> Self {
-        let sign_ins = TokenBucket::full(SIGN_INS, clock.now());
-        Self { clock, state: Mutex::new(State { sessions: HashMap::new(), sign_ins }) }
+        Self { clock, state: Mutex::new(State { sessions: HashMap::new(), sign_ins: HashMap::new() }) }
     }
 
-    /// Returns the rights of the browser that sent these headers. `prolong` if a person opened the page.
-    pub(super) fn find(&self, headers: &HeaderMap, prolong: bool) -> BrowserRights {
+    /// Returns the rights of the browser of `user` that sent these headers. `prolong` if a person opened the page.
+    pub(super) fn find(&self, headers: &HeaderMap, user: Option<u32>, prolong: bool) -> BrowserRights {
         let (now, mut state) = (self.clock.now(), self.state.lock());
         state.sessions.retain(|_, session| now.since(session.used) < LIFETIME);
-        let Some(session) = digest_of(headers).and_then(|digest| state.sessions.get_mut(&digest)) else {
+        let session = digest_of(headers).and_then(|digest| state.sessions.get_mut(&digest));
+        let Some(session) = session.filter(|session| session.user == user) else {
             return BrowserRights::default();
         };
         if prolong {
@@ -74,16 +83,22 @@ impl BrowserSessions {
         session.rights.clone()
     }
 
-    /// Counts an attempt to sign in.
+    /// Counts an attempt of a user to sign in; users who are not known share theirs.
     ///
     /// # Errors
     /// There were too many; the value is the time until the next one.
-    pub(super) fn try_sign_in(&self) -> Result<(), Duration> {
-        self.state.lock().sign_ins.try_take(SIGN_INS, self.clock.now())
+    pub(super) fn try_sign_in(&self, user: Option<u32>) -> Result<(), Duration> {
+        let (now, mut state) = (self.clock.now(), self.state.lock());
+        // One user may have thousands of subordinate ids.
+        if state.sign_ins.len() >= MAX_USERS {
+            state.sign_ins.clear();
+        }
+        state.sign_ins.entry(user).or_insert_with(|| TokenBucket::full(SIGN_INS, now)).try_take(SIGN_INS, now)
     }
 
-    /// Adds rights to the browser that sent these headers, under a new cookie, which is returned. `None` without entropy.
-    pub(super) fn sign_in(&self, headers: &HeaderMap, rights: BrowserRights) -> Option<HeaderValue> {
+    /// Adds rights to the browser of `user` that sent these headers, under a new cookie, which is returned. `None` without
+    /// entropy.
+    pub(super) fn sign_in(&self, headers: &HeaderMap, user: Option<u32>, rights: BrowserRights) -> Option<HeaderValue> {
         let mut bytes = Zeroizing::new([0_u8; 32]);
         aws_lc_rs::rand::fill(&mut *bytes).ok()?;
         let id = Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes));
@@ -95,7 +110,7 @@ impl BrowserSessions {
             let oldest = state.sessions.iter().max_by_key(|(_, session)| now.since(session.used)).map(|(key, _)| *key);
             oldest.map(|key| state.sessions.remove(&key));
         }
-        state.sessions.insert(sha256(id.as_bytes()), BrowserSession { rights, used: now });
+        state.sessions.insert(sha256(id.as_bytes()), BrowserSession { rights, user, used: now });
         set_cookie(&id, LIFETIME)
     }
 
@@ -154,43 +169,60 @@ mod tests {
     fn a_session_ends_15_minutes_after_the_last_page_that_a_person_opened() {
         let time = TestClock::starting_at(SystemTime::UNIX_EPOCH);
         let sessions = BrowserSessions::new(Clock::Test(time.clone()));
-        let cookie = sessions.sign_in(&HeaderMap::new(), key()).unwrap();
+        let cookie = sessions.sign_in(&HeaderMap::new(), None, key()).unwrap();
         let text = cookie.to_str().unwrap();
         assert!(text.starts_with("__Host-keyward="), "{text}");
         assert!(text.ends_with("; Path=/; Max-Age=900; HttpOnly; Secure; SameSite=Strict"), "{text}");
         let headers = with_cookie(&cookie);
         let minutes = |count| time.suspend(Duration::from_mins(count));
         minutes(14);
-        assert!(sessions.find(&headers, true).has_key);
+        assert!(sessions.find(&headers, None, true).has_key);
         minutes(14);
-        assert!(sessions.find(&headers, false).has_key, "the page prolonged it");
+        assert!(sessions.find(&headers, None, false).has_key, "the page prolonged it");
         minutes(1);
-        assert!(!sessions.find(&headers, true).has_key, "a refresh did not");
+        assert!(!sessions.find(&headers, None, true).has_key, "a refresh did not");
     }
 
     #[test]
     fn a_new_cookie_comes_with_each_sign_in_and_the_old_one_is_worth_nothing() {
         let sessions = BrowserSessions::new(Clock::System);
-        let first = with_cookie(&sessions.sign_in(&HeaderMap::new(), key()).unwrap());
-        let second = with_cookie(&sessions.sign_in(&first, key()).unwrap());
-        assert!(!sessions.find(&first, true).has_key && sessions.find(&second, true).has_key);
+        let first = with_cookie(&sessions.sign_in(&HeaderMap::new(), None, key()).unwrap());
+        let second = with_cookie(&sessions.sign_in(&first, None, key()).unwrap());
+        assert!(!sessions.find(&first, None, true).has_key && sessions.find(&second, None, true).has_key);
         sessions.sign_out(&second);
-        assert!(!sessions.find(&second, true).has_key);
+        assert!(!sessions.find(&second, None, true).has_key);
         let mut duplicate = first.clone();
         duplicate.append(COOKIE, "__Host-keyward=x".parse().unwrap());
-        assert!(!sessions.find(&duplicate, true).has_key);
+        assert!(!sessions.find(&duplicate, None, true).has_key);
+    }
+
+    #[test]
+    fn a_cookie_is_worth_nothing_to_another_user_of_the_machine() {
+        let sessions = BrowserSessions::new(Clock::System);
+        let own = with_cookie(&sessions.sign_in(&HeaderMap::new(), Some(1000), key()).unwrap());
+        for (user, expected) in [(Some(1001), false), (Some(0), false), (None, false), (Some(1000), true)] {
+            assert_eq!(sessions.find(&own, user, true).has_key, expected, "{user:?}");
+        }
+        let elsewhere = with_cookie(&sessions.sign_in(&HeaderMap::new(), None, key()).unwrap());
+        assert!(!sessions.find(&elsewhere, Some(1001), true).has_key && sessions.find(&elsewhere, None, true).has_key);
     }
 
     #[test]
     fn browsers_and_attempts_are_bounded() {
         let sessions = BrowserSessions::new(Clock::System);
-        let first = with_cookie(&sessions.sign_in(&HeaderMap::new(), key()).unwrap());
+        let first = with_cookie(&sessions.sign_in(&HeaderMap::new(), None, key()).unwrap());
         for _ in 0..MAX_SESSIONS {
-            sessions.sign_in(&HeaderMap::new(), key()).unwrap();
+            sessions.sign_in(&HeaderMap::new(), None, key()).unwrap();
         }
-        assert!(!sessions.find(&first, true).has_key);
+        assert!(!sessions.find(&first, None, true).has_key);
         assert_eq!(sessions.state.lock().sessions.len(), MAX_SESSIONS);
-        let allowed = std::iter::repeat_with(|| sessions.try_sign_in()).take_while(Result::is_ok).count();
-        assert_eq!(allowed, 10);
+        let allowed = |user| std::iter::repeat_with(|| sessions.try_sign_in(user)).take_while(Result::is_ok).count();
+        for user in [None, Some(1000), Some(1001)] {
+            assert_eq!(allowed(user), 10, "{user:?}, whatever others try");
+        }
+        for user in 0..3000 {
+            let _ = sessions.try_sign_in(Some(user));
+        }
+        assert!(sessions.state.lock().sign_ins.len() <= MAX_USERS);
     }
 }

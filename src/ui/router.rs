@@ -21,7 +21,9 @@ use super::sources::{StatusSource, UiSources};
 use crate::clock::Clock;
 use crate::http::guard::LogThrottle;
 use crate::http::in_process::InProcessService;
-use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels};
+use crate::http::server::{
+    ConnectionCaller, HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels,
+};
 use crate::recent_events;
 use crate::secret;
 use crate::secret_string::SecretString;
@@ -55,7 +57,7 @@ pub(crate) fn service(
         let router = Arc::clone(&router);
         ResponseFuture::waiting(async move {
             let response = match router.guard.check(&peer, &request) {
-                Ok(()) => router.respond(request).await,
+                Ok(()) => router.respond(peer, request).await,
                 Err(rejection) => router.refuse(&rejection),
             };
             router.count(response.status());
@@ -80,6 +82,8 @@ struct PageRequest {
     target: String,
     query: Fields,
     headers: HeaderMap,
+    /// User of this machine, if known.
+    user: Option<u32>,
     rights: BrowserRights,
     frame: Frame,
 }
@@ -88,7 +92,7 @@ const STYLE: &str = include_str!("assets/style.css");
 const HTMX: &str = include_str!("assets/htmx-2.0.11.min.js");
 
 impl Router {
-    async fn respond(&self, request: Request<Incoming>) -> PageResponse {
+    async fn respond(&self, peer: Peer, request: Request<Incoming>) -> PageResponse {
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/static/style.css") => {
                 return response::file("text/css; charset=utf-8", STYLE);
@@ -101,8 +105,9 @@ impl Router {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let target = head.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string);
+        let user = ConnectionCaller::new(peer).group().user();
         // The page refreshes itself without a person.
-        let rights = self.sessions.find(&head.headers, path != LIVE);
+        let rights = self.sessions.find(&head.headers, user, path != LIVE);
         let frame = Frame {
             has_acl: self.deps.sources.acl().is_some(),
             has_gateway: self.deps.sources.gateway().is_some(),
@@ -110,7 +115,8 @@ impl Router {
             has_acl_token: rights.acl_token.is_some(),
         };
         let query = Fields::parse(head.uri.query().unwrap_or_default().as_bytes());
-        let request = PageRequest { method: head.method, path, target, query, headers: head.headers, rights, frame };
+        let (method, headers) = (head.method, head.headers);
+        let request = PageRequest { method, path, target, query, headers, user, rights, frame };
         match request.method {
             Method::GET | Method::HEAD => self.get(&request).await,
             Method::POST => match Fields::read(body).await {
@@ -206,7 +212,7 @@ impl Router {
     async fn sign_in(&self, request: &PageRequest, method: SignIn, form: &Fields) -> PageResponse {
         let next = local(form.get("next"));
         let again = |status, error: &str| html(status, sign_in::page(request.frame, method, next, Some(error)));
-        if let Err(wait) = self.sessions.try_sign_in() {
+        if let Err(wait) = self.sessions.try_sign_in(request.user) {
             let seconds = wait.as_secs().max(1);
             self.record_refusal("rate", StatusCode::TOO_MANY_REQUESTS, "too many attempts to sign in");
             let mut response =
@@ -235,7 +241,7 @@ impl Router {
                 rights.acl_token = Some(token);
             }
         }
-        match self.sessions.sign_in(&request.headers, rights) {
+        match self.sessions.sign_in(&request.headers, request.user, rights) {
             Some(cookie) => {
                 tracing::info!(event = "ui.signed_in", what = method.name(), "a browser has signed in");
                 response::with_cookie(redirect(next), Some(cookie))

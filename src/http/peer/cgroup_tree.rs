@@ -1,13 +1,14 @@
 //! Paths of cgroups by their ids. The id of a cgroup is the inode of its folder, which is never used again while the machine
 //! runs (on 64 bits), so a path that was found stays right.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::procfs;
 
@@ -58,7 +59,8 @@ fn has_id(mount: &Path, path: &str, id: u64) -> bool {
     std::fs::symlink_metadata(folder).is_ok_and(|metadata| metadata.is_dir() && metadata.ino() == id)
 }
 
-/// Searches the tree for the folder with this inode.
+/// Searches the tree for the folder with this inode, level by level: users may own parts of the tree, and however many cgroups
+/// they make below, those above are found first.
 ///
 /// # Errors
 /// The tree cannot be read, or is too large.
@@ -66,13 +68,12 @@ fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
     if std::fs::symlink_metadata(mount)?.ino() == id {
         return Ok(Some("/".to_owned()));
     }
-    let mut pending = vec![String::new()];
+    let mut pending = VecDeque::from([String::new()]);
     for _ in 0..MAX_VISITED {
-        let Some(next) = pending.pop() else { return Ok(None) };
+        let Some(next) = pending.pop_front() else { return Ok(None) };
         let entries = match std::fs::read_dir(mount.join(next.trim_start_matches('/'))) {
             Ok(entries) => entries,
-            // Removed since its parent was read.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if !next.is_empty() && is_of_folder(&error) => continue,
             Err(error) => return Err(error),
         };
         for entry in entries.flatten() {
@@ -84,14 +85,23 @@ fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
             if entry.ino() == id {
                 return Ok(Some(path));
             }
-            pending.push(path);
+            pending.push_back(path);
         }
     }
     Err(io::ErrorKind::FileTooLarge.into())
 }
 
+/// Returns true for errors of one folder alone: it was removed since its parent was read, or its owner has closed it, or has
+/// made its path too long. Whoever owns a part of the tree must not hide the rest of it.
+fn is_of_folder(error: &io::Error) -> bool {
+    let own = [Errno::NOENT, Errno::NODEV, Errno::ACCESS, Errno::PERM, Errno::NAMETOOLONG];
+    Errno::from_io_error(error).is_some_and(|errno| own.contains(&errno))
+}
+
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{Mode, OFlags, mkdirat, openat};
+
     use super::*;
 
     #[test]
@@ -110,5 +120,31 @@ mod tests {
         let stranger = tempfile::tempdir().unwrap();
         assert_eq!(tree.path(id(stranger.path()), Some(std::process::id())), None, "outside the tree");
         assert_eq!(CgroupTree::new(None).path(worker, None), None);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_hides_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        // Beyond the longest path, which root cannot read either. Several, as folders are listed in any order.
+        for start in ["a", "m", "z"] {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let mut folder = rustix::fs::open(root.path(), flags, Mode::empty()).unwrap();
+            for _ in 0..20 {
+                let name = start.repeat(250);
+                mkdirat(&folder, &name, Mode::RWXU).unwrap();
+                folder = openat(&folder, &name, flags, Mode::empty()).unwrap();
+            }
+        }
+        let tree = CgroupTree::new(Some(root.path().to_owned()));
+        for unit in 0..12 {
+            let path = format!("/{unit}.service/worker");
+            let folder = root.path().join(&path[1..]);
+            std::fs::create_dir_all(&folder).unwrap();
+            let id = std::fs::metadata(&folder).unwrap().ino();
+            assert_eq!(tree.path(id, None).as_deref(), Some(path.as_str()));
+        }
+        let stranger = tempfile::tempdir().unwrap();
+        let id = std::fs::metadata(stranger.path()).unwrap().ino();
+        assert_eq!(search(root.path(), id).unwrap(), None, "the rest of the tree was searched");
     }
 }

@@ -24,3 +24,4 @@ pub(crate) use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};
 pub(crate) use sock_diag::check_tcp_owners;
 pub use support::KernelSupport;
+pub(crate) use support::known_group;

@@ -77,6 +77,13 @@ impl KernelSupport {
     }
 }
 
+/// Drops the group id that the kernel shows for every group without one in this process's user namespace: compared with
+/// itself, it would make strangers members.
+pub(crate) fn known_group(gid: u32) -> Option<u32> {
+    let maps_all = || maps_all_users(&std::fs::read_to_string("/proc/self/gid_map").unwrap_or_default());
+    Some(gid).filter(|gid| *gid != overflow_id("gid") || maps_all())
+}
+
 /// Id that the kernel shows for one that has none in this user namespace.
 fn overflow_id(kind: &str) -> u32 {
     const USUAL: u32 = 65534;

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
 use super::socket_file::{self, SocketFile};
 use super::{ActivatedSockets, Endpoint, Peer, UnixSocket};
+use crate::http::peer::known_group;
 
 /// Accepted stream.
 pub(super) type Stream = Either<TcpStream, UnixStream>;
@@ -30,7 +31,7 @@ pub struct Listener {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    /// The socket, and the group whose members are accepted.
+    /// The socket, and the group whose members are accepted; `None` for a group without an id in this user namespace.
     Unix(UnixListener, Option<u32>),
 }
 
@@ -102,7 +103,7 @@ impl Listener {
 
     fn unix(socket: &UnixSocket) -> io::Result<Self> {
         let (listener, file) = socket_file::bind(socket)?;
-        let socket = Socket::Unix(UnixListener::from_std(listener)?, Some(file.group));
+        let socket = Socket::Unix(UnixListener::from_std(listener)?, known_group(file.group));
         Ok(Self::new(socket, Some(Arc::new(file))))
     }
 
@@ -114,7 +115,11 @@ impl Listener {
         match socket_domain(&socket)? {
             AddressFamily::INET | AddressFamily::INET6 => Self::tcp(std::net::TcpListener::from(socket)),
             AddressFamily::UNIX => {
-                let group = socket_group(rustix::net::getsockname(&socket)?);
+                let address = SocketAddrUnix::try_from(rustix::net::getsockname(&socket)?).ok();
+                let Some(address) = address.filter(|address| address.path().is_some()) else {
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, ABSTRACT_NAME));
+                };
+                let group = socket_group(&address);
                 let listener = std::os::unix::net::UnixListener::from(socket);
                 listener.set_nonblocking(true)?;
                 Ok(Self::new(Socket::Unix(UnixListener::from_std(listener)?, group), None))
@@ -218,10 +223,13 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Returns the group of a passed unix socket's file.
-fn socket_group(address: SocketAddrAny) -> Option<u32> {
-    let address = SocketAddrUnix::try_from(address).ok()?;
-    rustix::fs::lstat(address.path()?).ok().map(|stat| stat.st_gid)
+fn socket_group(address: &SocketAddrUnix) -> Option<u32> {
+    rustix::fs::lstat(address.path()?).ok().and_then(|stat| known_group(stat.st_gid))
 }
+
+/// An abstract name has neither mode nor owner, and containers that share the network reach it (CVE-2020-15257).
+const ABSTRACT_NAME: &str =
+    "the passed socket has an abstract name, which no mode protects; set ListenStream= to a path in its unit";
 
 #[cfg(test)]
 mod tests {

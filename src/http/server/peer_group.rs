@@ -55,6 +55,14 @@ impl CallerGroup {
         }
     }
 
+    /// Returns the user; `None` for an address.
+    pub(crate) const fn user(self) -> Option<u32> {
+        match self {
+            Self::User(uid) => Some(uid),
+            Self::Address(_) => None,
+        }
+    }
+
     /// Returns true for root and this process's own user.
     pub(crate) fn is_trusted(self) -> bool {
         matches!(self, Self::User(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw())

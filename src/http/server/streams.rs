@@ -30,10 +30,12 @@ impl Listener {
         let mut backoff = AcceptBackoff::new(listener.into());
         loop {
             open.set(i64::try_from(tasks.len()).unwrap_or(i64::MAX));
+            // In this order, as for HTTP: a listener that was stopped accepts nothing more by its old rules.
             let accepted = tokio::select! {
-                accepted = self.accept() => accepted,
+                biased;
                 () = stop.cancelled() => break,
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
+                accepted = self.accept() => accepted,
             };
             match accepted {
                 Ok((Either::Right(stream), peer)) => {
@@ -54,5 +56,45 @@ impl Listener {
         drop(self);
         let _ = tokio::time::timeout(drain, async { while tasks.join_next().await.is_some() {} }).await;
         open.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::http::server::{Endpoint, UnixSocket};
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn a_stopped_listener_leaves_a_client_to_its_successor() {
+        let folder = tempfile::tempdir().unwrap();
+        let served = AtomicUsize::new(0);
+        // Many times, as an order by chance would be right in every second.
+        for number in 0..32 {
+            let path = folder.path().join(number.to_string());
+            let socket = UnixSocket { path: path.clone(), mode: 0o600, owner: None, group: None };
+            let listener = Listener::bind(&Endpoint::Unix(socket)).unwrap();
+            let successor = listener.clone_for_successor().unwrap();
+            let _client = UnixStream::connect(&path).await.unwrap();
+            // Once this later event is known, that of the client is.
+            let (mut near, far) = UnixStream::pair().unwrap();
+            near.write_all(b"x").await.unwrap();
+            far.readable().await.unwrap();
+            listener.hand_over();
+            let stop = CancellationToken::new();
+            stop.cancel();
+            let handler = |_: UnixStream, _: Peer| {
+                served.fetch_add(1, Ordering::Relaxed);
+                std::future::ready(())
+            };
+            let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "test".to_owned() };
+            listener.serve_streams(handler, listener_metrics, Duration::ZERO, stop).await;
+            assert_eq!(served.load(Ordering::Relaxed), 0, "{number}");
+            assert!(successor.accept().await.is_ok(), "{number}");
+        }
     }
 }

@@ -3,7 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -139,6 +140,17 @@ fn a_passed_socket_beyond_loopback_is_refused_with_what_to_set() {
         let expected = format!("which is not loopback; set ListenStream=127.0.0.1:{port} in its unit");
         assert!(agent.log().contains(&expected), "{}", agent.log());
     }
+}
+
+#[test]
+fn a_passed_socket_with_an_abstract_name_is_refused_with_what_to_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=api exec \"$@\"";
+    let address = SocketAddr::from_abstract_name(format!("keyward-passed-{}", std::process::id())).unwrap();
+    let passed = OwnedFd::from(UnixListener::bind_addr(&address).unwrap());
+    let mut agent = Agent::start(folder.path(), "systemd:api", shell, passed.into());
+    assert_ne!(agent.child.wait().unwrap().code(), Some(0));
+    assert!(agent.log().contains("has an abstract name, which no mode protects; set ListenStream="), "{}", agent.log());
 }
 
 #[test]

@@ -12,6 +12,8 @@ use tokio::io::AsyncWrite as _;
 use zeroize::Zeroizing;
 
 use super::{ConnectionError, Stream};
+use crate::http::guard::is_end_to_end;
+use crate::http::reverse_proxy::headers::is_hop_by_hop;
 use crate::http::reverse_proxy::request_body::ProgressBody;
 use crate::http::reverse_proxy::request_head::BodyFraming;
 
@@ -142,7 +144,7 @@ impl RequestWriter {
 /// Encodes the last chunk with the permitted trailers (RFC 9110, 6.5.1).
 fn last_chunk(trailers: &HeaderMap) -> Bytes {
     let mut out = b"0\r\n".to_vec();
-    for (name, value) in trailers.iter().filter(|(name, _)| !NO_TRAILERS.contains(&name.as_str())) {
+    for (name, value) in trailers.iter().filter(|(name, _)| may_follow_body(name.as_str())) {
         // Writing to memory cannot fail.
         let _ = write!(out, "{name}: ");
         out.extend_from_slice(value.as_bytes());
@@ -152,23 +154,15 @@ fn last_chunk(trailers: &HeaderMap) -> Bytes {
     out.into()
 }
 
-/// Headers for framing, routing and authentication, which a receiver needs before the body; they are not sent as
-/// trailers (RFC 9110, 6.5.1).
-const NO_TRAILERS: [&str; 13] = [
-    "authorization",
-    "cache-control",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "cookie",
-    "host",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "x-vault-token",
-];
+/// Returns false for headers of framing, routing and authentication, which a receiver needs before the body; they are not sent
+/// as trailers (RFC 9110, 6.5.1). A server or a proxy that takes trailers for headers would read another namespace or token
+/// than the rules did. `name` is in lower case.
+fn may_follow_body(name: &str) -> bool {
+    let is_digest = matches!(name, "content-digest" | "content-md5");
+    let is_needed_before =
+        is_hop_by_hop(name) || is_end_to_end(name.as_bytes()) || matches!(name, "cookie" | "trailer");
+    is_digest || !is_needed_before
+}
 
 /// Bytes of a body that are gathered for one write; the last frame may exceed it.
 const MAX_GATHERED_BYTES: usize = 64 * 1024;
@@ -182,9 +176,24 @@ mod tests {
 
     #[test]
     fn headers_needed_before_a_body_are_not_sent_as_trailers() {
-        let pairs = [("x-sum", "42"), ("authorization", "Bearer t"), ("x-vault-token", "t"), ("content-length", "9")];
+        let pairs = [
+            ("x-sum", "42"),
+            ("authorization", "Bearer t"),
+            ("x-vault-token", "t"),
+            ("x-vault-namespace", "other"),
+            ("x-consul-token", "t"),
+            ("x-service-namespace", "other"),
+            ("x-keyward-key", "k"),
+            ("proxy-authorization", "b"),
+            ("content-length", "9"),
+            ("cookie", "c"),
+            ("content-digest", "d"),
+        ];
         let trailers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        assert_eq!(last_chunk(&trailers), "0\r\nx-sum: 42\r\n\r\n");
+        let sent = String::from_utf8(last_chunk(&trailers).to_vec()).unwrap();
+        let mut lines: Vec<_> = sent.lines().filter(|line| !line.is_empty()).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["0", "content-digest: d", "x-sum: 42"]);
         assert_eq!(last_chunk(&HeaderMap::new()), "0\r\n\r\n");
     }
 }

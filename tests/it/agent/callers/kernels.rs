@@ -1,8 +1,12 @@
 //! Older kernels, played by a filter of system calls, and user namespaces.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
 use serde_json::Value;
 
 use super::{Cgroup, TOKEN, ask_as, cannot_run, client, parse, start};
+use crate::harness::agent::Agent;
 use crate::harness::refused_calls::{ENOSYS, can_refuse_calls, without};
 use crate::harness::world::{World, run_in_network_namespace};
 
@@ -96,6 +100,29 @@ fn users_without_an_id_in_the_agents_user_namespace_are_nobody_and_those_of_call
             String::from_utf8_lossy(&output.stderr)
         );
         assert_eq!(ask_as(None, "65534 65534", &agent.socket(), TOKEN).0, 200, "the real user 65534");
+    });
+}
+
+#[test]
+fn a_socket_of_a_group_without_an_id_in_the_agents_user_namespace_admits_no_stranger() {
+    if cannot_run() {
+        return;
+    }
+    run_in_network_namespace(|| {
+        let world = World::start();
+        // The folder gives its group to the socket. In its namespace the agent sees every group but its own as 65534.
+        let edit = |text: String| {
+            let folder = &text[text.find("unix://").unwrap() + 7..text.find("/api.sock").unwrap()];
+            std::os::unix::fs::chown(folder, None, Some(2002)).unwrap();
+            std::fs::set_permissions(folder, Permissions::from_mode(0o2711)).unwrap();
+            text.replace("/api.sock\"\n", "/api.sock\"\nmode = \"0666\"\n")
+        };
+        let agent = Agent::ready_after(&world, "exec unshare --user --map-root-user \"$0\" \"$@\"", edit);
+        let folder = agent.socket().parent().unwrap().to_owned();
+        std::fs::set_permissions(folder, Permissions::from_mode(0o2711)).unwrap();
+        assert_eq!(std::fs::metadata(agent.socket()).unwrap().gid(), 2002);
+        let (status, body) = ask_as(None, "2001 2001", &agent.socket(), TOKEN);
+        assert!(status == 403 && body.contains("this user is neither the agent's"), "{status} {body}");
     });
 }
 

@@ -145,3 +145,31 @@ fn the_acl_server_records_the_accessor_of_cached_reads_logins_logouts_and_restor
         assert!(status.success());
     });
 }
+
+#[test]
+fn a_request_to_the_acl_server_whose_path_only_ends_like_a_probe_is_recorded() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], move |text| {
+            format!("{}[acl]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/acl\"\n", with_audit(FILE)(text))
+        });
+        let acl = agent.path("acl.sock");
+        let (status, body) = call(&acl, "PUT /v1/acl/bootstrap", "", "");
+        assert_eq!(status, 200, "{body}");
+        let made: Value = serde_json::from_str(&body).unwrap();
+        let root = format!("X-Consul-Token: {}\r\n", made["SecretID"].as_str().unwrap());
+        let stranger = "X-Consul-Token: 11111111-2222-3333-4444-555555555555\r\n";
+        // The name of a policy.
+        let path = "/v1/acl/policy/name/sys/health";
+        assert_eq!(call(&acl, "PUT /v1/acl/policy", &root, r#"{"Name": "sys/health"}"#).0, 200);
+        assert_eq!(call(&acl, &format!("GET {path}"), &root, "").0, 200);
+        assert_eq!(call(&acl, &format!("GET {path}"), stranger, "").0, 403);
+        assert_eq!(call(&acl, "GET /v1/sys/health", "", "").0, 200);
+        let [own, guessed] = recorded(&agent, path);
+        assert_eq!((&own["operation"], &own["status"]), (&"policy.read".into(), &200.into()), "{own:#}");
+        assert_eq!((&guessed["decision"], &guessed["status"]), (&"refused".into(), &403.into()), "{guessed:#}");
+        assert!(responses(&agent, "/v1/sys/health").is_empty(), "a probe is recorded only where it is refused");
+        let (status, _) = agent.binary.stop();
+        assert!(status.success());
+    });
+}
