@@ -58,6 +58,16 @@ pub struct CredentialState<T> {
     pub last_checked: Option<ClockReading>,
     /// Error of the last update of a credential that is available all the same.
     pub(crate) update_error: Option<UpdateError>,
+    /// Time from which `retry_after` counts; `None` if the publisher has no clock.
+    unavailable_since: Option<ClockReading>,
+}
+
+impl<T> CredentialState<T> {
+    /// Returns what is left of `retry_after` at `now`, and at least a second.
+    pub(crate) fn remaining_wait(&self, retry_after: Duration, now: ClockReading) -> Duration {
+        let Some(since) = self.unavailable_since else { return retry_after };
+        retry_after.saturating_sub(now.since(since)).max(Duration::from_secs(1))
+    }
 }
 
 /// Error of an update.
@@ -75,6 +85,7 @@ impl<T> Clone for CredentialState<T> {
             availability: self.availability.clone(),
             last_checked: self.last_checked,
             update_error: self.update_error.clone(),
+            unavailable_since: self.unavailable_since,
         }
     }
 }
@@ -82,7 +93,8 @@ impl<T> Clone for CredentialState<T> {
 /// Creates a publisher and a watch on it. The credential is unavailable for `reason` until the first publication.
 pub fn credential_channel<T>(reason: &str) -> (CredentialPublisher<T>, CredentialWatch<T>) {
     let availability = Availability::Unavailable { reason: reason.into(), retry_after: Duration::from_secs(1) };
-    let (sender, receiver) = watch::channel(CredentialState { availability, last_checked: None, update_error: None });
+    let state = CredentialState { availability, last_checked: None, update_error: None, unavailable_since: None };
+    let (sender, receiver) = watch::channel(state);
     (CredentialPublisher(sender), CredentialWatch(receiver))
 }
 
@@ -93,7 +105,27 @@ pub struct CredentialPublisher<T>(watch::Sender<CredentialState<T>>);
 impl<T> CredentialPublisher<T> {
     /// Publishes a new state to all readers.
     pub fn publish(&self, availability: Availability<T>, last_checked: Option<ClockReading>) {
-        self.0.send_replace(CredentialState { availability, last_checked, update_error: None });
+        self.replace(availability, last_checked, None);
+    }
+
+    /// Publishes at `now` that there is no credential, and that a caller should ask again `retry_after` from now.
+    pub fn publish_unavailable(
+        &self,
+        reason: impl Into<Arc<str>>,
+        retry_after: Duration,
+        now: ClockReading,
+        last_checked: Option<ClockReading>,
+    ) {
+        self.replace(Availability::Unavailable { reason: reason.into(), retry_after }, last_checked, Some(now));
+    }
+
+    fn replace(
+        &self,
+        availability: Availability<T>,
+        last_checked: Option<ClockReading>,
+        unavailable_since: Option<ClockReading>,
+    ) {
+        self.0.send_replace(CredentialState { availability, last_checked, update_error: None, unavailable_since });
     }
 
     /// Records a check that left the credential as it is, and wakes readers.

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// A group of named tasks that stop together.
@@ -96,9 +96,18 @@ impl TaskGroup {
     }
 }
 
+/// Returns the value of an ended task; `None` if it was aborted. Continues its panic, so that the work that it leaves undone is noticed.
+pub(crate) fn resume_panic<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended.map_err(JoinError::try_into_panic) {
+        Ok(value) => Some(value),
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Err(Err(_aborted)) => None,
+    }
+}
+
 type BoxedTask = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
-type TaskOutcome = Result<(tokio::task::Id, (String, anyhow::Result<()>)), tokio::task::JoinError>;
+type TaskOutcome = Result<(tokio::task::Id, (String, anyhow::Result<()>)), JoinError>;
 
 async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     match deadline {
@@ -142,5 +151,23 @@ mod tests {
         let error = tasks.run(Duration::from_secs(7)).await.unwrap_err();
         assert_eq!(error.name, "panics");
         assert_eq!(start.elapsed(), Duration::from_secs(7));
+    }
+
+    #[tokio::test]
+    async fn the_panic_of_a_task_is_continued_in_its_owner() {
+        let mut owners = TaskGroup::default();
+        owners.start("owner", async {
+            let mut owned = JoinSet::new();
+            owned.spawn(async { 7 });
+            assert_eq!(owned.join_next().await.and_then(resume_panic), Some(7));
+            owned.spawn(async { panic!("on purpose") });
+            assert_eq!(owned.join_next().await.and_then(resume_panic), None, "it panics instead");
+            Ok(())
+        });
+        assert_eq!(owners.run(Duration::from_secs(7)).await.unwrap_err().name, "owner");
+
+        let mut aborted: JoinSet<()> = JoinSet::new();
+        aborted.spawn(std::future::pending()).abort();
+        assert_eq!(aborted.join_next().await.map(resume_panic), Some(None));
     }
 }

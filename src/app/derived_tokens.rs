@@ -15,6 +15,7 @@ use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
 use crate::health::HealthHandle;
+use crate::tasks::resume_panic;
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
 ///
@@ -107,7 +108,17 @@ impl DerivedTokens {
             () = tokio::time::sleep(FIRST_TOKEN_TIMEOUT) => {}
             () = stop.cancelled() => {}
         }
-        serving.await;
+        // A manager also ends with its session.
+        let panicked = async {
+            while let Some(result) = managers.join_next().await {
+                resume_panic(result);
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = serving => {}
+            () = panicked => {}
+        }
         ended.cancel();
         while managers.join_next().await.is_some() {}
     }

@@ -56,7 +56,8 @@ impl SessionToken {
             }
             Availability::Available(token) => Ok(self.header_for(token)),
             Availability::Unavailable { reason, retry_after } => {
-                Err(TokenUnavailable { reason: Arc::clone(reason), retry_after: *retry_after })
+                let retry_after = state.remaining_wait(*retry_after, self.clock.now());
+                Err(TokenUnavailable { reason: Arc::clone(reason), retry_after })
             }
         })
     }

@@ -12,7 +12,8 @@ use crate::metrics::{MetricRegistry, MetricSet};
 pub(crate) struct CallerTokenMetrics {
     /// Processes of a caller that have a token, or whose token is being created or revoked.
     pub(super) live: Family<CallerTokenLabels, Gauge>,
-    /// Tokens whose process has ended, by the outcome of their revocation: `revoked`, `gone` or `failed`.
+    /// Tokens whose process has ended, by the outcome of their revocation: `revoked`, `gone` or `failed`; `failed` too if the task of a
+    /// token panicked.
     pub(super) ended: Family<RevocationLabels, Counter>,
 }
 

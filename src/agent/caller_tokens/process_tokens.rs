@@ -134,12 +134,14 @@ impl ProcessTokens {
                 Some(token) = started.recv() => {
                     running.spawn(Arc::clone(&self.table).maintain_token(token, stop.clone()));
                 }
-                Some(_) = running.join_next() => {}
+                Some(_) = running.join_next() => self.table.publish(),
             }
         }
         // Queued processes have no token yet, so nothing has to be revoked.
         started.close();
-        while running.join_next().await.is_some() {}
+        while running.join_next().await.is_some() {
+            self.table.publish();
+        }
     }
 
     /// Returns the token of a connection's process. The first request starts its creation; later requests wait for it.
@@ -155,7 +157,9 @@ impl ProcessTokens {
 impl ProcessTable {
     /// Manages one token until its process ends, `stop` is cancelled, or creation fails for good; then revokes it.
     async fn maintain_token(self: Arc<Self>, token: ProcessToken, stop: CancellationToken) {
-        let ProcessToken { id, output, process, manager, slot } = token;
+        // The slot is free when the task ends, also by a panic.
+        let ProcessToken { id, output, process, manager, slot: _slot } = token;
+        let _report = PanicReport { table: &self, id, output: &output, process: &process };
         let ends = CancellationToken::new();
         let mut managed = std::pin::pin!(manager.run_on_demand(ends.clone()));
         let tokens = tokio::select! {
@@ -173,8 +177,6 @@ impl ProcessTable {
             managed.await
         };
         self.revoke_all(&tokens, &output, &stop).await;
-        drop(slot);
-        self.publish();
     }
 
     async fn revoke_all(&self, tokens: &[Arc<Token>], output: &str, stop: &CancellationToken) {
@@ -262,7 +264,8 @@ impl ProcessTable {
         self.deps.session.watch.read(|state| match &state.availability {
             Availability::Available(_) => Ok(()),
             Availability::Unavailable { reason, retry_after } => {
-                Err(ProcessTokenRefusal::Unavailable { reason: Arc::clone(reason), retry_after: *retry_after })
+                let retry_after = state.remaining_wait(*retry_after, self.deps.clock.now());
+                Err(ProcessTokenRefusal::Unavailable { reason: Arc::clone(reason), retry_after })
             }
         })
     }
@@ -311,6 +314,30 @@ impl ProcessTable {
     }
 }
 
+/// Reports a panic of the task that has it, and lets the process get another token.
+struct PanicReport<'a> {
+    table: &'a ProcessTable,
+    id: u64,
+    output: &'a str,
+    process: &'a PinnedProcess,
+}
+
+impl Drop for PanicReport<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        self.table.remove(self.process, self.id);
+        self.table.count_ended(Revocation::Failed);
+        tracing::error!(
+            event = "token.derived.panicked",
+            output = self.output,
+            "the task of a process's token panicked, which is a bug in keyward: the token stays valid until it expires, and the \
+             next request of the process creates another; report the panic that was printed before"
+        );
+    }
+}
+
 /// Adds the process to a token's metadata, which the server's audit shows.
 fn with_metadata(mut options: DerivedTokenOptions, identity: &PeerIdentity) -> DerivedTokenOptions {
     let facts = identity.facts();
@@ -321,3 +348,6 @@ fn with_metadata(mut options: DerivedTokenOptions, identity: &PeerIdentity) -> D
     }
     options
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use super::file_kind::FileKind;
 use super::sealing_key::SealingKey;
 use super::state_file::StateFile;
 use crate::clock::{ClockReading, millis};
+use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
 use crate::secret;
 use crate::secret_string::SecretString;
@@ -119,7 +120,11 @@ impl EncryptedFile {
             })
         });
         // The start does not wait for a hanging disk: without the file, everything is requested again.
-        tokio::time::timeout(LOAD_TIMEOUT, read).await.ok()?.ok()?
+        if let Ok(parsed) = tokio::time::timeout(LOAD_TIMEOUT, read).await {
+            return parsed.ok()?;
+        }
+        self.log_refused(&format!("it was not read within {} s", LOAD_TIMEOUT.as_secs()), None);
+        None
     }
 
     fn decrypt(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
@@ -137,14 +142,19 @@ impl EncryptedFile {
     }
 
     fn reject(&self, reason: &FileRejected) {
-        let moved_to = self.file.move_aside();
+        let moved_to = self.file.move_aside().ok();
+        self.log_refused(&format_chain(reason), moved_to.as_deref());
+    }
+
+    /// Logs that the file is ignored; `moved_to` is its new path, if it was moved.
+    fn log_refused(&self, error: &str, moved_to: Option<&Path>) {
         tracing::warn!(
             event = "secrets.state.refused",
             code = ErrorCode::SavedStateRejected.as_str(),
             content = self.kind.describe(),
             path = self.path().display().to_string(),
-            moved_to = moved_to.ok().map(|path| path.display().to_string()),
-            error = crate::error_chain::format_chain(reason),
+            moved_to = moved_to.map(|path| path.display().to_string()),
+            error,
             "ignoring saved state of the previous process"
         );
     }

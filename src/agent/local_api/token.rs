@@ -98,7 +98,8 @@ impl TokenReader {
             }
             Availability::Available(token) => TokenLookup::Token(Arc::clone(token)),
             Availability::Unavailable { reason, retry_after } => {
-                TokenLookup::None { reason: Arc::clone(reason), retry_after: *retry_after }
+                let retry_after = reading.remaining_wait(*retry_after, self.clock.now());
+                TokenLookup::None { reason: Arc::clone(reason), retry_after }
             }
         }
     }

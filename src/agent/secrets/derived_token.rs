@@ -366,7 +366,7 @@ impl DerivedTokenManager {
         }
         let now = self.deps.clock.now();
         let retry_after = self.next.map_or(MIN_INTERVAL, |next| now.until(next)).max(Duration::from_secs(1));
-        self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, Some(now));
+        self.deps.publisher.publish_unavailable(reason, retry_after, now, Some(now));
     }
 }
 

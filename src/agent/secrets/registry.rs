@@ -20,6 +20,7 @@ use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
 use crate::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
 use crate::metrics::Metrics;
+use crate::tasks::resume_panic;
 
 /// Collaborators of a [`SecretRegistry`].
 #[derive(Debug, Clone)]
@@ -214,7 +215,10 @@ impl RegistryWorker {
                     }
                     None => break,
                 },
-                Some(_) = renewers.join_next() => {}
+                // A lost renewer would leave its templates as they are, without an error.
+                Some(ended) = renewers.join_next() => {
+                    resume_panic(ended);
+                }
                 Some(Ok(request)) = lingering.join_next() => self.remove_unused(request.as_ref()),
             }
         }

@@ -12,12 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::circuit_breaker::{CircuitBreaker, Permit};
 use super::persisted_secrets::{PersistedSecrets, SecretRecord};
+use super::reread::{is_certificate, limit_interval, reread_at, reread_interval};
 use super::retry::{QuickRetryBudget, RetrySchedule};
 use super::{SecretOptions, SecretResponse};
 use crate::agent::leases::{ActiveLease, Step, TokenFingerprint};
 use crate::agent::server_client::{CallError, SecretLease, ServerClient, TokenVerdict};
 use crate::agent::token::{Token, TokenWatch};
-use crate::clock::{Clock, ClockReading};
+use crate::backoff::random_unit;
+use crate::clock::{Clock, ClockChanges, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
 use crate::error_code::ErrorCode;
 use crate::health;
@@ -71,6 +73,8 @@ pub struct SecretRenewer<T> {
     publish_restored_at: Option<ClockReading>,
     /// Time of the next read, unless a lease has its own schedule.
     read_at: ClockReading,
+    /// Changes of the wall clock, by which a certificate without a lease ends; `None` for other secrets.
+    clock_changes: Option<ClockChanges>,
     /// Replaced leases, and the time when each is revoked.
     replaced: Vec<(SecretLease, ClockReading)>,
     /// The task that revokes those that were due, while it runs. It ends with the renewer.
@@ -93,6 +97,7 @@ enum Event {
     PublishRestored,
     RevocationDue,
     RevocationEnded,
+    ClockChanged,
 }
 
 impl<T> SecretRenewer<T> {
@@ -109,6 +114,7 @@ impl<T> SecretRenewer<T> {
             restored_lease: None,
             publish_restored_at: None,
             read_at: now,
+            clock_changes: None,
             replaced: vec![],
             revocation: JoinSet::new(),
             outage: Outage::default(),
@@ -138,6 +144,10 @@ impl<T> SecretRenewer<T> {
                     Some(())
                 }
                 Event::RevocationEnded => Some(()),
+                Event::ClockChanged => {
+                    self.apply_wall_clock_change();
+                    Some(())
+                }
                 Event::ReadRequested => {
                     let read = stop.run_until_cancelled(self.call(true)).await;
                     self.deps.refresh_signal.complete();
@@ -169,7 +179,30 @@ impl<T> SecretRenewer<T> {
             () = clock.sleep_until_some(step) => Event::StepDue,
             () = clock.sleep_until_some(revoke_at) => Event::RevocationDue,
             Some(_) = self.revocation.join_next() => Event::RevocationEnded,
+            () = wait_for_clock_change(self.clock_changes.as_mut()) => Event::ClockChanged,
         })
+    }
+
+    fn set_current(&mut self, record: SecretRecord, is_published: bool) {
+        let ends_by_wall_clock = record.lease.is_none() && is_certificate(&record.data);
+        let previous = self.clock_changes.take();
+        self.clock_changes = ends_by_wall_clock.then(|| previous.unwrap_or_else(|| self.deps.clock.changes()));
+        self.current = Some(CurrentSecret { record, is_published });
+    }
+
+    /// Moves the next read of a certificate forward after the wall clock was set: if it was late, the read was planned after the end.
+    /// A read that has failed is repeated soon anyway.
+    fn apply_wall_clock_change(&mut self) {
+        let Some(CurrentSecret { record, .. }) = self.current.as_ref().filter(|_| !self.retries.is_failing()) else {
+            return;
+        };
+        let now = self.deps.clock.now();
+        let interval = limit_interval(self.options.interval, record.suggested_ttl);
+        let interval = reread_interval(&self.options.request, &record.data, interval, now);
+        let at = reread_at(now, interval, random_unit());
+        if at.boot < self.read_at.boot {
+            self.read_at = at;
+        }
     }
 
     fn lease(&self) -> Option<&(SecretLease, ActiveLease)> {
@@ -198,16 +231,21 @@ impl<T> SecretRenewer<T> {
 
     /// Reads the session's token. A lease that another token requested ends with that one, so the secret is read again.
     fn update_token(&mut self) {
+        let previous = self.token.take().map(|token| token.generation);
         self.token = self.deps.tokens.current().availability.available();
         let Some(token) = self.token.clone() else { return };
         if self.restore_lease(&token) {
+            return;
+        }
+        // The session publishes after each check, too. Each read of an unusable secret may create something on the server.
+        if self.retries.is_unusable() && previous == Some(token.generation) {
             return;
         }
         let stays_valid = self.current.as_ref().is_some_and(|CurrentSecret { record, .. }| {
             record.lease.is_none() || record.login == Some(token.generation)
         });
         let refused = self.retries.refused_token();
-        // The session publishes after each check, too. A token that was refused is tried again only on schedule.
+        // A token that was refused is tried again only on schedule.
         if refused != Some(token.generation) && (!stays_valid || refused.is_some()) {
             self.schedule_read(self.deps.clock.now());
         }
@@ -293,5 +331,12 @@ impl<T> SecretRenewer<T> {
         }
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);
+    }
+}
+
+async fn wait_for_clock_change(changes: Option<&mut ClockChanges>) {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
     }
 }

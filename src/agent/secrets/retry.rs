@@ -78,6 +78,16 @@ impl RetrySchedule {
         self.not_before
     }
 
+    /// Returns true if the last read failed.
+    pub(super) const fn is_failing(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Returns true if the last read gave no usable secret, so that only its own schedule repeats it.
+    pub(super) const fn is_unusable(&self) -> bool {
+        matches!(self.last, Some(ReadFailure::Unusable))
+    }
+
     /// The token whose read the server refused last.
     pub(super) const fn refused_token(&self) -> Option<Generation> {
         match self.last {

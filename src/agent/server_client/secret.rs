@@ -232,7 +232,8 @@ fn describe_missing_data(response: &Value) -> &'static str {
 /// add.
 fn describe_not_found(path: &str) -> String {
     match path.split_once('/') {
-        Some((mount, below)) if !below.starts_with("data/") && !below.starts_with("metadata/") => {
+        // The path of a mount may have several segments.
+        Some((mount, below)) if !below.split('/').any(|segment| matches!(segment, "data" | "metadata")) => {
             format!("nothing is there; in version 2 of key-value it would be {mount}/data/{below}")
         }
         _ => "nothing is there, or it was deleted".to_owned(),
@@ -246,6 +247,9 @@ fn secret(response: &mut Value) -> Result<SecretResponse, CallError> {
         Some(_) => return Err(invalid("lease_id is not a string of at most 1024 visible characters")),
     };
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: parse_lease(response)? }) };
+    // Some servers issue leases without a duration, as for a role whose TTL is below a second. Such a lease would end at once, and be
+    // requested again in a loop; without it the secret is read at the ordinary interval.
+    let lease = lease.filter(|lease| !lease.lease.ttl.is_zero());
     let seconds =
         response.get("lease_duration").and_then(Value::as_u64).filter(|seconds| *seconds > 0 && lease.is_none());
     let suggested_ttl = seconds.map(Duration::from_secs);
@@ -285,6 +289,8 @@ mod tests {
         check(json!({ "lease_id": "", "lease_duration": 0, "data": { "token": "t" } }), "token", Some("t"), None);
         let leased = json!({ "lease_id": "a/b/c", "lease_duration": 60, "renewable": true, "data": { "token": "t" } });
         check(leased, "token", Some("t"), Some(("a/b/c", 60, true)));
+        let without_duration = json!({ "lease_id": "a/b/c", "lease_duration": 0, "data": { "token": "t" } });
+        check(without_duration, "token", Some("t"), None);
         let versioned = json!({ "data": { "data": { "token": "t" }, "metadata": { "version": 3 } } });
         check(versioned, "token", Some("t"), None);
         // A secret of version 1 that resembles the envelope of version 2.
@@ -297,6 +303,7 @@ mod tests {
     fn a_missing_secret_suggests_the_path_of_key_value_version_2() {
         assert!(describe_not_found("secret/web/app").ends_with("it would be secret/data/web/app"));
         assert_eq!(describe_not_found("secret/data/app?version=3"), "nothing is there, or it was deleted");
+        assert_eq!(describe_not_found("team/kv/data/app"), "nothing is there, or it was deleted");
         assert_eq!(describe_not_found("cubbyhole"), "nothing is there, or it was deleted");
     }
 

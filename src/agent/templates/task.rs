@@ -177,7 +177,7 @@ impl TemplateTask {
         }
     }
 
-    /// Reports a secret that is not available. The rendered file or variable stays.
+    /// Reports a secret that is not available, such as one that has ended during the delivery. The rendered file or variable stays.
     fn report_unavailable(&self) {
         if let Some(reason) = self.dependencies.unavailable_reason() {
             self.set_state(WAITING);
@@ -228,7 +228,7 @@ impl TemplateTask {
                 }
                 self.set_state(RENDERED);
                 self.deps.health.set_ready();
-                self.report_stale();
+                self.report_unavailable();
             }
             Err(error) => {
                 let wait = self.backoff.next_half_jitter(random_unit());

@@ -25,13 +25,16 @@ impl SessionPublisher {
         Self { publisher, last_checked: None, unavailability: Cow::Borrowed("there is no token yet"), last_error: None }
     }
 
-    /// Publishes the token, or that there is none and a caller should ask again after `retry_after`.
-    pub(super) fn publish(&self, current: Option<&CurrentToken>, retry_after: Duration) {
-        let availability = match current {
-            Some(current) => Availability::Available(Arc::clone(&current.token)),
-            None => Availability::Unavailable { reason: self.unavailable_reason().into(), retry_after },
-        };
-        self.publisher.publish(availability, self.last_checked);
+    /// Publishes at `now` the token, or that there is none and a caller should ask again after `retry_after`.
+    pub(super) fn publish(&self, current: Option<&CurrentToken>, retry_after: Duration, now: ClockReading) {
+        match current {
+            Some(current) => {
+                self.publisher.publish(Availability::Available(Arc::clone(&current.token)), self.last_checked);
+            }
+            None => {
+                self.publisher.publish_unavailable(self.unavailable_reason(), retry_after, now, self.last_checked);
+            }
+        }
     }
 
     /// Publishes the token of another session; returns false if that has none.

@@ -1,6 +1,6 @@
 //! State file of a session: the retry budget, and the encrypted token if there is a key.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -101,6 +101,11 @@ impl SessionStateFile {
             self.file.continue_order_of(&old.file);
         }
         self
+    }
+
+    /// Path of the file.
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
     }
 
     /// Reads the file. Blocks.

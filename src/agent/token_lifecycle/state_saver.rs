@@ -53,17 +53,26 @@ impl StateSaver {
             self.is_loaded = true;
             return LoadedState::default();
         };
+        let path = file.path().display().to_string();
         let read = tokio::task::spawn_blocking(move || {
             let loaded = file.load(now);
             (file, loaded)
         });
-        let loaded = match tokio::time::timeout(LOAD_LIMIT, read).await {
-            Ok(Ok((file, loaded))) => {
-                self.file = Some(file);
-                loaded
-            }
+        let loaded = if let Ok(Ok((file, loaded))) = tokio::time::timeout(LOAD_LIMIT, read).await {
+            self.file = Some(file);
+            loaded
+        } else {
             // A disk that hangs now will hang later: the session runs without its state file.
-            _ => LoadedState::default(),
+            let (session, code) = (&self.session, ErrorCode::StateNotSaved.as_str());
+            let error = format!("{path} was not read within {} s", LOAD_LIMIT.as_secs());
+            tracing::warn!(
+                event = "state.write.failed",
+                session,
+                code,
+                error,
+                "the session runs without its state file; restart the agent once the disk responds"
+            );
+            LoadedState::default()
         };
         self.is_loaded = true;
         if let Some(refused) = &loaded.refused {

@@ -277,7 +277,8 @@ impl TokenManager {
 
     /// Publishes the token, or the reason why there is none.
     fn publish(&self) {
-        self.publisher.publish(self.current.as_ref(), self.planner.retry_after(self.clock.now()));
+        let now = self.clock.now();
+        self.publisher.publish(self.current.as_ref(), self.planner.retry_after(now), now);
     }
 
     fn report_status(&self) {

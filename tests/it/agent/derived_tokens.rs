@@ -211,6 +211,29 @@ async fn a_child_outlives_the_first_expiry_of_a_parent_that_is_renewed() {
     assert_eq!((world.count(Operation::Login), world.count(Operation::CreateToken)), (1, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_derived_token_counts_from_its_request() {
+    let world = World::new(Role { ttl: Duration::from_hours(1), ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    world.faults().hang_only(Operation::CreateToken);
+    let sent = world.clock.now();
+    let (mut watch, _running) = start_child(&world, &session, Duration::from_mins(10));
+    sleep(Duration::from_secs(1)).await;
+    world.driven.set_wall_by(3600);
+    sleep(Duration::from_secs(5)).await;
+    world.faults().set_unresponsive(false);
+    let token = loop {
+        if let Availability::Available(token) = watch.current().availability {
+            break token;
+        }
+        watch.changed().await.unwrap();
+    };
+    let (now, ends) = (world.clock.now(), token.expires.unwrap());
+    assert_eq!(sent.until(ends).as_secs(), 600);
+    assert_eq!(ends.wall.duration_since(now.wall).unwrap(), now.until(ends), "by the wall clock that was set");
+}
+
 /// Starts the manager of a child with this TTL.
 fn start_child(world: &World, session: &Session, ttl: Duration) -> (TokenWatch, JoinSet<()>) {
     let (publisher, watch) = credential_channel("starting");

@@ -122,6 +122,21 @@ fn request(line: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retry_after_counts_from_the_publication() {
+    let mut scene = Scene::new(&["web"]);
+    scene.serve(ListenerKind::LocalApi);
+    let now = scene.clock.now();
+    scene.publishers["web"].publish_unavailable("the server is sealed", Duration::from_secs(100), now, None);
+    for (wait, expected) in [(0, 2..=100), (60, 1..=40), (60, 1..=1)] {
+        tokio::time::sleep(Duration::from_secs(wait)).await;
+        let response = scene.ask("GET /agent/v1/token").await;
+        assert_eq!((response.status, response.error().as_str()), (503, "the server is sealed"));
+        let seconds: u64 = response.header("retry-after").unwrap().parse().unwrap();
+        assert!(expected.contains(&seconds), "{seconds} s, not {expected:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn t32_a_token_is_served_until_its_end_and_not_a_second_longer() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);

@@ -266,3 +266,34 @@ async fn a_state_file_without_a_fingerprint_is_accepted() {
     let waited = world.clock.now().since(start).as_secs();
     assert!((58..=62).contains(&waited), "{waited} s");
 }
+
+/// Blocking work has one thread, so that the read of the file waits while that thread is busy.
+#[test]
+fn a_state_file_that_is_not_read_in_time_is_reported() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        crate::harness::log::keep();
+        let (world, _folder) = sealed();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let mut session = world.start();
+        let let_tasks_run = async || {
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let_tasks_run().await;
+        tokio::time::advance(Duration::from_secs(6)).await;
+        let_tasks_run().await;
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        session.serving().await;
+        let text = crate::harness::log::text();
+        assert!(text.contains("state.write.failed") && text.contains("web.json was not read within 5 s"), "{text}");
+    });
+}

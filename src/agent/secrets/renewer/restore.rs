@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CurrentSecret, SecretRenewer};
+use super::SecretRenewer;
 use crate::agent::leases::Step;
 use crate::agent::secrets::persisted_secrets::{PersistedSecrets, SecretRecord};
 use crate::agent::secrets::reread::rewrite_after;
@@ -34,7 +34,7 @@ impl<T> SecretRenewer<T> {
 
     fn restore(&mut self, mut record: SecretRecord, generation: Generation) {
         record.login = Some(generation);
-        self.current = Some(CurrentSecret { record, is_published: false });
+        self.set_current(record, false);
     }
 
     /// Restores the previous process's lease if `token` requested it; returns whether it did. The secret is published once the

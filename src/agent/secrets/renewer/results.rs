@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CurrentSecret, SecretRenewer};
+use super::SecretRenewer;
 use crate::agent::leases::{ActiveLease, RenewalFailure};
 use crate::agent::secrets::persisted_secrets::SecretRecord;
 use crate::agent::secrets::reread::{limit_interval, reread_at, reread_interval};
@@ -93,7 +93,7 @@ impl<T> SecretRenewer<T> {
         self.publish_restored_at = None;
         let (age_at_read, login) = (Duration::ZERO, Some(generation));
         let record = SecretRecord { data, read: now, age_at_read, lease, suggested_ttl, login };
-        self.current = Some(CurrentSecret { record, is_published: true });
+        self.set_current(record, true);
         self.read_at = reread_at(now, reread_interval, random_unit());
         self.save_record();
     }

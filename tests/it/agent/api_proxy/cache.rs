@@ -73,6 +73,41 @@ async fn clients_share_one_renewed_lease_with_its_remaining_lifetime() {
     assert_eq!(world.faults().leases_issued(), 2);
 }
 
+/// Ends the silence of the server six seconds after the first call of this kind.
+async fn respond_late(world: &World, operation: Operation) {
+    while world.count(operation) == 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    world.faults().set_unresponsive(false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ages_and_leases_count_from_the_request_however_slow_the_response_is() {
+    let world = World::new(Role { max_ttl: None, ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    let proxied = Proxied::for_world_with(&world, &session, keeping(HOUR, HOUR));
+    world.faults().hang_only(Operation::Secret);
+    tokio::join!(proxied.get("database/creds/dev"), respond_late(&world, Operation::Secret));
+    let hit = proxied.get("database/creds/dev").await;
+    let age: u64 = hit.headers["age"].to_str().unwrap().parse().unwrap();
+    assert_eq!(hit.cache(), "HIT");
+    assert!(age >= 6 && lease(&hit).1 <= 594, "{hit:?}");
+
+    world.faults().hang_only(Operation::RenewLease);
+    respond_late(&world, Operation::RenewLease).await;
+    let renewed = loop {
+        let (_, left) = lease(&proxied.get("database/creds/dev").await);
+        if left > 300 {
+            break left;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    assert!(renewed <= 594, "{renewed} s are left");
+    assert_eq!(world.faults().leases_issued(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hundred_callers_at_once_get_one_lease() {
     let world = World::new(Role::default());

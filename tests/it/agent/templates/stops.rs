@@ -61,3 +61,36 @@ async fn a_task_that_never_ran_leaves_the_gauges_of_the_running_one() {
     drop(bench.task("app", &password("app"), None));
     assert_eq!(written(), before);
 }
+
+/// As above, a write waits while the thread for blocking work is busy.
+#[test]
+fn a_secret_that_ends_during_a_write_is_reported_after_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let world = world();
+        let mut session = world.start();
+        session.serving().await;
+        let mut bench = Bench::new(&world, &session);
+        world.faults().hang_only(Operation::Secret);
+        let reads = world.count(Operation::Secret);
+        bench.start("login", "{{ with secret \"database/creds/dev\" }}{{ .Data.username }}{{ end }}");
+        run_until(|| world.count(Operation::Secret) > reads).await;
+
+        let (release, held) = mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || held.recv());
+        world.faults().set_unresponsive(false);
+        run_until(|| bench.renders("login") == 1).await;
+        world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
+        world.driven.suspend(MINUTE * 11);
+        let failed = "secret=\"templates\",call=\"read\",outcome=\"failed\"";
+        run_until(|| bench.metric("secret_calls_total", failed) >= 1).await;
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        run_until(|| bench.read("login").is_some() && bench.reason("login").contains("is not available")).await;
+    });
+}

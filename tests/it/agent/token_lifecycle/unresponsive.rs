@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::emulators::secrets::Operation;
+use keyward::emulators::secrets::{CannedResponse, Operation};
 
 use crate::harness::session::{World, minutes, one_hour_role};
 
@@ -47,6 +47,30 @@ async fn a_lease_counts_from_the_request_however_slow_the_response_is() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(sent.until(session.token().unwrap().expires.unwrap()) <= Duration::from_hours(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_lease_in_a_look_up_counts_from_its_request() {
+    let world = World::new(one_hour_role());
+    let mut session = world.start();
+    session.serving().await;
+    minutes(2).await;
+    let shorter = "{\"data\":{\"ttl\":1800,\"renewable\":true}}";
+    world.faults().respond_always(Operation::Lookup, Some(CannedResponse::new(200, shorter)));
+    world.faults().hang_only(Operation::Lookup);
+    let sent = world.clock.now();
+    session.refresh_signal.request();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.driven.set_wall_by(3600);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.faults().set_unresponsive(false);
+    let ends = || session.token().unwrap().expires.unwrap();
+    while sent.until(ends()) > Duration::from_mins(40) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let (now, ends) = (world.clock.now(), ends());
+    assert_eq!(sent.until(ends).as_secs(), 1800);
+    assert_eq!(ends.wall.duration_since(now.wall).unwrap(), now.until(ends), "by the wall clock that was set");
 }
 
 #[tokio::test(start_paused = true)]
