@@ -60,11 +60,27 @@ impl DeviceTask {
                     }
                 }
                 () = self.queue.flush_requested() => {
-                    // Whatever is ready goes first: its records share the write, and the switches to the thread and back.
-                    tokio::task::yield_now().await;
+                    self.gather().await;
                     self.queue.flush();
                 }
             }
         }
     }
+
+    /// Lets requests that are ready go first while they add records, which then share the write, and the switches to the
+    /// thread and back.
+    async fn gather(&self) {
+        let mut queued = self.queue.len();
+        for _ in 0..GATHER_TURNS {
+            tokio::task::yield_now().await;
+            let now = self.queue.len();
+            if now == queued {
+                break;
+            }
+            queued = now;
+        }
+    }
 }
+
+/// Maximum number of turns of the runtime for which a record that a request waits for is held back.
+const GATHER_TURNS: usize = 8;

@@ -100,6 +100,11 @@ impl RecordQueue {
         self.0.flush_requested.notified().await;
     }
 
+    /// Returns the number of queued records.
+    pub(super) fn len(&self) -> usize {
+        self.0.state.lock().records.len()
+    }
+
     /// Makes the device write queued records.
     pub(super) fn flush(&self) {
         let mut state = self.0.state.lock();
