@@ -97,17 +97,18 @@ impl ServerDialect {
         let line = RequestLine { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
         let mut head = RequestHead::new(line, headers, keeps, body);
         head.append_header(&VAULT_REQUEST, &HeaderValue::from_static("true"));
-        if let Some(token) = token {
-            // A compressed response cannot be searched for the token.
-            head.append_header(&ACCEPT_ENCODING, &HeaderValue::from_static("identity"));
-            self.set_token(&mut head, token);
-        }
         let is_named = || {
             RequestHeaders::parse(self.kind, headers).namespace().is_some()
                 || (self.is_consul_compatible() && target.query().is_some_and(|query| has_parameter(query, "ns")))
         };
         if let Some(namespace) = self.namespace.as_ref().filter(|_| !is_root_path && !is_named()) {
             head.append_header(&namespace_headers(self.kind)[0], namespace);
+        }
+        if let Some(token) = token {
+            // A compressed response cannot be searched for the token.
+            head.append_header(&ACCEPT_ENCODING, &HeaderValue::from_static("identity"));
+            // Last, as a later call of `set_token` cuts the head off here.
+            self.set_token(&mut head, token);
         }
         Some(head)
     }
