@@ -15,13 +15,15 @@ use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, rules};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A server that responds with the requested namespace and the number of the read.
+/// A server that responds with the requested namespace, whether there is a token, and the number of the read.
 fn echo_namespace_server(proxied: &Proxied) {
     let reads = Arc::new(AtomicU64::new(0));
     proxied.vault.answers(move |request| {
         let namespace = request.headers.get("x-vault-namespace").map(|value| value.as_bytes().to_vec());
         let namespace = String::from_utf8(namespace.unwrap_or_default()).unwrap();
-        let data = json!({ "namespace": namespace, "read": reads.fetch_add(1, Ordering::SeqCst) });
+        let has_token = request.headers.contains_key("x-vault-token");
+        let read = reads.fetch_add(1, Ordering::SeqCst);
+        let data = json!({ "namespace": namespace, "has_token": has_token, "read": read });
         reply(200, &[("content-type", "application/json")], json!({ "data": { "data": data } }).to_string())
     });
 }
@@ -180,7 +182,10 @@ async fn callers_may_name_the_sessions_namespace_those_below_it_or_the_listeners
             options.namespaces = patterns.map(parse).map(AllowedNamespaces::matching).unwrap_or_default();
         });
         echo_namespace_server(&proxied);
-        assert_eq!(namespace(&proxied.get("secret/data/web").await), "team", "who names none is in the session's");
+        let response = proxied.get("secret/data/web").await;
+        assert_eq!(namespace(&response), "team", "who names none is in the session's");
+        assert_eq!(response.json()["data"]["data"]["has_token"], true);
+        assert_eq!(namespace(&proxied.get("sys/health").await), "", "a path of the root namespace alone");
         let own = fetch(proxied.request("GET", "secret/data/own").header("x-vault-token", "mine")).await;
         assert_eq!(namespace(&own), "team", "with a token of its own too, as rules read it");
         for (named, expected) in cases {
