@@ -132,8 +132,8 @@ impl RequestSender {
         } else {
             (body.into_upstream(), ReplayBody::Unavailable)
         };
-        match self.dialect.request_head(parts, (options.has_listener_key, options.is_root_path), token.as_ref(), &body)
-        {
+        let ForwardOptions { has_listener_key, is_root_path, .. } = options;
+        match self.dialect.request_head(parts, has_listener_key, is_root_path, token.as_ref(), &body) {
             Some(head) => {
                 let audited = AuditedRequest::from_extensions(&parts.extensions).cloned();
                 if let (Some(audited), Some(token)) = (&audited, &token) {

@@ -80,7 +80,8 @@ impl ServerDialect {
     pub(super) fn request_head(
         &self,
         parts: &request::Parts,
-        (has_listener_key, is_root_path): (bool, bool),
+        has_listener_key: bool,
+        is_root_path: bool,
         token: Option<&TokenHeader>,
         body: &RequestBody,
     ) -> Option<RequestHead> {

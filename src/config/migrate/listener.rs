@@ -245,15 +245,13 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
     for (input, key) in all.iter().zip(["mode", "owner", "group"]) {
         let Some(input) = input else { continue };
         match (key, input.value) {
-            ("mode", crate::hcl::Value::Text(text)) => {
-                let mode = format!("{:0>4}", text.trim_start_matches("0o"));
-                section.text("mode", &mode);
-            }
             ("mode", _) => sink::mode(input, section),
-            (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(key, text)),
+            (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => {
+                section.text(key, text);
+                input.record_kept(key);
+            }
             _ => input.not_supported("not a name or a number"),
         }
-        input.record_kept(key);
     }
 }
 

@@ -155,13 +155,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
     let perms = template.take("perms");
     match &perms {
         Some(perms) if is_zero(perms.value) => perms.record_changed(format!("zero is no mode: {DEFAULT_MODE}")),
-        Some(perms) => match perms.text() {
-            Some(text) => {
-                section.text("mode", &format!("{text:0>4}"));
-                perms.record_kept("mode");
-            }
-            None => sink::mode(perms, section),
-        },
+        Some(perms) => sink::mode(perms, section),
         None => template.record(Outcome::Changed, DEFAULT_MODE),
     }
     for (source_key, key) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {

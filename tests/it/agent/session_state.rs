@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use keyward::emulators::secrets::{CannedResponse, Operation};
 
+use crate::harness::blocking::{BusyThread, let_tasks_run, run_with_one_blocking_thread};
 use crate::harness::session::{World, minutes, one_hour_role};
 
 fn sealed() -> (World, tempfile::TempDir) {
@@ -267,31 +268,17 @@ async fn a_state_file_without_a_fingerprint_is_accepted() {
     assert!((58..=62).contains(&waited), "{waited} s");
 }
 
-/// Blocking work has one thread, so that the read of the file waits while that thread is busy.
 #[test]
 fn a_state_file_that_is_not_read_in_time_is_reported() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    run_with_one_blocking_thread(async {
         crate::harness::log::keep();
         let (world, _folder) = sealed();
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let busy = BusyThread::start();
         let mut session = world.start();
-        let let_tasks_run = async || {
-            for _ in 0..1000 {
-                tokio::task::yield_now().await;
-            }
-        };
         let_tasks_run().await;
         tokio::time::advance(Duration::from_secs(6)).await;
         let_tasks_run().await;
-        release.send(()).unwrap();
-        busy.await.unwrap().unwrap();
+        busy.release().await;
         session.serving().await;
         let text = crate::harness::log::text();
         assert!(text.contains("state.write.failed") && text.contains("web.json was not read within 5 s"), "{text}");

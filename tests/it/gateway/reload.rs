@@ -1,6 +1,7 @@
 //! Reload of the gateway beside connections that the replaced one keeps until its grace ends.
 
 use std::fs::{File, Permissions};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -12,6 +13,16 @@ use tokio::net::TcpStream;
 use super::command::{World, config_with_token_kind, head, offload, terraform_config_file};
 use crate::harness::binary::Binary;
 use crate::harness::ports;
+
+/// A connection of a client that has made a call, and keeps it open.
+async fn idle_connection(address: SocketAddr) -> TcpStream {
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    idle.write_all(format!("GET /.well-known/terraform.json HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    head(&mut idle).await;
+    idle
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replaced_gateway_leaves_the_terraform_file_to_its_successor() {
@@ -28,11 +39,7 @@ async fn a_replaced_gateway_leaves_the_terraform_file_to_its_successor() {
     let folder = PathBuf::from(world.path(""));
     let agent = Binary::start(&["run", "--config", &path], &[], &folder);
     let written = terraform_config_file(&folder);
-    let mut idle = TcpStream::connect(address).await.unwrap();
-    idle.write_all(format!("GET /.well-known/terraform.json HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
-        .await
-        .unwrap();
-    head(&mut idle).await;
+    let mut idle = idle_connection(address).await;
 
     configure("11s");
     agent.signal(Signal::HUP);
@@ -71,11 +78,7 @@ async fn a_replaced_gateway_leaves_the_rotation_of_the_local_token_to_its_succes
     let agent = Binary::start(&["run", "--config", &path], &[], &folder);
     terraform_config_file(&folder);
     // The replaced gateway drains as long as this connection is open.
-    let mut idle = TcpStream::connect(address).await.unwrap();
-    idle.write_all(format!("GET /.well-known/terraform.json HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())
-        .await
-        .unwrap();
-    head(&mut idle).await;
+    let idle = idle_connection(address).await;
     configure("11s");
     agent.signal(Signal::HUP);
     agent.logs("event=\"config.reload.ok\"");

@@ -19,6 +19,8 @@ pub(crate) mod front;
 #[cfg(feature = "dev")]
 pub(crate) mod gateway_process;
 #[cfg(feature = "dev")]
+pub(crate) mod blocking;
+#[cfg(feature = "dev")]
 pub(crate) mod chaos;
 #[cfg(feature = "dev")]
 pub(crate) mod certificates;

@@ -39,7 +39,7 @@ fn forwarded_headers(kind: ServerKind, given: &str, with_session: bool, has_list
     );
     let token = token();
     let token = with_session.then_some(&token);
-    let head = dialect.request_head(&parts, (has_listener_key, false), token, &RequestBody::empty()).unwrap();
+    let head = dialect.request_head(&parts, has_listener_key, false, token, &RequestBody::empty()).unwrap();
     let mut lines = head.lines().split_off(1);
     lines.retain(|line| {
         !["host: vault:8200", "x-vault-request: true", "accept-encoding: identity"].contains(&line.as_str())

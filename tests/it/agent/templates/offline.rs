@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{Bench, MINUTE, password, put, unleased, world};
+use crate::harness::blocking::{BusyThread, let_tasks_run, run_with_one_blocking_thread};
 use crate::harness::session::{Session, World};
 
 const LEASED: &str = "{{ with secret \"terraform/creds/deploy\" }}{{ .Data.token }}{{ end }}";
@@ -179,33 +180,19 @@ async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
     assert_eq!(rendered(&bench), [Some("p1".to_owned()), None, None]);
 }
 
-/// Blocking work has one thread, so that the read of the file waits while that thread is busy.
 #[test]
 fn saved_secrets_that_are_not_read_in_time_are_reported() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    run_with_one_blocking_thread(async {
         crate::harness::log::keep();
         let (world, folder) = (world(), tempfile::tempdir().unwrap());
         let mut session = world.start();
         session.serving().await;
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let busy = BusyThread::start();
         let _bench = Bench::with(&world, &session, Some(offline(&folder)));
-        let let_tasks_run = async || {
-            for _ in 0..1000 {
-                tokio::task::yield_now().await;
-            }
-        };
         let_tasks_run().await;
         tokio::time::advance(Duration::from_secs(6)).await;
         let_tasks_run().await;
-        release.send(()).unwrap();
-        busy.await.unwrap().unwrap();
+        busy.release().await;
         let text = crate::harness::log::text();
         assert!(text.contains("secrets.state.refused") && text.contains("it was not read within 5 s"), "{text}");
     });

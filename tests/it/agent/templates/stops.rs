@@ -1,8 +1,7 @@
 //! Templates that are stopped, or that never ran.
 
-use std::sync::mpsc;
-
 use super::*;
+use crate::harness::blocking::{BusyThread, let_tasks_run, run_with_one_blocking_thread};
 
 /// Lets other tasks run until `is_done`; no time passes.
 async fn run_until(is_done: impl Fn() -> bool) {
@@ -11,16 +10,9 @@ async fn run_until(is_done: impl Fn() -> bool) {
     }
 }
 
-/// Blocking work has one thread, so that a write waits while that thread is busy.
 #[test]
 fn a_stopped_template_waits_for_its_write_in_progress() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    run_with_one_blocking_thread(async {
         let world = world();
         let mut session = world.start();
         session.serving().await;
@@ -31,17 +23,13 @@ fn a_stopped_template_waits_for_its_write_in_progress() {
         bench.start("app", &password("app"));
         run_until(|| world.count(Operation::Secret) > reads).await;
 
-        let (release, held) = mpsc::channel::<()>();
-        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let busy = BusyThread::start();
         world.faults().set_unresponsive(false);
         run_until(|| bench.renders("app") == 1).await;
         bench.stop.cancel();
-        for _ in 0..1000 {
-            tokio::task::yield_now().await;
-        }
+        let_tasks_run().await;
         assert!(bench.running.try_join_next().is_none(), "the write is in progress");
-        release.send(()).unwrap();
-        busy.await.unwrap().unwrap();
+        busy.release().await;
         bench.running.join_next().await.unwrap().unwrap();
         assert_eq!(bench.read("app").as_deref(), Some("p1"));
     });
@@ -62,16 +50,9 @@ async fn a_task_that_never_ran_leaves_the_gauges_of_the_running_one() {
     assert_eq!(written(), before);
 }
 
-/// As above, a write waits while the thread for blocking work is busy.
 #[test]
 fn a_secret_that_ends_during_a_write_is_reported_after_it() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .max_blocking_threads(1)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    run_with_one_blocking_thread(async {
         let world = world();
         let mut session = world.start();
         session.serving().await;
@@ -81,16 +62,14 @@ fn a_secret_that_ends_during_a_write_is_reported_after_it() {
         bench.start("login", "{{ with secret \"database/creds/dev\" }}{{ .Data.username }}{{ end }}");
         run_until(|| world.count(Operation::Secret) > reads).await;
 
-        let (release, held) = mpsc::channel::<()>();
-        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let busy = BusyThread::start();
         world.faults().set_unresponsive(false);
         run_until(|| bench.renders("login") == 1).await;
         world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
         world.driven.suspend(MINUTE * 11);
         let failed = "secret=\"templates\",call=\"read\",outcome=\"failed\"";
         run_until(|| bench.metric("secret_calls_total", failed) >= 1).await;
-        release.send(()).unwrap();
-        busy.await.unwrap().unwrap();
+        busy.release().await;
         run_until(|| bench.read("login").is_some() && bench.reason("login").contains("is not available")).await;
     });
 }
