@@ -105,7 +105,7 @@ fn file(reader: &mut Reader<'_>) -> AuditFileOptions {
         Some(path)
     });
     let fsync = [("always", Fsync::Always), ("interval", Fsync::Interval), ("never", Fsync::Never)];
-    let mode = reader.mode("mode", DEFAULT_FILE_MODE);
+    let mode = reader.private_mode(DEFAULT_FILE_MODE, "the records");
     let (owner, group) = (reader.user("owner"), reader.group("group"));
     AuditFileOptions {
         path: path.unwrap_or_default(),

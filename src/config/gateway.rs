@@ -245,8 +245,8 @@ fn terraform_config_file(
         table.check_parent_folder(&text, &path);
         Some(path)
     });
-    let attributes =
-        Attributes { mode: table.mode("mode", 0o600), owner: table.user("owner"), group: table.group("group") };
+    let mode = table.private_mode(0o600, "the token");
+    let attributes = Attributes { mode, owner: table.user("owner"), group: table.group("group") };
     table.finish();
     Some(TfrcFileOptions { file: path?, attributes, host: host?.clone(), token_kind })
 }

@@ -231,6 +231,19 @@ impl<'a> Reader<'a> {
         self.parse_text(name, values::mode).unwrap_or(default)
     }
 
+    /// Reads `mode` of a file that only its owner and group should read. Warns of a mode with which every user of this machine can
+    /// access `content`.
+    pub(super) fn private_mode(&mut self, default: u32, content: &str) -> u32 {
+        let mode = self.mode("mode", default);
+        if mode & 0o007 != 0 {
+            let at = self.locate("mode").unwrap_or(self.at);
+            let message = format!("{mode:04o} lets every user of this machine access {content}");
+            let message = (ErrorCode::UnsafePermissions, message);
+            self.scope.diagnostics.warning(at, &self.key("mode"), message, "end it with 0, and set group");
+        }
+        mode
+    }
+
     /// Reads a list of strings; `None` if the key is absent.
     pub(super) fn list(&mut self, name: &'static str) -> Option<Vec<Text>> {
         let entry = self.entry(name)?;

@@ -85,7 +85,10 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         reader.error(at, "on_missing", message, "leave it out: the file is not watched");
     }
     let on_missing = Some(on_missing(&mut reader)).filter(|_| !differs_each_write);
-    let mode = mode(&mut reader, encrypt.is_some());
+    let mode = match encrypt {
+        Some(_) => reader.mode("mode", DEFAULT_FILE_MODE),
+        None => reader.private_mode(DEFAULT_FILE_MODE, "the token"),
+    };
     let on_expiry = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
     let options = SinkOptions {
         name,
@@ -102,18 +105,6 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     };
     reader.finish();
     Sink { session, options, derive }
-}
-
-/// Reads `mode`. Warns of a mode with which every user can read the token.
-fn mode(reader: &mut Reader<'_>, is_encrypted: bool) -> u32 {
-    let mode = reader.mode("mode", DEFAULT_FILE_MODE);
-    if mode & 0o007 != 0 && !is_encrypted {
-        let at = reader.locate("mode").unwrap_or(reader.at);
-        let message =
-            (ErrorCode::UnsafePermissions, format!("{mode:04o} lets every user of this machine access the token"));
-        reader.scope.diagnostics.warning(at, &reader.key("mode"), message, "end it with 0, and set group");
-    }
-    mode
 }
 
 /// Reads `on_missing`: the reaction to a file that was deleted or changed from outside.

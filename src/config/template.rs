@@ -153,17 +153,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         Duration::from_millis(100)..=Duration::from_hours(1),
     );
     let command = command(&mut reader).map(|command| TemplateCommand { command, timeout });
-    let mode = reader.mode("mode", DEFAULT_FILE_MODE);
-    if mode & 0o007 != 0 {
-        let at = reader.locate("mode").unwrap_or(reader.at);
-        let message = format!("{mode:04o} lets every user of this machine access the rendered file");
-        reader.scope.diagnostics.warning(
-            at,
-            &reader.key("mode"),
-            (ErrorCode::UnsafePermissions, message),
-            "end it with 0, and set group",
-        );
-    }
+    let mode = reader.private_mode(DEFAULT_FILE_MODE, "the rendered file");
     let file = TemplateFile {
         destination: destination.unwrap_or_default(),
         mode,

@@ -44,6 +44,22 @@ fn a_grace_period_of_a_local_token_that_is_never_replaced_is_a_warning() {
 }
 
 #[test]
+fn a_file_for_terraform_or_of_audit_records_that_every_user_can_read_is_a_warning() {
+    let audit = "[audit.a]\nkey_file = \"/tmp/key\"\npath = \"/tmp/audit/a.jsonl\"\n";
+    for (section, place, content) in [
+        ("[gateway.terraform_config_file]\npath = \"/tmp/zz.tfrc.json\"\n", "gateway.terraform_config_file", "the token"),
+        (audit, "audit.a", "the records"),
+    ] {
+        for (mode, expected) in [("0640", false), ("0644", true)] {
+            let (_folder, outcome) = check(&format!("{SOUND}{section}mode = \"{mode}\"\n"));
+            let warnings: Vec<String> = outcome.warnings.iter().map(ToString::to_string).collect();
+            let warning = format!("{place}.mode: 0644 lets every user of this machine access {content}; end it with 0");
+            assert_eq!(warnings.iter().any(|text| text.contains(&warning)), expected, "{warnings:?}");
+        }
+    }
+}
+
+#[test]
 fn the_example_is_described() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/gateway.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
