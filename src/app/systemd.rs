@@ -78,6 +78,7 @@ pub(crate) async fn notify(
 ) {
     let (mut changes, mut phases) = (health.changes(), notifier.0.subscribe());
     let watchdog = sd_notify::watchdog_enabled();
+    let mut release_at = None;
     loop {
         changes.mark_unchanged();
         phases.mark_unchanged();
@@ -86,9 +87,12 @@ pub(crate) async fn notify(
             phases.mark_unchanged();
             send(&[NotifyState::Ready]);
             tracing::info!(event = "agent.ready", "ready");
-            if let Err(error) = os::release_program_pages() {
-                tracing::debug!(error = error.to_string(), "the memory of the start's code stays resident");
-            }
+            release_at = Some(clock.now() + START_ENDS_AFTER);
+        }
+        if release_at.take_if(|at| clock.now().until(*at).is_zero()).is_some()
+            && let Err(error) = os::release_program_pages()
+        {
+            tracing::debug!(error = error.to_string(), "the memory of the start's code stays resident");
         }
         let phase = notifier.phase();
         if phase != Phase::Stopping {
@@ -106,11 +110,14 @@ pub(crate) async fn notify(
             _ = changes.changed(), if phase != Phase::Stopping => {}
             _ = phases.changed() => {}
             () = clock.sleep_until_some(wake.map(|wake| clock.now() + wake)) => {}
+            () = clock.sleep_until_some(release_at) => {}
             () = stop.cancelled() => break,
         }
     }
 }
 
+/// Time after "ready" until the requests that waited for it are served, so that only the start used their code.
+const START_ENDS_AFTER: Duration = Duration::from_secs(4);
 const EXTEND_EVERY: Duration = Duration::from_secs(15);
 const EXTEND_BY_MICROSECONDS: u32 = 60_000_000;
 
