@@ -23,11 +23,13 @@ pub(super) struct Dependencies {
     reread_at: Option<ClockReading>,
 }
 
-/// A subscribed secret, and the value that the last rendering used.
+/// A subscribed secret, and the value that the last rendering could use.
 #[derive(Debug)]
 struct SubscribedSecret {
     subscription: Subscription,
     rendered: Option<Arc<SecretResponse>>,
+    /// The last rendering requested it. The template waits for no other secret.
+    is_used: bool,
 }
 
 impl Dependencies {
@@ -35,69 +37,73 @@ impl Dependencies {
         Self { registry, folders, secrets: BTreeMap::new(), files: BTreeMap::new(), reread_at: None }
     }
 
-    /// Subscribes to secrets and reads files.
-    pub(super) fn request(&mut self, dependencies: BTreeSet<Dependency>) {
+    /// Subscribes to secrets and reads files. Returns true if one of them is resolved by that.
+    pub(super) fn request(&mut self, dependencies: BTreeSet<Dependency>) -> bool {
+        let mut is_any_resolved = false;
         for dependency in dependencies {
             match &dependency {
+                Dependency::Secret(_) if self.secrets.contains_key(&dependency) => {}
                 Dependency::Secret(request) => {
                     let subscription = self.registry.subscribe(request);
-                    self.secrets.entry(dependency).or_insert(SubscribedSecret { subscription, rendered: None });
+                    // Other templates may use it already.
+                    is_any_resolved |=
+                        subscription.watch.read(|state| matches!(state.availability, Availability::Available(_)));
+                    let secret = SubscribedSecret { subscription, rendered: None, is_used: true };
+                    self.secrets.insert(dependency, secret);
                 }
                 Dependency::File(path) => {
                     let text = read_file(&self.folders, path);
                     self.files.insert(dependency, text);
+                    is_any_resolved = true;
                 }
             }
         }
+        is_any_resolved
     }
 
-    /// Removes the dependencies that the last rendering did not use.
-    pub(super) fn retain(&mut self, used: &BTreeSet<Dependency>) {
-        self.secrets.retain(|dependency, _| used.contains(dependency));
-        self.files.retain(|dependency, _| used.contains(dependency));
+    /// Removes the dependencies that the last rendering did not use, except those in `kept`: an incomplete rendering keeps what is
+    /// resolved, as the complete one may use it, and a removed lease or certificate would be created again.
+    pub(super) fn retain(&mut self, used: &BTreeSet<Dependency>, kept: &BTreeMap<Dependency, Resolved>) {
+        self.secrets.retain(|dependency, secret| {
+            secret.is_used = used.contains(dependency);
+            secret.is_used || kept.contains_key(dependency)
+        });
+        self.files.retain(|dependency, _| used.contains(dependency) || kept.contains_key(dependency));
     }
 
-    /// Returns all results.
-    ///
-    /// # Errors
-    /// The reason why a secret is not available.
-    pub(super) fn resolve(&mut self) -> Result<BTreeMap<Dependency, Resolved>, String> {
+    /// Returns the texts of all files and the secrets that are available.
+    pub(super) fn resolve(&mut self) -> BTreeMap<Dependency, Resolved> {
         let mut resolved = self.files.clone();
-        let mut missing = None;
-        for (dependency, used) in &mut self.secrets {
-            match used.subscription.watch.current().availability {
-                Availability::Available(response) => {
-                    used.rendered = Some(Arc::clone(&response));
-                    resolved.insert(dependency.clone(), Resolved::Secret(response));
-                }
-                Availability::Unavailable { reason, .. } => {
-                    missing.get_or_insert(reason);
-                }
+        for (dependency, secret) in &mut self.secrets {
+            if let Availability::Available(response) = secret.subscription.watch.current().availability {
+                secret.rendered = Some(Arc::clone(&response));
+                resolved.insert(dependency.clone(), Resolved::Secret(response));
             }
         }
-        match missing {
-            Some(reason) => Err(reason.to_string()),
-            None => Ok(resolved),
-        }
+        resolved
     }
 
-    /// Returns the reason why a secret is not available; `None` if all are.
+    fn used_secrets(&self) -> impl Iterator<Item = (&Dependency, &SubscribedSecret)> {
+        self.secrets.iter().filter(|(_, secret)| secret.is_used)
+    }
+
+    /// Returns the reason why a used secret is not available; `None` if all are.
     pub(super) fn unavailable_reason(&self) -> Option<String> {
-        self.secrets.values().find_map(|used| match used.subscription.watch.peek().availability {
+        self.used_secrets().find_map(|(_, used)| match used.subscription.watch.peek().availability {
             Availability::Unavailable { reason, .. } => Some(reason.to_string()),
             Availability::Available(_) => None,
         })
     }
 
-    /// Returns the error of a secret that could not be read again, with the secret's path.
+    /// Returns the error of a used secret that could not be read again, with the secret's path.
     pub(super) fn update_error(&self) -> Option<(String, UpdateError)> {
-        self.secrets.iter().find_map(|(dependency, used)| {
+        self.used_secrets().find_map(|(dependency, used)| {
             let Dependency::Secret(request) = dependency else { return None };
             used.subscription.watch.read(|state| Some((request.path.clone(), state.update_error.clone()?)))
         })
     }
 
-    /// Returns true if a secret differs from the one that the last rendering used.
+    /// Returns true if a secret differs from the one that the last rendering could use.
     pub(super) fn has_changed(&self) -> bool {
         self.secrets.values().any(|used| match (&used.subscription.watch.peek().availability, &used.rendered) {
             (Availability::Available(current), Some(rendered)) => !Arc::ptr_eq(current, rendered),

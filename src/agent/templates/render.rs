@@ -19,8 +19,6 @@ pub enum Rendered {
     Complete {
         /// The text.
         text: Zeroizing<String>,
-        /// Dependencies that it used.
-        used: BTreeSet<Dependency>,
     },
     /// Dependencies that must be resolved first.
     Unresolved(BTreeSet<Dependency>),
@@ -31,6 +29,15 @@ pub enum Rendered {
 impl Template {
     /// Renders the template with the results of its dependencies, at the time `now`.
     pub fn render(&self, resolved: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> Rendered {
+        self.render_and_list(resolved, now).0
+    }
+
+    /// Renders the template, and lists the dependencies that this used, whatever its result.
+    pub(super) fn render_and_list(
+        &self,
+        resolved: Arc<BTreeMap<Dependency, Resolved>>,
+        now: SystemTime,
+    ) -> (Rendered, BTreeSet<Dependency>) {
         let shared = Evaluation::start(resolved, now);
         let mut template = gotmpl::Template::new("")
             .missing_key(MissingKey::Error)
@@ -43,16 +50,17 @@ impl Template {
         let result = template.execute_template_fmt(&mut output, "", &Value::Nil);
         let mut evaluation = shared.lock();
         let (used, unresolved) = (std::mem::take(&mut evaluation.used), std::mem::take(&mut evaluation.unresolved));
-        match result {
+        let rendered = match result {
             // An error may follow from a dependency that is not resolved yet.
             _ if !unresolved.is_empty() => Rendered::Unresolved(unresolved),
-            Ok(()) => Rendered::Complete { text: output.text, used },
+            Ok(()) => Rendered::Complete { text: output.text },
             Err(_) if output.is_full => {
                 let error = EngineError::Exec(format!("the rendered text exceeds {} MiB", MAX_BYTES >> 20));
                 Rendered::Failed(TemplateError::from_rendering(&self.source.text, evaluation.offset, &error))
             }
             Err(error) => Rendered::Failed(TemplateError::from_rendering(&self.source.text, evaluation.offset, &error)),
-        }
+        };
+        (rendered, used)
     }
 }
 

@@ -1,19 +1,22 @@
 //! Task that keeps one template rendered. Each template has its own, so that a failure delays no other.
 
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use super::TemplateOptions;
 use super::compile::Template;
-use super::delivery::{DeliveryError, write};
+use super::delivery::{DeliveryError, remove_marker, restore_command_pending, write};
 use super::dependencies::Dependencies;
-use super::metrics::{TemplateLabels, TemplateMetrics};
+use super::metrics::TemplateMetrics;
 use super::render::Rendered;
-use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
+use super::{TemplateCommand, TemplateOptions};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::agent::secrets::SecretRegistry;
 use crate::atomic_file::{self, Outcome};
@@ -28,7 +31,7 @@ use crate::metrics::Metrics;
 use crate::outage::Outage;
 use crate::secret::ct_eq;
 use crate::secret_string::SecretString;
-use crate::time_format::seconds;
+use report::WAITING;
 
 /// Collaborators of a [`TemplateTask`].
 #[derive(Debug)]
@@ -63,7 +66,7 @@ pub struct TemplateTask {
     is_delivered: bool,
     /// The last published value of a variable.
     value: Option<SecretString>,
-    /// The file has changed, and its command has not succeeded since.
+    /// The file has changed, and its command has not succeeded since, in this task or an earlier one.
     command_pending: bool,
     /// Watches the output file for changes by others.
     watched: Option<WatchedOutput>,
@@ -73,7 +76,7 @@ pub struct TemplateTask {
     is_restoring: bool,
     restore_backoff: RestoreBackoff,
     outage: Outage,
-    /// The write of the file that is in progress.
+    /// The write of the file, or the removal of its marker, that is in progress.
     write: JoinSet<Result<Outcome, DeliveryError>>,
 }
 
@@ -111,7 +114,7 @@ impl TemplateTask {
         if self.options.file.as_ref().is_some_and(|file| file.command.is_some()) {
             self.deps.metrics.get::<TemplateMetrics>().create_command_counters(&self.options.text.name);
         }
-        self.sweep().await;
+        self.restore().await;
         let working = async {
             loop {
                 self.render().await;
@@ -177,34 +180,27 @@ impl TemplateTask {
         }
     }
 
-    /// Reports a secret that is not available, such as one that has ended during the delivery. The rendered file or variable stays.
-    fn report_unavailable(&self) {
-        if let Some(reason) = self.dependencies.unavailable_reason() {
-            self.set_state(WAITING);
-            self.deps.health.set_not_ready(reason);
-            self.deps.health.keep_previous(self.is_delivered);
-        }
-        self.report_stale();
-    }
-
-    /// Warns of a secret that could not be read again. What was rendered from it stays.
-    fn report_stale(&self) {
-        let Some((path, error)) = self.dependencies.update_error() else { return self.deps.health.clear_warning() };
-        self.deps.health.warn(error.code, format!("{path} could not be read again: {}", error.text));
-    }
-
     async fn render(&mut self) {
         self.retry_at = None;
         let is_restoring = std::mem::take(&mut self.is_restoring);
+        // One time for all passes: a path that contains the time would be another one in each.
+        let now = self.deps.clock.now().wall;
         let text = loop {
-            let Ok(resolved) = self.dependencies.resolve() else { return self.report_unavailable() };
-            match self.template.render(Arc::new(resolved), self.deps.clock.now().wall) {
-                Rendered::Unresolved(unresolved) => self.dependencies.request(unresolved),
-                Rendered::Complete { text, used } => {
-                    self.dependencies.retain(&used);
+            let resolved = Arc::new(self.dependencies.resolve());
+            let (rendered, used) = self.template.render_and_list(Arc::clone(&resolved), now);
+            match rendered {
+                Rendered::Unresolved(unresolved) => {
+                    if !self.dependencies.request(unresolved) {
+                        self.dependencies.retain(&used, &resolved);
+                        return self.report_unavailable();
+                    }
+                }
+                Rendered::Complete { text } => {
+                    self.dependencies.retain(&used, &BTreeMap::new());
                     break text;
                 }
                 Rendered::Failed(error) => {
+                    self.dependencies.retain(&used, &resolved);
                     let file = self.options.text.file.as_deref().map(|file| format!("{}: ", file.display()));
                     let error = format!("{}{error}", file.unwrap_or_default());
                     return self.record_failure(ErrorCode::TemplateFailed, &error, None);
@@ -217,18 +213,7 @@ impl TemplateTask {
         match self.deliver(text, is_restoring).await {
             Ok(()) => {
                 self.backoff.reset();
-                if let Some(lasted_seconds) = self.outage.record_success(self.deps.clock.now()) {
-                    let template = &self.options.text.name;
-                    tracing::info!(
-                        event = "template.recovered",
-                        template,
-                        lasted_seconds,
-                        "the template renders again"
-                    );
-                }
-                self.set_state(RENDERED);
-                self.deps.health.set_ready();
-                self.report_unavailable();
+                self.record_success();
             }
             Err(error) => {
                 let wait = self.backoff.next_half_jitter(random_unit());
@@ -270,20 +255,31 @@ impl TemplateTask {
             }
         }
         if let Some(command) = command.filter(|_| self.command_pending) {
-            let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
-            let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
-            self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());
-            result.map_err(DeliveryError::Command)?;
-            tracing::info!(
-                event = "template.command.ok",
-                template = self.options.text.name,
-                "the template's command succeeded"
-            );
+            self.run_command(command, destination).await?;
         }
         self.command_pending = false;
         if !self.is_delivered {
             self.publish(ProvidedEnv::File);
         }
+        Ok(())
+    }
+
+    /// Runs the file's command. After a success, later tasks do not repeat it.
+    async fn run_command(&mut self, command: TemplateCommand, destination: PathBuf) -> Result<(), DeliveryError> {
+        let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
+        let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
+        self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());
+        result.map_err(DeliveryError::Command)?;
+        tracing::info!(
+            event = "template.command.ok",
+            template = self.options.text.name,
+            "the template's command succeeded"
+        );
+        self.write.spawn_blocking(move || {
+            remove_marker(&destination);
+            Ok(Outcome::Unchanged)
+        });
+        while self.write.join_next().await.is_some() {}
         Ok(())
     }
 
@@ -293,95 +289,16 @@ impl TemplateTask {
         self.deps.publisher.publish(Availability::Available(Arc::new(output)), Some(self.deps.clock.now()));
     }
 
-    fn record_write(&self) {
-        let (template, path) = (&self.options.text.name, self.path());
-        tracing::info!(event = "template.written", template, path, "the file was changed");
-        self.deps.health.record_update();
-        let since = self.deps.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        self.deps.metrics.get::<TemplateMetrics>().written.get_or_create(&self.label()).set(seconds);
-    }
-
-    /// Records that a file was restored after its deletion or change from outside.
-    fn record_restore(&mut self) {
-        let (template, path) = (&self.options.text.name, self.path());
-        tracing::warn!(
-            event = "template.restored",
-            template,
-            path,
-            "another process deleted or changed the file; it was restored"
-        );
-        self.restore_backoff.record_restored(&self.deps.clock);
-        self.count_change("restored");
-    }
-
-    /// Records that such a file is left as it is.
-    fn record_left_changed(&mut self) {
-        let (template, path) = (&self.options.text.name, self.path());
-        tracing::warn!(
-            event = "template.left_changed",
-            template,
-            path,
-            "another process deleted or changed the file; it is restored when a secret in it changes"
-        );
-        self.count_change("left");
-        // Reported once: further changes do not matter until the file is written again.
-        self.watched = None;
-    }
-
-    fn path(&self) -> Option<String> {
-        self.options.file.as_ref().map(|file| file.destination.display().to_string())
-    }
-
-    fn count_change(&self, outcome: &'static str) {
-        let output = format!("template/{}", self.options.text.name);
-        self.deps.metrics.get::<OutputMetrics>().changes.get_or_create(&OutputChangeLabels { output, outcome }).inc();
-    }
-
-    fn record_failure(&mut self, code: ErrorCode, error: &str, retry_in: Option<Duration>) {
-        self.outage.record_failure(self.deps.clock.now());
-        let retry_in_seconds = retry_in.map(seconds);
-        tracing::warn!(
-            event = "template.failed",
-            template = self.options.text.name,
-            code = code.as_str(),
-            error,
-            retry_in_seconds,
-            "the template failed"
-        );
-        self.count(false);
-        self.set_state(FAILING);
-        self.deps.health.set_failed(code, error);
-        self.deps.health.keep_previous(self.is_delivered);
-    }
-
-    fn count(&self, is_ok: bool) {
-        self.deps.metrics.get::<TemplateMetrics>().count_render(&self.options.text.name, is_ok);
-    }
-
-    /// Removes temporary files of interrupted writes.
-    async fn sweep(&self) {
-        let Some(path) = self.options.file.as_ref().map(|file| file.destination.clone()) else { return };
-        if let Ok(Ok(files @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
+    /// Removes temporary files of interrupted writes, and finds out if a command of an earlier task has to be repeated.
+    async fn restore(&mut self) {
+        let Some(file) = self.options.file.clone() else { return };
+        let restore = move || (restore_command_pending(&file), atomic_file::sweep(&file.destination));
+        let Ok((is_pending, swept)) = tokio::task::spawn_blocking(restore).await else { return };
+        self.command_pending = is_pending;
+        if let Ok(files @ 1..) = swept {
             let template = &self.options.text.name;
             tracing::info!(event = "template.swept", template, files, "removed temporary files of interrupted writes");
         }
-    }
-
-    fn set_state(&self, state: i64) {
-        self.deps.metrics.get::<TemplateMetrics>().state.get_or_create(&self.label()).set(state);
-    }
-
-    fn label(&self) -> TemplateLabels {
-        TemplateLabels { template: self.options.text.name.clone() }
-    }
-
-    /// Removes its gauges: a template that a reload removed must not show as waiting. A task that never ran has none, and
-    /// those of its name are another's.
-    fn remove_gauges(&self) {
-        let metrics = self.deps.metrics.get::<TemplateMetrics>();
-        metrics.state.remove(&self.label());
-        metrics.written.remove(&self.label());
     }
 }
 
@@ -394,7 +311,3 @@ async fn wait_for_change(watched: Option<&WatchedOutput>) {
 
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_mins(1);
-
-const RENDERED: i64 = 0;
-const WAITING: i64 = 1;
-const FAILING: i64 = 2;

@@ -1,5 +1,6 @@
 //! Rendering of templates, in driven time against the emulated Vault server.
 
+mod commands;
 mod offline;
 mod refused;
 mod revocations;

@@ -1,0 +1,89 @@
+//! Commands that have not succeeded when their template's task ends.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::harness::agent::Agent;
+use crate::harness::binary::eventually;
+use crate::harness::world::run_in_network_namespace;
+
+/// The marker of the file `conf`.
+const MARKER: &str = ".conf.command-pending";
+
+impl Bench<'_> {
+    /// Starts the template `conf` as the next agent does, and waits until it is rendered and its command has succeeded.
+    async fn restart_until_ready(&mut self, command: Option<&str>) {
+        self.end().await;
+        let renders = self.renders("conf");
+        self.start_with("conf", "x", command);
+        until(|| self.renders("conf") > renders && self.reason("conf").is_empty()).await;
+    }
+
+    /// A command that adds a line to the file `runs`.
+    fn line(&self) -> String {
+        format!("echo ran >> {}", self.path("runs").display())
+    }
+}
+
+#[tokio::test]
+async fn a_failed_command_is_repeated_after_a_restart_and_once() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    bench.start_with("conf", "x", Some("false"));
+    until(|| bench.reason("conf").contains("it ended with code 1")).await;
+    let marker = std::fs::metadata(bench.path(MARKER)).unwrap();
+    assert_eq!((marker.permissions().mode() & 0o777, marker.len()), (0o600, 0));
+
+    let line = bench.line();
+    bench.restart_until_ready(Some(&line)).await;
+    assert_eq!(bench.read("runs").as_deref(), Some("ran\n"));
+    assert_eq!(bench.read(MARKER), None);
+    bench.restart_until_ready(Some(&line)).await;
+    assert_eq!(bench.read("runs").as_deref(), Some("ran\n"), "nothing has changed since");
+    assert_eq!(bench.read(MARKER), None);
+}
+
+#[tokio::test]
+async fn a_command_that_a_stop_interrupts_is_repeated_by_the_next_agent() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let line = format!("PATH=/usr/bin:/bin; echo begun > {}; exec sleep 600", bench.path("begun").display());
+    bench.start_with("conf", "x", Some(&line));
+    until(|| bench.read("begun").is_some()).await;
+    let line = bench.line();
+    bench.restart_until_ready(Some(&line)).await;
+    assert_eq!(bench.read("runs").as_deref(), Some("ran\n"));
+}
+
+#[tokio::test]
+async fn a_template_that_no_longer_has_a_command_forgets_it() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    bench.start_with("conf", "x", Some("false"));
+    until(|| bench.reason("conf").contains("it ended with code 1")).await;
+    bench.restart_until_ready(None).await;
+    assert_eq!(bench.read(MARKER), None);
+    let line = bench.line();
+    bench.restart_until_ready(Some(&line)).await;
+    assert_eq!(bench.read("runs"), None);
+}
+
+#[test]
+fn a_reload_that_corrects_a_failed_command_runs_it() {
+    run_in_network_namespace(|| {
+        let world = crate::harness::world::World::start();
+        let more = "[template.conf]\ncontents = \"x\"\ndestination = \"FOLDER/conf\"\nrequired = false\n\
+                    command = [\"exit 3\"]\nshell = true\n";
+        let agent = Agent::ready(&world, &[("PATH", "/usr/bin:/bin")], |text| text + more);
+        agent.logs("ended with code 3");
+        agent.edit(|text| text.replace("exit 3", "echo ran >> FOLDER/runs"));
+        agent.reload("ok");
+        eventually(Duration::from_secs(30), || match std::fs::read_to_string(agent.path("runs")) {
+            Ok(text) if text == "ran\n" => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+    });
+}
