@@ -1,26 +1,30 @@
 //! Writes and revocations: forwarded, then what they change or end leaves the cache.
 
+use std::sync::Arc;
+
 use http::{Response, request};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::cache::{Invalidate, TokenScope};
+use super::cache::{EntryKind, Invalidate, TokenScope};
 use super::listener::ProxyListener;
 use super::path::ApiPath;
 use super::request_body::CallerBody;
 use super::request_headers::RequestHeaders;
 use super::response::ProxyBody;
 use super::response_cache::{MAX_REQUEST_BODY, ResponseCache};
+use super::revocation::{RevocationKind, revocation_in_path};
 use super::server_dialect::ForwardOptions;
 
 impl ResponseCache {
-    /// Forwards a write, and invalidates entries that it may have changed, whatever the server responded, and also where the
-    /// caller disconnects before that: the server may execute the request all the same.
+    /// Forwards a write, and invalidates values that it may have changed, whatever the server responded, and also where the
+    /// caller disconnects before that: the server may execute the request all the same. `kind` is the kind of entry that the
+    /// response makes, as that of a login does; such a write is served from the cache too.
     pub(super) async fn forward_write(
-        &self,
-        listener: &ProxyListener,
-        options: ForwardOptions,
+        self: &Arc<Self>,
+        listener: &Arc<ProxyListener>,
+        (options, kind): (ForwardOptions, Option<EntryKind>),
         path: &ApiPath<'_>,
         parts: request::Parts,
         body: Incoming,
@@ -28,7 +32,10 @@ impl ResponseCache {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let namespace = self.sender.dialect.namespace(&headers, options.is_root_path).to_owned();
         scopeguard::defer! { self.invalidate_written(path, &namespace) };
-        if revocation_in_path(path).is_some() {
+        if let Some(kind) = kind {
+            // Boxed, as few writes are cached.
+            Box::pin(self.respond(listener, (options, kind), path.without_trailing_slash(), parts, body)).await
+        } else if revocation_in_path(path).is_some() {
             self.forward_revocation(listener, options, path, parts, body).await
         } else {
             self.sender.prepare_and_forward(listener, options, parts, CallerBody::Streaming(body)).await.0
@@ -64,16 +71,17 @@ impl ResponseCache {
         response
     }
 
-    /// Invalidates entries below a path. In a version 2 key-value store, several paths lead to the same value.
+    /// Invalidates values below a path. In a version 2 key-value store, several paths lead to the same value. Leases stay: a
+    /// refused login must not drop the shared tokens of its path.
     fn invalidate_written(&self, path: &ApiPath<'_>, namespace: &str) {
         let path = path.without_trailing_slash();
-        self.cache.invalidate(&Invalidate::Path(namespace, path));
+        self.cache.invalidate(&Invalidate::Values(namespace, path));
         for (at, _) in path.match_indices('/') {
             let (mount, rest) = path.split_at(at + 1);
             let (segment, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             if KV2_SEGMENTS.contains(&segment) {
                 for other in ["data", "metadata"] {
-                    self.cache.invalidate(&Invalidate::Path(namespace, &format!("{mount}{other}{below}")));
+                    self.cache.invalidate(&Invalidate::Values(namespace, &format!("{mount}{other}{below}")));
                 }
             }
         }
@@ -125,42 +133,6 @@ impl ResponseCache {
 
 /// Segments of a version 2 key-value store that stand before the same path.
 const KV2_SEGMENTS: [&str; 5] = ["data", "delete", "destroy", "metadata", "undelete"];
-
-/// Kind of name that a revocation takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RevocationKind {
-    /// A lease, or all below a prefix.
-    Lease,
-    Token,
-    Accessor,
-    /// No name: the token that the request carries.
-    OwnToken,
-}
-
-/// Paths that revoke. A name may follow in the path, or stand in the body.
-const REVOCATIONS: [(&str, RevocationKind); 10] = [
-    ("auth/token/revoke", RevocationKind::Token),
-    ("auth/token/revoke-accessor", RevocationKind::Accessor),
-    ("auth/token/revoke-orphan", RevocationKind::Token),
-    ("auth/token/revoke-self", RevocationKind::OwnToken),
-    ("sys/leases/revoke", RevocationKind::Lease),
-    ("sys/leases/revoke-force", RevocationKind::Lease),
-    ("sys/leases/revoke-prefix", RevocationKind::Lease),
-    ("sys/revoke", RevocationKind::Lease),
-    ("sys/revoke-force", RevocationKind::Lease),
-    ("sys/revoke-prefix", RevocationKind::Lease),
-];
-
-/// Returns the kind of a revocation's path, perhaps behind a namespace, and the name in it, which may be empty.
-fn revocation_in_path<'a>(path: &'a ApiPath<'_>) -> Option<(RevocationKind, &'a str)> {
-    path.suffixes().find_map(|suffix| {
-        REVOCATIONS.iter().find_map(|(revocation, kind)| {
-            let rest = suffix.strip_prefix(revocation)?;
-            let name = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
-            Some((*kind, name))
-        })
-    })
-}
 
 /// Names that Vault and OpenBao read from the body of a revocation. A repeated field makes the body unreadable, as servers
 /// differ in which of the two they take.

@@ -1,7 +1,7 @@
 //! The API proxy: serves the API of Vault, OpenBao or Consul to local clients, and sets the session's token on their requests.
 //!
 //! A request goes from `router` (guard, `path`, `rules`) either to `send`, or through `response_cache` to `send`; `token_recovery`
-//! handles tokens that the server refuses. `path`, `query`, `namespace`, `rules` and `request_headers` are pure.
+//! handles tokens that the server refuses. `path`, `query`, `namespace`, `rules`, `request_headers` and `revocation` are pure.
 
 // 0: a request, read as the server reads it
 mod metrics;
@@ -10,6 +10,7 @@ mod query;
 mod namespace;
 mod rules;
 mod request_headers;
+mod revocation;
 
 // 1: the session's token, in requests and responses
 mod session_token;

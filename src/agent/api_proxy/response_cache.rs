@@ -20,6 +20,7 @@ use super::probe::Probe;
 use super::request_body::CallerBody;
 use super::request_headers::RequestHeaders;
 use super::response::{NoFreeConnection, ProxyBody, truncated_response};
+use super::revocation::{is_renewal, revocation_in_path};
 use super::rules::{Operation, Rule};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
@@ -46,26 +47,40 @@ struct CacheRefresh {
 }
 
 impl CacheOptions {
-    /// Returns the kind of entry that a request's response makes; `None` where it is not cached.
-    pub(super) fn entry_kind(
-        &self,
-        operation: Operation,
-        path: &ApiPath<'_>,
-        headers: &RequestHeaders<'_>,
-    ) -> Option<EntryKind> {
-        if headers.uncacheable || operation.is_head() || path.suffixes().any(|suffix| suffix.starts_with("cubbyhole/"))
-        {
+    /// Returns the kind of entry that a request's response makes by its path and headers; `None` where it is not cached.
+    fn entry_kind(&self, operation: Operation, path: &ApiPath<'_>, headers: &RequestHeaders<'_>) -> Option<EntryKind> {
+        if headers.uncacheable || path.suffixes().any(|suffix| suffix.starts_with("cubbyhole/")) {
             return None;
         }
-        let matches = |rules: &[Rule]| rules.iter().any(|rule| rule.matches_path(operation, path));
-        if operation.is_read() && matches(&self.values) {
-            return Some(EntryKind::Plain);
+        let matches = |rules: &[Rule], operation| rules.iter().any(|rule| rule.matches_path(operation, path));
+        if matches(&self.values, Operation::GET) {
+            // Any other operation on a value changes it, also where its path matches `leases` too.
+            return operation.is_read().then_some(EntryKind::Plain);
         }
-        (!operation.is_list() && matches(&self.leases)).then_some(EntryKind::Leased)
+        let issues_lease = operation.may_issue_lease() && matches(&self.leases, operation);
+        let changes_lease = || !operation.is_read() && (revocation_in_path(path).is_some() || is_renewal(path));
+        (issues_lease && !changes_lease()).then_some(EntryKind::Leased)
     }
 }
 
 impl ResponseCache {
+    /// Returns the kind of entry that a request's response makes; `None` where it is not cached.
+    pub(super) fn entry_kind(
+        &self,
+        options: &ForwardOptions,
+        operation: Operation,
+        path: &ApiPath<'_>,
+        headers: &RequestHeaders<'_>,
+    ) -> Option<EntryKind> {
+        let kind = self.options.entry_kind(operation, path, headers)?;
+        if kind == EntryKind::Plain {
+            return Some(kind);
+        }
+        // A lease ends with its token. Of a caller's own token, the cache learns that only if it renews the token.
+        let scope = token_scope(options, headers);
+        (!scope.is_callers() || self.cache.holds_token(scope)).then_some(kind)
+    }
+
     /// Returns a fresh entry's response to a request without a body, without a future and without copying the entry.
     pub(super) fn lookup(
         &self,
@@ -244,10 +259,16 @@ impl ResponseCache {
         (method, path, query): (&Method, &str, Option<&str>),
         body: &[u8],
     ) -> CacheKey {
-        let caller = || headers.token(options.has_listener_key).map_or(TokenScope::Anonymous, TokenScope::from_token);
-        let scope = if options.with_session { TokenScope::Session } else { caller() };
-        CacheKey::new(scope, method, self.sender.dialect.namespace(headers, options.is_root_path), path, query, body)
+        let namespace = self.sender.dialect.namespace(headers, options.is_root_path);
+        CacheKey::new(token_scope(options, headers), method, namespace, path, query, body)
     }
+}
+
+fn token_scope(options: &ForwardOptions, headers: &RequestHeaders<'_>) -> TokenScope {
+    if options.with_session {
+        return TokenScope::Session;
+    }
+    headers.token(options.has_listener_key).map_or(TokenScope::Anonymous, TokenScope::from_token)
 }
 
 /// Builds the response to a cache hit; `outcome` is the value of `X-Cache`.

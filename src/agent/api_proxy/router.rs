@@ -57,8 +57,8 @@ enum ProxyRoute<'a> {
     Forward(ForwardOptions),
     /// Responds from the cache.
     Cached(ForwardOptions, &'a Arc<ResponseCache>, EntryKind, ApiPath<'a>, RequestHeaders<'a>),
-    /// Forwards a write, then invalidates the cache below its path.
-    Write(ForwardOptions, &'a Arc<ResponseCache>, ApiPath<'a>),
+    /// Forwards a write, or responds to it from the cache if its response makes an entry, then invalidates values below its path.
+    Write(ForwardOptions, &'a Arc<ResponseCache>, Option<EntryKind>, ApiPath<'a>),
 }
 
 impl ProxyRouter {
@@ -120,11 +120,11 @@ impl ProxyRouter {
                     listener.count(cache.respond(&listener, (options, kind), path, parts, body).await)
                 })
             }
-            ProxyRoute::Write(options, cache, path) => {
+            ProxyRoute::Write(options, cache, kind, path) => {
                 let (cache, path) = (Arc::clone(cache), path.into_owned());
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move {
-                    listener.count(cache.forward_write(&listener, options, &path, parts, body).await)
+                    listener.count(cache.forward_write(&listener, (options, kind), &path, parts, body).await)
                 })
             }
             ProxyRoute::ClearCache(cache) => {
@@ -200,10 +200,10 @@ impl ProxyRouter {
             ForwardOptions { caller, with_session, is_root_path, tokens, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };
         // Entries belong to the session's token, which may read more than the caller's.
-        let kind = cache.options.entry_kind(operation, &path, &headers).filter(|_| !has_caller_token);
+        let kind = cache.entry_kind(&options, operation, &path, &headers).filter(|_| !has_caller_token);
         Ok(match kind {
+            kind if is_write(request.method()) => ProxyRoute::Write(options, cache, kind, path),
             Some(kind) => ProxyRoute::Cached(options, cache, kind, path, headers),
-            None if is_write(request.method()) => ProxyRoute::Write(options, cache, path),
             None => ProxyRoute::Forward(options),
         })
     }
@@ -344,7 +344,8 @@ fn is_root_path(path: &ApiPath<'_>) -> bool {
 const UNAUTHENTICATED_PATHS: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];
 
 /// Paths whose response contains the token that the request carries.
-const TOKEN_RETURNING_PATHS: [&str; 2] = ["auth/token/lookup", "auth/token/lookup-self"];
+const TOKEN_RETURNING_PATHS: [&str; 5] =
+    ["acl/token/self", "auth/token/lookup", "auth/token/lookup-self", "auth/token/renew", "auth/token/renew-self"];
 
 const OUTSIDE_API: &str = "this listener serves only the server's API below /v1/";
 

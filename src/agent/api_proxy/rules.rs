@@ -18,9 +18,11 @@ const METHODS: [&str; 8] = ["GET", "LIST", "SCAN", "POST", "PUT", "PATCH", "DELE
 const ALL_METHODS: u8 = 0x7f;
 
 impl Operation {
-    const GET: Self = Self(1);
+    pub(super) const GET: Self = Self(1);
     const LIST: Self = Self(2);
     const SCAN: Self = Self(4);
+    const POST: Self = Self(8);
+    const PUT: Self = Self(16);
     const HEAD: Self = Self(0x80);
 
     pub(super) const fn is_read(self) -> bool {
@@ -34,6 +36,11 @@ impl Operation {
     /// Returns true for `LIST` and `SCAN`.
     pub(super) const fn is_list(self) -> bool {
         matches!(self, Self::LIST | Self::SCAN)
+    }
+
+    /// Returns true for operations whose response may have a lease.
+    pub(super) const fn may_issue_lease(self) -> bool {
+        matches!(self, Self::GET | Self::POST | Self::PUT)
     }
 
     /// Method by which rules name it.

@@ -38,8 +38,8 @@ pub(super) struct PreparedRequest {
     replay: ReplayBody,
     /// The session's token, if the request carries it.
     token: Option<TokenHeader>,
-    /// Time to the head of the response.
-    timeout: Duration,
+    /// The request is a blocking query, whose response waits for a change.
+    is_blocking: bool,
     /// The request as its audit records it; `None` without an audit.
     audited: Option<AuditedRequest>,
 }
@@ -123,10 +123,9 @@ impl RequestSender {
         token: Option<TokenHeader>,
     ) -> Result<PreparedRequest, Box<Response<ProxyBody>>> {
         if options.returns_token && parts.headers.contains_key(WRAP_TTL) {
-            return Err(Box::new(error_response(StatusCode::FORBIDDEN, WRAPPED_LOOKUP)));
+            return Err(Box::new(error_response(StatusCode::FORBIDDEN, WRAPPED_TOKEN)));
         }
         let is_blocking = self.dialect.is_blocking_query(parts.uri.query());
-        let timeout = if is_blocking { BLOCKING_QUERY_TIMEOUT } else { self.response_timeout };
         let (body, replay) = if token.is_some() {
             body.with_replay(&self.replay_budget)
         } else {
@@ -139,7 +138,7 @@ impl RequestSender {
                 if let (Some(audited), Some(token)) = (&audited, &token) {
                     audited.set_accessor(token.token.accessor.as_deref());
                 }
-                Ok(PreparedRequest { options, head, body, replay, token, timeout, audited })
+                Ok(PreparedRequest { options, head, body, replay, token, is_blocking, audited })
             }
             None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request target has no path"))),
         }
@@ -171,12 +170,12 @@ impl RequestSender {
 
     /// Forwards a prepared request; after a 403, once more with a newer token.
     pub(super) async fn forward(&self, listener: &ProxyListener, prepared: PreparedRequest) -> TokenResponse {
-        let PreparedRequest { options, mut head, body, replay, token, timeout, audited } = prepared;
-        // A look-up returns the token by intent; it is redacted instead.
+        let PreparedRequest { options, mut head, body, replay, token, is_blocking, audited } = prepared;
+        // A look-up or a renewal returns the token by intent; it is redacted instead.
         let returns_token = options.returns_token;
         let filtered = move |token: &TokenHeader| (!returns_token).then(|| Arc::clone(&token.token));
         let filter = token.as_ref().and_then(filtered);
-        let first = self.send(&options, &head, body, timeout, audited.as_ref()).await;
+        let first = self.send(&options, &head, body, is_blocking, audited.as_ref()).await;
         let first = match first.and_then(|response| self.filter(response, filter.as_ref())) {
             Ok(response) => response,
             Err(response) => return (*response, None),
@@ -184,11 +183,11 @@ impl RequestSender {
         let Some(token) = token else { return (first.map(Either::Left), None) };
         let generation = Some(token.generation());
         if first.status() != StatusCode::FORBIDDEN {
-            return (redact_lookup(&options, &token, first.map(Either::Left)).await, generation);
+            return (redact_returned(&options, &token, first.map(Either::Left)).await, generation);
         }
         // Boxed as it is rare: inline it would enlarge the future of every request.
         Box::pin(async move {
-            let forbidden = ForbiddenResponse::read(first).await;
+            let forbidden = ForbiddenResponse::read(first, returns_token).await;
             if !replay.is_complete() {
                 // The caller gets the 403 at once; the session checks its token all the same.
                 options.tokens.report_refusal(&token, forbidden.token_is_dead);
@@ -207,10 +206,10 @@ impl RequestSender {
             if let Some(audited) = &audited {
                 audited.set_accessor(newer.token.accessor.as_deref());
             }
-            let second = self.send(&options, &head, body, timeout, audited.as_ref()).await;
+            let second = self.send(&options, &head, body, is_blocking, audited.as_ref()).await;
             match second.and_then(|response| self.filter(response, filter.as_ref())) {
                 Ok(response) => {
-                    (redact_lookup(&options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
+                    (redact_returned(&options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
                 }
                 Err(response) => (*response, None),
             }
@@ -227,17 +226,20 @@ impl RequestSender {
         options: &ForwardOptions,
         head: &RequestHead,
         body: RequestBody,
-        timeout: Duration,
+        is_blocking: bool,
         audited: Option<&AuditedRequest>,
     ) -> Result<Response<ResponseBody>, Box<Response<ProxyBody>>> {
-        let started = Instant::now();
+        let timeout = if is_blocking { BLOCKING_QUERY_TIMEOUT } else { self.response_timeout };
+        // The time of a blocking query is that to the next change, and says nothing about the server.
+        let started = (!is_blocking).then(Instant::now);
+        let elapsed = move || started.map(|started| started.elapsed());
         match self.forwarder.send(options.caller, head, body, timeout).await {
             Ok(mut response) => {
                 if let Some(audited) = audited {
                     audited.note(|note| note.upstream_status = Some(response.status().as_u16()));
                 }
                 let outcome = UpstreamOutcome::Response(response.status());
-                self.recorder.record(options.path_class.index(), outcome, started.elapsed());
+                self.recorder.record(options.path_class.index(), outcome, elapsed());
                 self.record_success();
                 if is_redirect(response.status()) {
                     let message = format!(
@@ -251,7 +253,7 @@ impl RequestSender {
                 Ok(response)
             }
             Err(error) => {
-                self.recorder.record_error(options.path_class.index(), &error, started.elapsed());
+                self.recorder.record_error(options.path_class.index(), &error, elapsed());
                 Err(Box::new(self.record_failure(&error)))
             }
         }
@@ -314,7 +316,7 @@ impl RequestSender {
     }
 }
 
-async fn redact_lookup(
+async fn redact_returned(
     options: &ForwardOptions,
     token: &TokenHeader,
     response: Response<ProxyBody>,
@@ -331,4 +333,5 @@ const BLOCKING_QUERY_TIMEOUT: Duration = Duration::from_mins(11);
 /// `Retry-After` where the server does not respond.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-const WRAPPED_LOOKUP: &str = "a look-up of the session's token cannot be response-wrapped";
+const WRAPPED_TOKEN: &str =
+    "a response with the session's token cannot be response-wrapped; send the request without X-Vault-Wrap-TTL";

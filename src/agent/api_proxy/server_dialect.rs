@@ -37,7 +37,7 @@ pub(super) struct ForwardOptions {
     pub(super) is_root_path: bool,
     /// The token that it carries then.
     pub(super) tokens: Arc<TokenRecovery>,
-    /// The response contains the token that the request carries, as that of a look-up does.
+    /// The response contains the token that the request carries, as that of a look-up or a renewal does.
     pub(super) returns_token: bool,
     /// The caller sent the listener's key as its token.
     pub(super) has_listener_key: bool,

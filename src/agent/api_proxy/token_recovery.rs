@@ -25,8 +25,9 @@ pub(super) struct ForbiddenResponse {
 }
 
 impl ForbiddenResponse {
-    /// Reads the response's body if its declared length is short.
-    pub(super) async fn read(response: Response<FilteredBody>) -> Self {
+    /// Reads the response's body if its declared length is short. `names_token` is true for a request that may name another
+    /// token, as a look-up does.
+    pub(super) async fn read(response: Response<FilteredBody>, names_token: bool) -> Self {
         let is_short = response.body().size_hint().upper().is_some_and(|bytes| bytes <= MAX_ERROR_BODY as u64);
         if !is_short {
             return Self { response: response.map(Either::Left), token_is_dead: false };
@@ -37,7 +38,7 @@ impl ForbiddenResponse {
             // The part that was read cannot be forwarded any more, so only the head would remain.
             Ok(Err(_)) | Err(_) => return Self { response: truncated_response(), token_is_dead: false },
         };
-        let token_is_dead = says_token_is_dead(&body);
+        let token_is_dead = says_token_is_dead(&body) && !(names_token && says_named_token_is_unknown(&body));
         Self { response: Response::from_parts(parts, Either::Right(Full::new(body))), token_is_dead }
     }
 }
@@ -46,17 +47,24 @@ impl ForbiddenResponse {
 const MAX_ERROR_BODY: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
+#[derive(serde::Deserialize)]
+struct ErrorBody {
+    errors: Vec<String>,
+}
+
+/// A look-up of an unknown token gets `bad token` and nothing else from Vault and OpenBao (`handleLookup`). They have accepted the
+/// token of the request by then.
+fn says_named_token_is_unknown(body: &[u8]) -> bool {
+    serde_json::from_slice::<ErrorBody>(body).is_ok_and(|body| body.errors == ["bad token"])
+}
+
 /// Vault says `invalid token` or `bad token`, OpenBao `permission denied` and nothing else; a Consul-compatible server says
 /// `ACL not found`.
 fn says_token_is_dead(body: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Errors {
-        errors: Vec<String>,
-    }
     ["invalid token", "bad token", "ACL not found"]
         .iter()
         .any(|phrase| memchr::memmem::find(body, phrase.as_bytes()).is_some())
-        || serde_json::from_slice::<Errors>(body).is_ok_and(|body| is_bare_denial(&body.errors))
+        || serde_json::from_slice::<ErrorBody>(body).is_ok_and(|body| is_bare_denial(&body.errors))
 }
 
 /// Result of a recovery.
@@ -216,6 +224,10 @@ mod tests {
         assert!(!says_token_is_dead(br#"{"errors":["permission denied","and more"]}"#));
         assert!(!says_token_is_dead(b"permission denied"), "a load balancer's page");
         assert!(!says_token_is_dead(b""));
+        assert!(says_named_token_is_unknown(br#"{"errors":["bad token"]}"#));
+        for other in [r#"{"errors":["permission denied"]}"#, r#"{"errors":["bad token","and more"]}"#, "bad token"] {
+            assert!(!says_named_token_is_unknown(other.as_bytes()), "{other}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

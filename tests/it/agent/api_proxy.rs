@@ -9,6 +9,7 @@ mod framing;
 mod token_recovery;
 mod keys;
 mod leaks;
+mod lease_paths;
 mod namespaces;
 mod offline;
 mod openbao;
@@ -206,6 +207,36 @@ async fn protected_operations_need_the_callers_own_token_or_an_exemption() {
 }
 
 #[tokio::test]
+async fn an_exempt_operation_that_returns_the_token_is_served_without_it() {
+    for (kind, method, path, name) in [
+        (ServerKind::Vault, "POST", "auth/token/renew-self", "auth/token/renew-self"),
+        (ServerKind::Vault, "PUT", "auth/token/renew", "auth/token/renew-self"),
+        (ServerKind::Consul, "GET", "acl/token/self", "acl/token"),
+    ] {
+        let proxied = Proxied::with(|options, upstream| {
+            options.rules = rules(&[], &[], &[name]);
+            upstream.kind = kind;
+        });
+        proxied.publish("hvs.0123456789abcdef");
+        proxied.vault.answers(|request| {
+            let body = match request.token() {
+                "" => json!({ "SecretID": request.header("x-consul-token"), "AccessorID": "a", "Local": true }),
+                token => json!({ "auth": { "client_token": token, "accessor": "a", "lease_duration": 60 } }),
+            };
+            reply(200, &[("content-type", "application/json")], body.to_string())
+        });
+        let expected = match kind {
+            ServerKind::Consul => json!({ "Local": true }),
+            _ => json!({ "auth": { "lease_duration": 60 } }),
+        };
+        let response = proxied.ask(method, path).await;
+        assert_eq!((response.status, response.json()), (200, expected), "{path}");
+        let wrapped = fetch(proxied.request(method, path).header("x-vault-wrap-ttl", "60")).await;
+        assert_eq!(wrapped.status, 403, "{path}: unwrapped by its caller it would tell the token");
+    }
+}
+
+#[tokio::test]
 async fn a_look_up_of_the_sessions_token_returns_neither_token_nor_accessor() {
     let proxied = Proxied::start();
     proxied.vault.answers(|request| {
@@ -320,6 +351,19 @@ async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_mea
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+}
+
+#[tokio::test]
+async fn a_blocking_query_is_counted_and_its_time_is_not_measured() {
+    let proxied = Proxied::with(|_, upstream| upstream.kind = ServerKind::Keyward);
+    proxied.get("acl/policies?index=7&wait=3s").await;
+    let counted = "keyward_upstream_requests_total{server=\"test\",path=\"system\",status=\"2xx\"}";
+    let measured = "keyward_upstream_seconds_count{server=\"test\",path=\"system\"}";
+    let text = proxied.metrics.text();
+    assert!(text.contains(&format!("{counted} 1\n")) && !text.contains(measured), "{text}");
+    proxied.get("acl/policies").await;
+    let text = proxied.metrics.text();
+    assert!(text.contains(&format!("{counted} 2\n")) && text.contains(&format!("{measured} 1\n")), "{text}");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use super::key::{CacheKey, TokenScope};
 use super::lru::LruMap;
 use super::path_index::PathIndex;
 use super::snapshot::{EntryToSave, RestoredEntry};
+use super::token_leases::TokenLeases;
 use crate::agent::encrypted_file::ChangeLevel;
 use crate::agent::leases::{ActiveLease, SavedLease, Step};
 use crate::agent::token::{Generation, Lease};
@@ -21,6 +22,7 @@ use crate::clock::ClockReading;
 pub(super) struct CachedEntries {
     slots: LruMap<CacheKey, Slot>,
     paths: PathIndex,
+    token_leases: TokenLeases,
     /// Leases that wait for their next step: all but those that are renewed or withheld.
     due: DueQueue<CacheKey>,
     /// Represents the login of the previous process until its token is known to be valid. Its entries are withheld meanwhile.
@@ -88,7 +90,7 @@ impl CachedEntries {
     pub(super) fn new(max_bytes: usize) -> Self {
         let (changes, reported) = (ChangeLevel::None, ChangeLevel::None);
         let (slots, paths, due) = (LruMap::new(max_bytes), PathIndex::default(), DueQueue::new());
-        Self { slots, paths, due, pending: None, changes, reported }
+        Self { slots, paths, token_leases: TokenLeases::default(), due, pending: None, changes, reported }
     }
 
     /// Size of all entries, in bytes.
@@ -108,11 +110,27 @@ impl CachedEntries {
             self.remove(key);
             return None;
         }
-        Some(CacheHit { entry: Arc::clone(&slot.entry), age: slot.age_at_insert + now.since(slot.inserted), remaining })
+        let age = slot.age_at_insert + now.since(slot.inserted);
+        let hit = CacheHit { entry: Arc::clone(&slot.entry), age, remaining };
+        let ends_with_token = remaining.is_some() && key.scope.is_callers();
+        (!ends_with_token || self.use_token(key.scope, now)).then_some(hit)
+    }
+
+    /// Returns true while the cache holds a caller's own token. Counts as a use of the token, which must not be evicted before
+    /// its leases.
+    fn use_token(&mut self, token: TokenScope, now: ClockReading) -> bool {
+        let issuers = self.token_leases.issuers(token);
+        issuers.iter().any(|issuer| self.lookup(issuer, now).is_some())
+    }
+
+    /// Returns true if an entry issued the token.
+    pub(super) fn holds_token(&self, token: TokenScope) -> bool {
+        self.token_leases.holds(token)
     }
 
     /// Inserts or replaces an entry, and evicts the least recently used where there is no room. `unit` is a
-    /// random number in `0.0..1.0`.
+    /// random number in `0.0..1.0`. Returns false for a lease of a caller's own token that the cache does not hold: nobody would
+    /// notice that it ends with its token.
     pub(super) fn insert(
         &mut self,
         key: CacheKey,
@@ -120,13 +138,18 @@ impl CachedEntries {
         generation: Option<Generation>,
         now: ClockReading,
         unit: f64,
-    ) {
+    ) -> bool {
+        let is_callers_lease = key.scope.is_callers() && entry.lease_ref().is_some();
+        if is_callers_lease && !self.use_token(key.scope, now) {
+            self.remove(&key);
+            return false;
+        }
         let replaced = self.take(&key);
         let is_same =
             entry.lease_ref().is_none() && replaced.is_some_and(|replaced| replaced.entry.has_same_body(&entry));
         let lease = entry.lease_ref().map(|lease_ref| {
             let mut active = ActiveLease::issued(lease_ref.lease(), now, unit);
-            if matches!(key.scope, TokenScope::Caller(_)) {
+            if is_callers_lease {
                 // A lease of a caller's own token is the caller's to renew.
                 active.refuse_renewal(unit);
             }
@@ -134,6 +157,7 @@ impl CachedEntries {
         });
         self.insert_slot(key, entry, now, Duration::ZERO, lease);
         self.changes = self.changes.max(if is_same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
+        true
     }
 
     /// Inserts the entries of the previous process. Those that were requested with the session's token are withheld until
@@ -143,7 +167,12 @@ impl CachedEntries {
         for RestoredEntry { key, entry, age, lease, with_session } in restored {
             let generation = with_session.then_some(pending);
             let lease = lease.map(|active| CachedLease { active, generation, ticket: None });
+            self.take(&key);
             self.insert_slot(key, entry, now, age, lease);
+        }
+        // A lease may come before its token, so they are compared once all are there.
+        for orphan in self.token_leases.orphans() {
+            self.remove(&orphan);
         }
         self.changes = ChangeLevel::None;
     }
@@ -207,6 +236,7 @@ impl CachedEntries {
         has_more
     }
 
+    /// Inserts an entry whose key is not in use.
     fn insert_slot(
         &mut self,
         key: CacheKey,
@@ -215,17 +245,21 @@ impl CachedEntries {
         age_at_insert: Duration,
         lease: Option<CachedLease>,
     ) {
-        let size = key.size() + entry.size() + LruMap::<CacheKey, Slot>::OVERHEAD + PathIndex::OVERHEAD;
-        let slot = Slot { entry: Arc::new(entry), inserted, age_at_insert, lease };
-        let (paths, due, changes) = (&mut self.paths, &mut self.due, &mut self.changes);
-        let inserted = self.slots.insert(key, slot, size, |key, removed| {
-            paths.remove(key);
-            due.remove(removed.ticket());
-            *changes = ChangeLevel::Content;
-        });
+        let index_size = PathIndex::OVERHEAD + lease.as_ref().map_or(0, |_| TokenLeases::OVERHEAD);
+        let size = key.size() + entry.size() + LruMap::<CacheKey, Slot>::OVERHEAD + index_size;
+        let entry = Arc::new(entry);
+        let slot = Slot { entry: Arc::clone(&entry), inserted, age_at_insert, lease };
+        let mut evicted = Vec::new();
+        let inserted = self.slots.insert(key, slot, size, |key, slot| evicted.push((key, slot)));
         if let Some(key) = inserted {
             self.paths.insert(Arc::clone(&key));
+            self.token_leases.insert(&key, entry.lease_ref());
             self.await_step(key);
+        }
+        // After the insertion, as the new entry may be a lease of an evicted token.
+        for (key, slot) in evicted {
+            self.unlink(key, &slot);
+            self.changes = ChangeLevel::Content;
         }
     }
 
@@ -246,14 +280,32 @@ impl CachedEntries {
 
     fn take(&mut self, key: &CacheKey) -> Option<Slot> {
         let (key, slot) = self.slots.remove(key)?;
-        self.paths.remove(key);
-        self.due.remove(slot.ticket());
+        self.unlink(key, &slot);
         Some(slot)
+    }
+
+    /// Removes an entry that has left the slots from the indexes, and the leases that end with the token that it issued.
+    fn unlink(&mut self, key: Arc<CacheKey>, slot: &Slot) {
+        self.due.remove(slot.ticket());
+        for lease in self.token_leases.remove(&key, slot.entry.lease_ref()) {
+            self.remove(&lease);
+        }
+        self.paths.remove(key);
     }
 
     /// Removes the entries in a namespace whose path has this prefix, and returns their number. Looks at no others.
     pub(super) fn remove_below(&mut self, namespace: &str, path: &str) -> usize {
         let removed = self.paths.with_prefix(namespace, path);
+        for key in &removed {
+            self.remove(key);
+        }
+        removed.len()
+    }
+
+    /// Removes the plain values among them, and returns their number.
+    pub(super) fn remove_values_below(&mut self, namespace: &str, path: &str) -> usize {
+        let mut removed = self.paths.with_prefix(namespace, path);
+        removed.retain(|key| self.slots.peek_mut(key).is_some_and(|slot| slot.lease.is_none()));
         for key in &removed {
             self.remove(key);
         }

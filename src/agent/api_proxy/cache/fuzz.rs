@@ -90,13 +90,12 @@ impl FuzzedCache {
         Self { cache, now, login: Generation::new() }
     }
 
-    /// Inserts a response with status 200; returns false if it is not cacheable. `unit` is a random number in `0.0..1.0`.
+    /// Inserts a response with status 200; returns false if it is not cached. `unit` is a random number in `0.0..1.0`.
     pub fn insert(&self, request: &FuzzedRequest<'_>, is_leased: bool, body: &[u8], unit: f64) -> bool {
         let kind = if is_leased { EntryKind::Leased } else { EntryKind::Plain };
         let (Some(key), Some(entry)) = (request.key(), CacheEntry::parse(kind, body)) else { return false };
         let generation = (request.scope == FuzzedScope::Session).then_some(self.login);
-        self.cache.state().entries().insert(key, entry, generation, self.now, unit);
-        true
+        self.cache.state().entries().insert(key, entry, generation, self.now, unit)
     }
 
     /// Returns the entry that is served to a request without asking the server.

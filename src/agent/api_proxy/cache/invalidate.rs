@@ -9,6 +9,8 @@ pub(in crate::agent::api_proxy) enum Invalidate<'a> {
     All,
     /// Entries in a namespace whose path has this prefix.
     Path(&'a str, &'a str),
+    /// The values among them, without leases.
+    Values(&'a str, &'a str),
     /// Entries with this lease, or a lease below it.
     Lease(&'a str),
     /// Entries that were requested with this token, and the entry that issued it.
@@ -27,6 +29,7 @@ impl std::fmt::Debug for Invalidate<'_> {
         f.write_str(match self {
             Self::All => "All",
             Self::Path(..) => "Path",
+            Self::Values(..) => "Values",
             Self::Lease(_) => "Lease",
             Self::Token(_) => "Token",
             Self::Accessor(_) => "Accessor",

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use url::form_urlencoded::byte_serialize;
 
 /// Token scope of an entry: a response is served only to requests with the same token.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(in crate::agent::api_proxy) enum TokenScope {
     /// Requested with the session's token; shared by all requests that carry it.
     Session,
@@ -25,6 +25,11 @@ pub(in crate::agent::api_proxy) enum TokenScope {
 impl TokenScope {
     pub(in crate::agent::api_proxy) fn from_token(token: &[u8]) -> Self {
         Self::Caller(hash(token))
+    }
+
+    /// Returns true for the token of a caller's own.
+    pub(in crate::agent::api_proxy) const fn is_callers(self) -> bool {
+        matches!(self, Self::Caller(_))
     }
 }
 
@@ -86,6 +91,11 @@ impl CacheKey {
         }
         let body = if body.is_empty() { [0; 32] } else { hash(body) };
         Self { scope, text, body }
+    }
+
+    /// Returns true for a `GET`.
+    pub(super) fn is_read(&self) -> bool {
+        self.text.starts_with("GET\n")
     }
 
     pub(super) fn namespace_and_path(&self) -> (&str, &str) {

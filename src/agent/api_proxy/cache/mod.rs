@@ -1,8 +1,9 @@
 //! The response cache: plain values for a bounded time, leased ones until the end of their lease.
 //!
 //! `entry` parses a response, `entries` holds and decides on them (`lru` evicts, `due_queue` orders leases, `path_index` finds
-//! what a write invalidates), `invalidate` names what ends, `snapshot` is their form in a file; these are pure. `singleflight`
-//! coalesces equal requests; `renewer` renews leases, removes what ends with the session's token, and saves.
+//! what a write invalidates, `token_leases` what ends with a cached token), `invalidate` names what ends, `snapshot` is their form
+//! in a file; these are pure. `singleflight` coalesces equal requests; `renewer` renews leases, removes what ends with the session's
+//! token, and saves.
 
 // 0: one entry
 mod key;
@@ -14,6 +15,7 @@ mod snapshot;
 mod lru;
 mod due_queue;
 mod path_index;
+mod token_leases;
 mod entries;
 mod singleflight;
 

@@ -127,6 +127,11 @@ impl Cache {
         }
     }
 
+    /// Returns true if the cache holds a caller's own token, and thus learns of its end.
+    pub(in crate::agent::api_proxy) fn holds_token(&self, token: TokenScope) -> bool {
+        self.0.entries().holds_token(token)
+    }
+
     /// Removes the entry for a request.
     pub(in crate::agent::api_proxy) fn remove(&self, key: &CacheKey) {
         let mut entries = self.0.entries();
@@ -173,12 +178,16 @@ impl Cache {
             _ => None,
         };
         let prefix = match scope {
-            Invalidate::Path(namespace, path) => Some(CacheKey::smallest(namespace, path)),
+            Invalidate::Path(namespace, path) | Invalidate::Values(namespace, path) => {
+                Some(CacheKey::smallest(namespace, path))
+            }
             _ => None,
         };
+        let is_below = |key: &CacheKey| prefix.as_ref().is_some_and(|prefix| key.has_path_prefix(prefix));
         // The response to a request under way is unknown: it may be the one with the lease or the token.
         self.0.singleflight.mark_outdated(|key| match scope {
-            Invalidate::Path(..) => prefix.as_ref().is_some_and(|prefix| key.has_path_prefix(prefix)),
+            Invalidate::Path(..) => is_below(key),
+            Invalidate::Values(..) => key.is_read() && is_below(key),
             Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
             Invalidate::Leases(Some(scope)) => *scope == key.scope,
             Invalidate::All
@@ -187,15 +196,19 @@ impl Cache {
             | Invalidate::Accessor(_)
             | Invalidate::Leases(None) => true,
         });
-        if let Invalidate::Path(namespace, path) = scope {
-            return self.0.remove_entries(|entries| entries.remove_below(namespace, path));
+        match scope {
+            Invalidate::Path(namespace, path) => return self.0.remove_entries(|own| own.remove_below(namespace, path)),
+            Invalidate::Values(namespace, path) => {
+                return self.0.remove_entries(|own| own.remove_values_below(namespace, path));
+            }
+            _ => {}
         }
         let matches = |key: &CacheKey, lease_ref: Option<&LeaseRef>, _| match scope {
             Invalidate::All => true,
             Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
             Invalidate::Leases(scope) => lease_ref.is_some() && scope.is_none_or(|scope| scope == key.scope),
             // Handled above.
-            Invalidate::Accessor(_) | Invalidate::Path(..) => false,
+            Invalidate::Accessor(_) | Invalidate::Path(..) | Invalidate::Values(..) => false,
             Invalidate::Lease(id) => match lease_ref {
                 Some(LeaseRef::Secret(lease)) => {
                     lease.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

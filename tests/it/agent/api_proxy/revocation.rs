@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use keyward::agent::api_proxy::ApiProxyOptions;
+use keyward::agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
 use keyward::emulators::secrets::Role;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -20,11 +20,19 @@ fn keeping() -> ApiProxyOptions {
     ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() }
 }
 
-/// A proxy in front of a server that issues leases and answers revocations with `status`.
+/// A proxy in front of a server that issues leases and answers revocations with `status`. A login gets the token `mine`.
 fn in_front_of_leases(status: u16) -> Proxied {
-    let proxied = Proxied::with(|options, _| options.cache = Some(cache(HOUR, HOUR)));
+    in_front_of(status, cache(HOUR, HOUR))
+}
+
+fn in_front_of(status: u16, options: CacheOptions) -> Proxied {
+    let proxied = Proxied::with(|proxy, _| proxy.cache = Some(options));
     let issued = Arc::new(AtomicU64::new(0));
     proxied.vault.answers(move |request| {
+        if request.target.ends_with("/login") {
+            let auth = json!({ "client_token": "mine", "lease_duration": 3600, "renewable": true });
+            return reply(200, &[("content-type", "application/json")], json!({ "auth": auth }).to_string());
+        }
         if request.method != "GET" {
             return reply(status, &[], "");
         }
@@ -82,6 +90,7 @@ async fn an_unreadable_revocation_invalidates_all_that_it_may_name() {
     for body in bodies {
         for (status, others_stay) in [(204, false), (400, true)] {
             let proxied = in_front_of_leases(status);
+            login(&proxied).await;
             let (ours, theirs) =
                 (lease(&proxied.get("database/creds/dev").await), lease(&fetch(own_request(&proxied)).await));
             fetch(proxied.request("POST", "sys/leases/revoke").body(body.clone())).await;
@@ -108,10 +117,14 @@ async fn revocations_are_seen_under_every_name_that_the_server_knows_them_by() {
         ("sys/leases/revoke-force/database".to_owned(), none.to_owned()),
         ("sys/revoke-force/database".to_owned(), none.to_owned()),
     ] {
-        let proxied = in_front_of_leases(204);
-        assert_eq!(lease(&proxied.get("database/creds/dev").await), id);
-        fetch(proxied.request("PUT", &path).body(body.clone())).await;
-        assert_ne!(lease(&proxied.get("database/creds/dev").await), id, "{path} {body}");
+        // With the second, the path of the revocation matches `leases` too.
+        for leases in ["+/creds/*", "*"] {
+            let options = CacheOptions { leases: vec![Rule::parse(leases).unwrap()], ..cache(HOUR, HOUR) };
+            let proxied = in_front_of(204, options);
+            assert_eq!(lease(&proxied.get("database/creds/dev").await), id);
+            fetch(proxied.request("PUT", &path).body(body.clone())).await;
+            assert_ne!(lease(&proxied.get("database/creds/dev").await), id, "{leases} {path} {body}");
+        }
     }
 }
 
@@ -169,6 +182,7 @@ async fn the_revocation_of_an_unknown_accessor_invalidates_the_callers_entries()
             let request = proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
             lease(&fetch(request).await)
         };
+        login(&proxied).await;
         let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), fetch_own().await);
         let body = json!({ "accessor": "somebody" }).to_string();
         fetch(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await;

@@ -167,6 +167,18 @@ async fn a_body_of_unknown_length_is_sent_again_as_it_was() {
 }
 
 #[tokio::test]
+async fn look_ups_of_unknown_tokens_do_not_use_up_the_checks_of_the_sessions_token() {
+    let mut proxied = Proxied::start();
+    let refresh_requests = spawn_manager(&mut proxied);
+    proxied.vault.answers(|_| reply(403, &[("content-type", "application/json")], r#"{"errors":["bad token"]}"#));
+    for _ in 0..5 {
+        let response = fetch(proxied.request("POST", "auth/token/lookup").body(r#"{"token":"none"}"#)).await;
+        assert_eq!((response.status, response.error().as_str()), (403, "bad token"));
+    }
+    assert!(refresh_requests.load(Ordering::Relaxed) <= 1, "as after any other refusal: one check in two minutes");
+}
+
+#[tokio::test]
 async fn a_callers_own_token_that_is_refused_is_its_own_to_know() {
     let mut proxied = Proxied::start();
     let refresh_requests = spawn_manager(&mut proxied);

@@ -165,3 +165,81 @@ fn a_plain_value_that_is_read_again_unchanged_is_no_new_content() {
     insert(leased(100, true), ChangeLevel::Content);
     insert(leased(100, true), ChangeLevel::Content);
 }
+
+fn callers_key(path: &str) -> CacheKey {
+    CacheKey::new(TokenScope::from_token(b"mine"), &Method::GET, "", path, None, b"")
+}
+
+fn token(text: &str, seconds: u64, renewable: bool) -> CacheEntry {
+    let auth = format!(r#"{{"client_token":"{text}","lease_duration":{seconds},"renewable":{renewable}}}"#);
+    CacheEntry::parse(EntryKind::Leased, format!(r#"{{"auth":{auth}}}"#).as_bytes()).unwrap()
+}
+
+#[test]
+fn leases_of_a_callers_token_end_with_the_entry_that_issued_it() {
+    let ends: [fn(&mut CachedEntries); 5] = [
+        |entries| entries.remove(&key("login")),
+        |entries| {
+            entries.insert(key("login"), token("other", 100, true), None, at(1), 0.0);
+        },
+        |entries| assert_eq!(entries.remove_where(|_, lease_ref, _| matches!(lease_ref, Some(LeaseRef::Token(..)))), 1),
+        |entries| {
+            let due = entries.take_due(at(63)).unwrap();
+            entries.remove_renewed(&due);
+        },
+        |entries| {
+            let due = entries.take_due(at(63)).unwrap();
+            entries.refuse_renewal(&due, 0.0);
+            assert!(entries.take_due(at(64)).is_none());
+        },
+    ];
+    for (case, end) in ends.into_iter().enumerate() {
+        let mut entries = CachedEntries::new(10_000);
+        assert!(!entries.insert(callers_key("lease"), leased(1000, true), None, at(0), 0.0), "its token is unknown");
+        assert!(entries.insert(key("login"), token("mine", 100, true), None, at(0), 0.0));
+        assert!(entries.insert(callers_key("lease"), leased(1000, true), None, at(0), 0.0));
+        assert!(entries.insert(callers_key("value"), plain(10), None, at(0), 0.0));
+        assert!(entries.lookup(&callers_key("lease"), at(1)).is_some());
+        end(&mut entries);
+        assert!(entries.slots.peek_mut(&callers_key("lease")).is_none(), "case {case}");
+        assert!(entries.lookup(&callers_key("value"), at(64)).is_some(), "case {case}: values stay");
+    }
+}
+
+#[test]
+fn a_token_is_not_evicted_before_its_leases_and_serves_none_after_its_end() {
+    let mut entries = CachedEntries::new(10_000);
+    entries.insert(key("login"), token("mine", 100, true), None, at(0), 0.0);
+    entries.insert(callers_key("lease"), leased(1000, true), None, at(0), 0.0);
+    entries.insert(key("a"), plain(4000), None, at(0), 0.0);
+    assert!(entries.lookup(&callers_key("lease"), at(1)).is_some());
+    entries.insert(key("b"), plain(5000), None, at(1), 0.0);
+    assert!(entries.lookup(&key("a"), at(1)).is_none(), "it was evicted");
+    assert!(entries.lookup(&callers_key("lease"), at(98)).is_some());
+    assert!(entries.lookup(&callers_key("lease"), at(100)).is_none(), "its renewal is late");
+    assert!(!entries.insert(callers_key("lease"), leased(1000, true), None, at(100), 0.0));
+}
+
+#[test]
+fn a_restored_lease_of_a_callers_token_needs_the_entry_that_issued_it() {
+    let restored = |key: CacheKey, entry: CacheEntry| {
+        let lease = SavedLease::new(&ActiveLease::issued(entry.lease_ref().unwrap().lease(), at(0), 0.0), at(0));
+        RestoredEntry { key, entry, age: Duration::ZERO, lease: lease.restore(at(0)), with_session: false }
+    };
+    for has_token in [true, false] {
+        let mut entries = CachedEntries::new(10_000);
+        let token = has_token.then(|| restored(key("login"), token("mine", 100, true)));
+        let lease = restored(callers_key("lease"), leased(1000, true));
+        entries.restore([Some(lease), token].into_iter().flatten().collect(), at(0));
+        assert_eq!(entries.lookup(&callers_key("lease"), at(1)).is_some(), has_token);
+    }
+}
+
+#[test]
+fn a_write_removes_the_values_below_its_path_and_no_leases() {
+    let mut entries = CachedEntries::new(10_000);
+    entries.insert(key("a/value"), plain(10), None, at(0), 0.0);
+    entries.insert(key("a/lease"), leased(100, true), None, at(0), 0.0);
+    assert_eq!(entries.remove_values_below("", "a"), 1);
+    assert!(entries.lookup(&key("a/value"), at(1)).is_none() && entries.lookup(&key("a/lease"), at(1)).is_some());
+}
