@@ -32,8 +32,9 @@ struct RegisteredSets {
 
 impl Default for MetricRegistry {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("keyward");
-        registry.register("build", "Version of the program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        let mut registry = Registry::default();
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("keyward_build", "Version of the program", version);
         Self(registry)
     }
 }
@@ -46,6 +47,13 @@ impl MetricRegistry {
 
     /// Adds a metric.
     pub(crate) fn add_metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.0.register(format!("keyward_{name}"), help, metric.clone());
+        metric
+    }
+
+    /// Creates a metric and adds it without the prefix: its name is one that all programs share.
+    pub(crate) fn add_unprefixed<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        let metric = M::default();
         self.0.register(name, help, metric.clone());
         metric
     }

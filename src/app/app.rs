@@ -114,7 +114,7 @@ impl App {
             }
             None => Shared::default(),
         };
-        metrics::register_all(&shared.metrics);
+        metrics::register_all(&shared.metrics, shared.health.started_at().wall);
         sandbox::publish(&sandbox, &shared.status_registry, &shared.metrics);
         RunningAudit::check(&config.audit)?;
         let files = OpenFiles::new(&config);

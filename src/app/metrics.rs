@@ -1,5 +1,7 @@
 //! Metrics of the process as a whole, and the list of all.
 
+use std::time::SystemTime;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -29,8 +31,11 @@ use super::protected_memory::ProtectedMemoryMetrics;
 use super::sandbox::SandboxMetrics;
 use super::spawner::SpawnerMetrics;
 
-/// Registers the metrics of all parts, in the order in which they are served.
-pub(super) fn register_all(metrics: &Metrics) {
+/// Registers the metrics of all parts, in the order in which they are served. The process started at `started_at`.
+pub(super) fn register_all(metrics: &Metrics, started_at: SystemTime) {
+    let seconds = started_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    // Set once, not by the clock of each reading: a change stands for a restart.
+    metrics.get::<StartMetrics>().start_time.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     metrics.register::<ReadyMetrics>();
     metrics.register::<UpstreamMetrics>();
     metrics.register::<AttemptMetrics>();
@@ -57,6 +62,19 @@ pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<ProtectedMemoryMetrics>();
     metrics.register::<SandboxMetrics>();
     metrics.register::<SpawnerMetrics>();
+}
+
+/// Metrics of the start.
+#[derive(Debug, Clone)]
+pub(super) struct StartMetrics {
+    /// Start of the process, in seconds since 1970.
+    pub(super) start_time: Gauge,
+}
+
+impl MetricSet for StartMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self { start_time: registry.add_unprefixed("process_start_time_seconds", "When the process started") }
+    }
 }
 
 /// Metrics of certificate files.
@@ -111,12 +129,22 @@ pub(super) struct OutcomeLabels {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn the_start_is_served_by_its_common_name() {
+        let metrics = Metrics::default();
+        register_all(&metrics, SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_900));
+        let text = metrics.text();
+        assert!(text.lines().any(|line| line == "process_start_time_seconds 1700000000"), "{text}");
+    }
 
     #[test]
     fn an_alert_sees_the_first_reload_that_fails_as_its_counter_is_there_before() {
         let metrics = Metrics::default();
-        register_all(&metrics);
+        register_all(&metrics, SystemTime::UNIX_EPOCH);
         let text = metrics.text();
         for outcome in ["ok", "failed"] {
             let line = format!("keyward_config_reloads_total{{outcome=\"{outcome}\"}} 0");

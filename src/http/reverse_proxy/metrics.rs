@@ -17,7 +17,8 @@ pub(crate) struct UpstreamMetrics {
     /// Requests sent to a server, by class of path. `status` is a status or a class of them, or without a response
     /// `unreachable`, `timeout`, `busy` or `broken`.
     pub(crate) requests: Family<UpstreamRequestLabels, Counter>,
-    /// Time to a server's response, in seconds: to its head for requests of callers, to its end for those of sessions.
+    /// Time to a server's response, in seconds: to its head for requests of callers, to its end for those of sessions. Blocking
+    /// queries are left out.
     pub(crate) seconds: Family<UpstreamPathLabels, LatencyHistogram, fn() -> LatencyHistogram>,
     /// Time that requests waited for one of the connections to a server, in seconds. Requests that need not wait are not
     /// counted.
@@ -145,15 +146,16 @@ impl UpstreamRecorder {
         Self(Arc::new(Recorder { server, metrics, paths, queue_seconds }))
     }
 
-    /// Records a request to a path of the class with this index.
-    pub(crate) fn record(&self, class: usize, outcome: UpstreamOutcome, elapsed: Duration) {
+    /// Records a request to a path of the class with this index; without `elapsed` it is only counted.
+    pub(crate) fn record(&self, class: usize, outcome: UpstreamOutcome, elapsed: impl Into<Option<Duration>>) {
         let Recorder { server, metrics, paths, .. } = &*self.0;
         let Some(recorder) = paths.get(class) else { return };
         let path = recorder.path;
-        let seconds = recorder
-            .seconds
-            .get_or_init(|| metrics.seconds.get_or_create_owned(&UpstreamPathLabels { server: server.clone(), path }));
-        seconds.observe(elapsed.as_secs_f64());
+        if let Some(elapsed) = elapsed.into() {
+            let labels = || UpstreamPathLabels { server: server.clone(), path };
+            let seconds = recorder.seconds.get_or_init(|| metrics.seconds.get_or_create_owned(&labels()));
+            seconds.observe(elapsed.as_secs_f64());
+        }
         let index = outcome.index();
         let (Some(counter), Some(status)) = (recorder.requests.get(index), STATUSES.get(index)) else { return };
         let counter = counter.get_or_init(|| {
@@ -163,7 +165,7 @@ impl UpstreamRecorder {
     }
 
     /// Records a request that failed; one that failed by the caller's fault is not counted.
-    pub(crate) fn record_error(&self, class: usize, error: &ForwardError, elapsed: Duration) {
+    pub(crate) fn record_error(&self, class: usize, error: &ForwardError, elapsed: impl Into<Option<Duration>>) {
         if let Some(outcome) = UpstreamOutcome::from_error(error) {
             self.record(class, outcome, elapsed);
         }

@@ -1,8 +1,9 @@
 //! The real binary in a network namespace, with the metadata service at its real address and no override.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::world::{World, run_in_network_namespace};
 
@@ -42,5 +43,17 @@ fn the_real_binary_logs_in_with_the_identity_of_its_machine() {
         assert!(!output.contains(&written), "the token stands in the log");
         assert!(!output.contains("eyJ"), "a signed token stands in the log: {output}");
         assert!(!socket.exists(), "the socket is removed at the end");
+    });
+}
+
+#[test]
+fn metrics_have_the_time_at_which_the_process_started() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let before = now();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let started = agent.metric("process_start_time_seconds");
+        assert!((before..=now()).contains(&started), "{started} is not between {before} and now");
     });
 }

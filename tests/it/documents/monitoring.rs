@@ -26,7 +26,7 @@ fn series() -> BTreeSet<String> {
 
 /// Words of a text that begin as metrics do. A word before `*` stands for several.
 fn metrics(text: &str) -> Vec<&str> {
-    let pattern = regex_lite::Regex::new(r"keyward_[a-z0-9_]+\*?").unwrap();
+    let pattern = regex_lite::Regex::new(r"keyward_[a-z0-9_]+\*?|process_start_time_seconds").unwrap();
     pattern.find_iter(text).map(|found| found.as_str()).filter(|word| !word.ends_with('*')).collect()
 }
 
