@@ -11,6 +11,7 @@ use crate::agent::identity::{
     AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
     LoginFields, ManagedIdentity,
 };
+use crate::agent::login::AuthMethodKind;
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::http::client::{ClientCertificate, ServerAddress};
 
@@ -23,6 +24,13 @@ pub(super) struct SessionMethod {
     pub(super) mount: Option<&'static str>,
     /// The client certificate to present instead of the server's.
     pub(super) certificate: Option<ClientCertificate>,
+}
+
+impl SessionMethod {
+    /// Returns the kind of the server's auth method, whose usual mount has its name.
+    pub(super) fn auth_method(&self) -> AuthMethodKind {
+        if self.mount == Some("kubernetes") { AuthMethodKind::Kubernetes } else { AuthMethodKind::Other }
+    }
 }
 
 const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "token_file"];

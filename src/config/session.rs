@@ -28,6 +28,7 @@ pub(super) fn read(
     let mut upstream = server(&mut reader, servers);
     let is_consul = upstream.as_ref().is_some_and(|server| server.kind == ServerKind::Consul);
     let method = method::read(&mut reader, upstream.as_ref());
+    let method_kind = method.auth_method();
     if let (Some(upstream), Some(certificate)) = (&mut upstream, method.certificate) {
         upstream.client.tls.identity = Some(certificate);
     }
@@ -74,7 +75,7 @@ pub(super) fn read(
     reader.finish();
     Some(Session {
         upstream: upstream?,
-        login: login::LoginOptions { role: method.role, mount, namespace, wrap_ttl },
+        login: login::LoginOptions { role: method.role, mount, namespace, wrap_ttl, auth_method: method_kind },
         identity: method.method,
         lifecycle: token_lifecycle::TokenLifecycleOptions {
             name: name.clone(),

@@ -113,8 +113,8 @@ error_codes! {
         "subscription, resource group or machine name are missing from the login or differ from the token's claims",
         "set subscription_id, resource_group_name and the machine's name in the session, or change the role's bounds";
     1110 LoginServerSettings: "the auth method on the server is not set up",
-        "the auth method lacks its tenant or resource, or the server's own identity may not read the machine in Azure",
-        "finish the configuration of the auth method on the server, and give its identity the reader role";
+        "the auth method lacks its tenant or resource, or the server may not read the machine in Azure or cannot review tokens in Kubernetes",
+        "finish the configuration of the auth method, and give the server the reader role in Azure or system:auth-delegator in Kubernetes";
     1111 LoginSecretId: "the role id or the secret id is not accepted",
         "the secret id has expired, was used up, or belongs to another role",
         "put a new secret id into its file";
@@ -185,8 +185,8 @@ error_codes! {
         "token_ttl of the role is a few seconds",
         "raise token_ttl of the role; an hour is usual";
     1307 TokenLimitedUse: "the server issues tokens with a limited number of uses",
-        "token_num_uses of the role is not 0, and the agent's own calls would use the token up",
-        "set token_num_uses = 0 in the role";
+        "token_num_uses of the role is not 0, or the token in a file has limited uses, and the agent's own calls would use the token up",
+        "set token_num_uses = 0 in the role, or put a token without a limit of uses into the file";
     1308 SecretMissing: "the path holds no secret",
         "the secret was deleted, never written, or the path lacks the `data/` of a KV engine of version 2",
         "check the path on the server (vault kv get), and read PATH/data/NAME for KV version 2";

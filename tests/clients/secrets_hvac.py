@@ -183,7 +183,7 @@ def me(vault, folder):
 
 def tokens(vault, folder):
     mine = vault.auth.token
-    auth = mine.create(policies=["dev"], ttl="10m", meta={"for": "hvac"}, num_uses=20, display_name="child")["auth"]
+    auth = mine.create(policies=["dev"], ttl="10m", meta={"for": "hvac"}, display_name="child")["auth"]
     child, accessor = auth["client_token"], auth["accessor"]
     assert auth["lease_duration"] == 600 and auth["renewable"] and not auth["orphan"]
     assert mine.lookup(child)["data"]["meta"] == {"for": "hvac"}
@@ -193,7 +193,10 @@ def tokens(vault, folder):
     assert mine.renew(child, increment="5m")["auth"]["lease_duration"] == 300
     assert mine.renew_accessor(accessor, increment="7m")["auth"]["lease_duration"] == 420
     theirs = client(token=child)
-    assert theirs.auth.token.lookup_self()["data"]["num_uses"] == 19
+    limited = client(token=mine.create(policies=["dev"], num_uses=20)["auth"]["client_token"]).auth.token
+    assert limited.lookup_self()["data"]["num_uses"] == 19
+    refused(InvalidRequest, "restricted use token cannot generate child tokens", limited.create)
+    limited.revoke_self()
     assert theirs.auth.token.renew_self(increment="1m")["auth"]["client_token"] == child
     refused(InvalidRequest, "subset", theirs.auth.token.create, policies=["other"])
     grandchild = theirs.auth.token.create()["auth"]["client_token"]

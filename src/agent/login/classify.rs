@@ -3,6 +3,7 @@
 //! Auth methods answer most refusals with HTTP 500 (Vault's SDK makes one of every plain error), so the message decides
 //! first, and the status only if the message is unknown.
 
+use super::AuthMethodKind;
 use crate::agent::server_client::{CallError, is_outage};
 use crate::error_code::ErrorCode;
 
@@ -22,13 +23,22 @@ pub enum LoginFailureKind {
 }
 
 /// Returns the class of a failed login and advice for the operator.
-pub fn classify(error: &CallError) -> (LoginFailureKind, Option<&'static str>) {
+pub fn classify(method: AuthMethodKind, error: &CallError) -> (LoginFailureKind, Option<&'static str>) {
     match error {
-        CallError::Status { status, errors, .. } => classify_status(*status, &errors.join("\n")),
-        CallError::LimitedUse { .. } | CallError::NoSecret { .. } => (LoginFailureKind::Refused, None),
+        CallError::Status { status, errors, .. } => classify_status(method, *status, &errors.join("\n")),
+        CallError::LimitedUse { .. } => (LoginFailureKind::Refused, Some(LIMITED_ROLE)),
+        CallError::NoSecret { .. } => (LoginFailureKind::Refused, None),
         CallError::Unreachable { .. } | CallError::TimedOut { .. } | CallError::InvalidResponse { .. } => {
             (LoginFailureKind::Unavailable, None)
         }
+    }
+}
+
+/// Returns the advice about a refused token in a file, where it differs from that about a login.
+pub(super) fn token_file_hint(error: &CallError) -> Option<&'static str> {
+    match error {
+        CallError::LimitedUse { .. } => Some(LIMITED_FILE),
+        error => error.verdict().suspects_token().then_some(DEAD),
     }
 }
 
@@ -38,30 +48,36 @@ pub(super) fn refusal_code(hint: Option<&'static str>) -> ErrorCode {
         Some(AUDIENCE) => ErrorCode::LoginAudience,
         Some(ISSUER | OTHER_CLOUD | OTHER_TENANT) => ErrorCode::LoginIssuer,
         Some(SKEW) => ErrorCode::LoginClock,
-        Some(PRINCIPAL) => ErrorCode::LoginPrincipal,
+        Some(PRINCIPAL | SERVICE_ACCOUNT) => ErrorCode::LoginPrincipal,
         Some(NO_ROLE | NO_ROLE_ID) => ErrorCode::LoginRoleUnknown,
         Some(WRONG_MOUNT | WRONG_MOUNT_OR_ADDRESS) => ErrorCode::LoginMount,
-        Some(FIELDS | FOREIGN | NO_MACHINE | ROLE_BOUNDS | BAD_FIELD) => ErrorCode::LoginMachine,
+        Some(FIELDS | FOREIGN | NO_MACHINE | ROLE_BOUNDS | NO_SCALE_SET | BAD_FIELD) => ErrorCode::LoginMachine,
         Some(SERVER_SETTINGS | SERVER_RIGHTS) => ErrorCode::LoginServerSettings,
         Some(SECRET_ID) => ErrorCode::LoginSecretId,
+        Some(LIMITED_ROLE | LIMITED_FILE) => ErrorCode::TokenLimitedUse,
         Some(DEAD) => ErrorCode::TokenDead,
         _ => ErrorCode::LoginRefused,
     }
 }
 
-fn classify_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>) {
+fn classify_status(method: AuthMethodKind, status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>) {
     if is_outage(status) && status != 500 {
         return (LoginFailureKind::Unavailable, None);
     }
-    // Errors between the server and Azure are quoted inside other messages, so they are checked first.
-    if status == 500 && TEMPORARY.iter().any(|pattern| text.contains(pattern)) {
-        return (LoginFailureKind::Unavailable, Some("the server could not query Azure"));
+    // Errors between the server and Azure, or a token's issuer, are quoted inside other messages, so they are checked first.
+    let quotes_issuer = QUOTING.iter().any(|start| text.starts_with(start));
+    if (status == 500 || quotes_issuer) && TEMPORARY.iter().any(|pattern| text.contains(pattern)) {
+        return (LoginFailureKind::Unavailable, Some(if quotes_issuer { NO_ISSUER } else { NO_AZURE }));
     }
     if let Some((_, kind, hint)) = PATTERNS.iter().find(|(pattern, ..)| text.contains(pattern)) {
         return (*kind, (!hint.is_empty()).then_some(hint));
     }
     match status {
-        // Texts of the servers' core; auth methods use others.
+        // The method sends this text whatever the reason, even while the API server of the cluster restarts.
+        403 if method == AuthMethodKind::Kubernetes && text == "permission denied" => {
+            (LoginFailureKind::Unavailable, Some(UNVERIFIED))
+        }
+        // Texts of the servers' core; other auth methods use others.
         403 if text.is_empty() || text.contains("permission denied") => {
             (LoginFailureKind::Refused, Some(WRONG_MOUNT_OR_ADDRESS))
         }
@@ -71,7 +87,12 @@ fn classify_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'stati
     }
 }
 
-/// Texts of temporary failures between the server and Azure.
+/// Starts of messages of the methods `jwt` and `kubernetes`, at 400 and 403, that may quote a failure between the server and
+/// the issuer of the token.
+const QUOTING: &[&str] =
+    &["error validating token", "error configuring token validator", "namespace not authorized err="];
+
+/// Texts of temporary failures between the server and Azure, or the issuer of a token.
 const TEMPORARY: &[&str] = &[
     "fetching keys",
     "dial tcp",
@@ -96,6 +117,11 @@ const TEMPORARY: &[&str] = &[
     "TooManyRequests",
 ];
 
+const NO_AZURE: &str = "the server could not query Azure";
+const NO_ISSUER: &str = "the server could not query the issuer of the token";
+pub(super) const UNVERIFIED: &str = "the server could not verify the service account at the Kubernetes API (unreachable, \
+                                     wrong cluster, no system:auth-delegator), or the mount path is wrong, or the role \
+                                     bound to other addresses";
 const AUDIENCE: &str =
     "the configured resource must be the auth method's `resource` byte for byte, a slash at the end included";
 const ISSUER: &str = "the tenant, the cloud or the token's version differs; an application of your own must have \
@@ -117,6 +143,9 @@ const OTHER_CLOUD: &str = "the token may come from another cloud";
 const OTHER_TENANT: &str = "the token may come from another cloud or tenant";
 const SERVER_RIGHTS: &str = "the server's own identity lacks the right to read the machine in Azure";
 const ROLE_BOUNDS: &str = "the role is bound to other machines";
+const NO_SCALE_SET: &str =
+    "the role is bound to scale sets: on a machine of a flexible scale set, set vmss_name to the name of the set";
+const SERVICE_ACCOUNT: &str = "the role must bind this service account and its namespace";
 const BAD_FIELD: &str = "the server rejects such names; leave the field out if the role does not need it";
 
 /// Error messages of the auth methods of Vault, OpenBao and keyward's ACL server, with class and advice, in any order.
@@ -158,7 +187,7 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("unable to parse the resource ID", LoginFailureKind::Refused, "resource_id is not the full id of a resource"),
     ("failed to create", LoginFailureKind::Refused, SERVER_RIGHTS),
     ("did not return identity information", LoginFailureKind::Refused, "the machine has no managed identity"),
-    ("this vm isn't in a scale set", LoginFailureKind::Refused, ROLE_BOUNDS),
+    ("this vm isn't in a scale set", LoginFailureKind::Refused, NO_SCALE_SET),
     ("scale set requires the vmss_name field", LoginFailureKind::Refused, FIELDS),
     ("differs from what the token says", LoginFailureKind::Refused, FOREIGN),
     ("virtual machine not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
@@ -178,6 +207,8 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("invalid role or secret ID", LoginFailureKind::Refused, SECRET_ID),
     ("invalid secret id", LoginFailureKind::Refused, SECRET_ID),
     ("invalid role ID", LoginFailureKind::Refused, NO_ROLE_ID),
+    ("service account name not authorized", LoginFailureKind::Refused, SERVICE_ACCOUNT),
+    ("namespace not authorized", LoginFailureKind::Refused, SERVICE_ACCOUNT),
     ("missing secret_id", LoginFailureKind::Refused, "the role requires a secret id: set secret_id_file"),
     ("could not be found", LoginFailureKind::Refused, NO_ROLE),
     (
@@ -191,7 +222,9 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
 ];
 
 const SECRET_ID: &str = "it may have ended, been used up, or belong to another role";
-pub(super) const DEAD: &str = "the token in the file has ended or was revoked: put a new one there";
+const LIMITED_ROLE: &str = "set token_num_uses = 0 in the role";
+const LIMITED_FILE: &str = "put a token without a limit of uses into the file";
+const DEAD: &str = "the token in the file has ended or was revoked: put a new one there";
 
 #[cfg(test)]
 mod tests;

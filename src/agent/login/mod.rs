@@ -24,6 +24,17 @@ pub struct LoginOptions {
     pub namespace: Option<String>,
     /// Time to live of a wrapped response; `None` for a login that is not wrapped.
     pub wrap_ttl: Option<Duration>,
+    /// Kind of the auth method.
+    pub auth_method: AuthMethodKind,
+}
+
+/// Kind of auth method, as far as it decides the meaning of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthMethodKind {
+    /// `kubernetes`, which refuses a token in the same way while it cannot reach the cluster's API.
+    Kubernetes,
+    /// Any other.
+    Other,
 }
 
 /// Logs one session in to its server.
@@ -71,10 +82,8 @@ impl Login {
         let now = clock.now();
         let response =
             response.map_err(|error| match (proof, self.to_login_error(&error, claims, &warnings, now)) {
-                (IdentityProof::Token(_), LoginError::Refused { message, retry_after, .. })
-                    if error.verdict().suspects_token() =>
-                {
-                    LoginError::Refused { message, hint: Some(classify::DEAD), retry_after }
+                (IdentityProof::Token(_), LoginError::Refused { message, hint, retry_after }) => {
+                    LoginError::Refused { message, hint: classify::token_file_hint(&error).or(hint), retry_after }
                 }
                 (_, error) => error,
             })?;
@@ -92,7 +101,7 @@ impl Login {
     }
 
     async fn send(&self, proof: &IdentityProof) -> Result<LoginResponse, CallError> {
-        let LoginOptions { role, mount, namespace, wrap_ttl } = &self.options;
+        let LoginOptions { role, mount, namespace, wrap_ttl, .. } = &self.options;
         let (namespace, wrap_ttl) = (namespace.as_deref(), *wrap_ttl);
         match proof {
             IdentityProof::Signed(signed) if self.server.kind() == ServerKind::Consul => {
@@ -120,6 +129,9 @@ impl Login {
             }
             IdentityProof::Token(token) => {
                 let lookup = self.server.lookup_self(token, namespace).await?;
+                if let Some(uses) = lookup.uses_left {
+                    return Err(CallError::LimitedUse { uses });
+                }
                 Ok(LoginResponse {
                     secret: token.clone(),
                     accessor: lookup.accessor,
@@ -139,7 +151,7 @@ impl Login {
         warnings: &[String],
         now: ClockReading,
     ) -> LoginError {
-        let (kind, hint) = classify(error);
+        let (kind, hint) = classify(self.options.auth_method, error);
         let mut message = match error {
             CallError::Unreachable { .. } | CallError::TimedOut { .. } => error.to_string(),
             _ => format!("{} says {error}", self.server.address()),
@@ -150,7 +162,12 @@ impl Login {
         let retry_after = error.retry_after();
         match kind {
             LoginFailureKind::Refused => LoginError::Refused { message, hint, retry_after },
-            LoginFailureKind::Unavailable => LoginError::Unavailable { message, hint, retry_after, code: error.code() },
+            LoginFailureKind::Unavailable => {
+                // The code of other calls with this status is about policies of a token.
+                let is_unverified = hint == Some(classify::UNVERIFIED);
+                let code = if is_unverified { Some(ErrorCode::LoginServerSettings) } else { error.code() };
+                LoginError::Unavailable { message, hint, retry_after, code }
+            }
             LoginFailureKind::Bug => LoginError::Bug { message, hint },
             LoginFailureKind::Expired => {
                 message.extend(describe_skew(error, now));

@@ -339,7 +339,7 @@ impl DerivedTokenManager {
             self.deps.session.request();
         }
         let code = error.code();
-        let text = format!("{}{}", format_chain(error), self.kind.advice(verdict));
+        let text = format!("{}{}", format_chain(error), self.kind.advice(error));
         if let Some(limit) = &self.deps.creation_limit {
             limit.record_failure(now, failure, (code, &text), error.retry_after(), random_unit());
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::agent::server_client::{DerivedTokenOptions, TokenVerdict};
+use crate::agent::server_client::{CallError, DerivedTokenOptions, TokenVerdict};
 
 /// Kind of a token derived from the session's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,12 +15,15 @@ pub enum DerivedTokenKind {
 
 impl DerivedTokenKind {
     /// Returns advice about a refused creation, to append to its error; empty if the cause is unknown.
-    pub(super) fn advice(&self, verdict: TokenVerdict) -> String {
-        match (self, verdict) {
-            (Self::Child(options), TokenVerdict::Denied) => {
+    pub(super) fn advice(&self, error: &CallError) -> String {
+        match self {
+            Self::Child(options) if error.verdict() == TokenVerdict::Denied => {
                 format!("; the policies of the session's token must allow update on {}", options.path())
             }
-            (Self::Child(_) | Self::Wrapped(_), _) => String::new(),
+            Self::Child(_) if error.refuses_batch_option() => {
+                "; set token_type = service in the token role, or leave num_uses out".to_owned()
+            }
+            Self::Child(_) | Self::Wrapped(_) => String::new(),
         }
     }
 

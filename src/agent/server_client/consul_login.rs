@@ -43,7 +43,8 @@ impl ServerClient {
         let response = self.client.send(request).await?;
         let document = parse_json(&response, token.secret())?;
         let lease = lease(&document, server_time(&response))?;
-        Ok(LookupResponse { lease, accessor: accessor(&document), batch: false, policies: policies(&document) })
+        let (accessor, policies) = (accessor(&document), policies(&document));
+        Ok(LookupResponse { lease, accessor, batch: false, policies, uses_left: None })
     }
 
     /// Revokes a token (`POST acl/logout`).

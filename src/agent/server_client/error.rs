@@ -46,10 +46,10 @@ pub enum CallError {
         /// Description of the response.
         what: &'static str,
     },
-    /// The login returned a token with limited uses, which the agent's own calls would consume.
-    #[error("the server issued a token for {uses} uses: set token_num_uses = 0 in the role")]
+    /// The login returned a token with limited uses, or the token in a file has them.
+    #[error("the token has a limited number of uses ({uses} left), which the agent's own calls would consume")]
     LimitedUse {
-        /// Number of uses.
+        /// Number of uses that are left.
         uses: u64,
     },
 }
@@ -126,6 +126,11 @@ impl CallError {
         }
     }
 
+    /// Returns true if the server refused an option of a token because the token would be a batch token.
+    pub(crate) fn refuses_batch_option(&self) -> bool {
+        matches!(self, Self::Status { status: 400, errors, .. } if errors.iter().any(|error| error.contains(NO_BATCH_OPTION)))
+    }
+
     /// Returns true if the server does not know the token.
     pub fn is_token_dead(&self) -> bool {
         self.verdict() == TokenVerdict::Dead
@@ -168,6 +173,9 @@ pub const fn is_outage(status: u16) -> bool {
 fn is_unknown_token(error: &str) -> bool {
     ["invalid token", "bad token", "ACL not found"].iter().any(|pattern| error.contains(pattern))
 }
+
+/// Start of the refusal of `explicit_max_ttl`, `num_uses` or `period` for a batch token, by Vault and OpenBao.
+const NO_BATCH_OPTION: &str = "batch tokens cannot have";
 
 const NO_SUCH_SELF: &str = "Supplied token does not exist";
 

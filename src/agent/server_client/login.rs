@@ -57,6 +57,23 @@ impl ServerClient {
         namespace: Option<&str>,
         options: &DerivedTokenOptions,
     ) -> Result<LoginResponse, CallError> {
+        match self.send_derived_token(parent, namespace, options).await {
+            // The role makes batch tokens. These cannot be renewed, so their time to live is a fixed end without the option. It is
+            // sent again the next time: the role may make service tokens by then.
+            Err(error) if options.has_fixed_end && options.num_uses == 0 && error.refuses_batch_option() => {
+                let options = DerivedTokenOptions { has_fixed_end: false, ..options.clone() };
+                self.send_derived_token(parent, namespace, &options).await
+            }
+            created => created,
+        }
+    }
+
+    async fn send_derived_token(
+        &self,
+        parent: &ClientToken,
+        namespace: Option<&str>,
+        options: &DerivedTokenOptions,
+    ) -> Result<LoginResponse, CallError> {
         let request = self.with_token(Method::POST, &format!("v1/{}", options.path()), parent, namespace);
         let response = self.client.send(request.json(&options.to_body())).await?;
         // A limit of uses is allowed here: it applies to the consumer of the token.

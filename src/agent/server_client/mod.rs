@@ -118,6 +118,8 @@ pub struct LookupResponse {
     pub batch: bool,
     /// Names of its policies.
     pub policies: Vec<String>,
+    /// Number of uses that are left; `None` for no limit.
+    pub uses_left: Option<u64>,
 }
 
 /// Response to a renewal.

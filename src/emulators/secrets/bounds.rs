@@ -114,7 +114,8 @@ impl Bounds {
             return Ok(());
         }
         match fields.vmss_name {
-            "" if resources.is_in_scale_set() => Err("scale set requires the vmss_name field to be set".to_owned()),
+            "" if fields.vm_name.is_empty() => Err("scale set requires the vmss_name field to be set".to_owned()),
+            // Whatever the machine is: one of a flexible scale set looks like a standalone one.
             "" => Err("bound scale set defined but this vm isn't in a scale set".to_owned()),
             name if allows(&self.scale_sets, name) => Ok(()),
             _ => Err("scale set not authorized".to_owned()),
@@ -198,10 +199,6 @@ impl ClaimedResources {
         }
     }
 
-    fn is_in_scale_set(&self) -> bool {
-        self.contains("/virtualmachinescalesets/")
-    }
-
     fn contains(&self, part: &str) -> bool {
         let part = part.to_lowercase();
         self.ids.iter().any(|id| id.contains(&part))
@@ -244,3 +241,6 @@ fn is_machine_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     first && text.bytes().all(allowed) && !text.ends_with(['.', '-'])
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,10 +27,9 @@ impl RequestHandler {
         let verified = if mount == self.options().mount {
             self.cloud_login(body, now).await
         } else {
-            self.options().methods.get(mount).map_or_else(
-                || Err(refusal(StatusCode::FORBIDDEN, "permission denied")),
-                |method| method.prove(body).map_err(|text| refusal(StatusCode::BAD_REQUEST, text)),
-            )
+            let method = self.options().methods.get(mount);
+            let method = method.ok_or_else(|| refusal(StatusCode::FORBIDDEN, "permission denied"));
+            method.and_then(|method| method.prove(body))
         };
         let (name, role, metadata) = match verified {
             Ok(verified) => verified,
@@ -81,10 +80,19 @@ impl RequestHandler {
 /// An auth method for machines outside a cloud. Proofs are compared as text; no signature is verified.
 #[derive(Debug, Clone)]
 pub enum LoginMethod {
-    /// `jwt`, `kubernetes`: signed tokens.
+    /// `jwt`: signed tokens.
     Jwt {
         /// Texts of the accepted tokens.
         believed: Vec<SecretString>,
+        /// Roles by name.
+        roles: BTreeMap<String, Role>,
+    },
+    /// `kubernetes`: signed tokens of service accounts.
+    Kubernetes {
+        /// Texts of the accepted tokens.
+        believed: Vec<SecretString>,
+        /// Texts of tokens of service accounts that no role binds.
+        unbound: Vec<SecretString>,
         /// Roles by name.
         roles: BTreeMap<String, Role>,
     },
@@ -105,33 +113,48 @@ pub enum LoginMethod {
 }
 
 impl LoginMethod {
-    fn prove<'a>(&'a self, body: &'a Value) -> Result<VerifiedLogin<'a>, &'static str> {
+    fn prove<'a>(&'a self, body: &'a Value) -> Result<VerifiedLogin<'a>, WrappableResponse> {
+        let bad = |message: &str| refusal(StatusCode::BAD_REQUEST, message);
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         let one_of = |secrets: &[SecretString], name: &str| {
             secrets.iter().any(|secret| secret::ct_eq(secret, text(name).as_bytes()))
         };
         let (name, role) = match self {
-            Self::Jwt { .. } if text("role").is_empty() => return Err("missing role"),
+            Self::Jwt { .. } | Self::Kubernetes { .. } if text("role").is_empty() => return Err(bad("missing role")),
             Self::Jwt { believed, .. } if !one_of(believed, "jwt") => {
-                return Err("error validating token: invalid signature");
+                return Err(bad("error validating token: invalid signature"));
             }
-            Self::Jwt { roles, .. } => roles.get_key_value(text("role")).ok_or("role could not be found")?,
+            Self::Jwt { roles, .. } => {
+                roles.get_key_value(text("role")).ok_or_else(|| bad("role could not be found"))?
+            }
+            Self::Kubernetes { believed, unbound, roles } => {
+                let found = roles.get_key_value(text("role"));
+                let found = found.ok_or_else(|| bad(&format!("invalid role name {:?}", text("role"))))?;
+                if one_of(unbound, "jwt") {
+                    return Err(refusal(StatusCode::FORBIDDEN, "service account name not authorized"));
+                }
+                // The real method says no more, whether the token is invalid or the API of the cluster cannot be reached.
+                if !one_of(believed, "jwt") {
+                    return Err(refusal(StatusCode::FORBIDDEN, "permission denied"));
+                }
+                found
+            }
             Self::AppRole { role_id, .. } if !secret::ct_eq(role_id, text("role_id").as_bytes()) => {
-                return Err("invalid role or secret ID");
+                return Err(bad("invalid role or secret ID"));
             }
             Self::AppRole { secret_ids, .. } if !secret_ids.is_empty() && text("secret_id").is_empty() => {
-                return Err("missing secret_id");
+                return Err(bad("missing secret_id"));
             }
             Self::AppRole { secret_ids, .. } if !secret_ids.is_empty() && !one_of(secret_ids, "secret_id") => {
-                return Err("invalid role or secret ID");
+                return Err(bad("invalid role or secret ID"));
             }
             Self::AppRole { role, .. } => return Ok(("approle", role, BTreeMap::new())),
             Self::Certificate { roles } if text("name").is_empty() => {
-                roles.iter().next().ok_or("invalid certificate or no client certificate supplied")?
+                roles.iter().next().ok_or_else(|| bad("invalid certificate or no client certificate supplied"))?
             }
-            Self::Certificate { roles } => {
-                roles.get_key_value(text("name")).ok_or("failed to match all constraints for this login certificate")?
-            }
+            Self::Certificate { roles } => roles
+                .get_key_value(text("name"))
+                .ok_or_else(|| bad("failed to match all constraints for this login certificate"))?,
         };
         Ok((name, role, BTreeMap::from([("role".to_owned(), name.clone())])))
     }

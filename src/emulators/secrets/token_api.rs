@@ -99,18 +99,26 @@ fn create(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, no
     if own_role.token_type == TokenType::Batch {
         return refusal(StatusCode::BAD_REQUEST, "batch tokens cannot create more tokens");
     }
+    if own_role.num_uses > 0 {
+        return refusal(StatusCode::BAD_REQUEST, "restricted use token cannot generate child tokens");
+    }
+    let batch = body.get("type").and_then(Value::as_str) == Some("batch");
+    let token_type =
+        token_role.map_or(if batch { TokenType::Batch } else { TokenType::Service }, TokenRole::token_type);
+    if let Some(option) = find_service_option(body).filter(|_| token_type == TokenType::Batch) {
+        return refusal(StatusCode::BAD_REQUEST, &format!("batch tokens cannot have {option:?} set"));
+    }
     let flag = |name: &str, otherwise: bool| body.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
     let span = |name: &str| body.get(name).and_then(seconds).filter(|span| !span.is_zero());
     let policies = match child_policies(caller, token_role, body) {
         Ok(policies) => policies,
         Err(message) => return refusal(StatusCode::BAD_REQUEST, &message),
     };
-    let batch = body.get("type").and_then(Value::as_str) == Some("batch");
     let role = Role {
         policies,
         ttl: span("ttl").or_else(|| span("period")).unwrap_or(DEFAULT_TTL),
         max_ttl: span("explicit_max_ttl").or(if span("period").is_some() { None } else { Some(MAX_TTL) }),
-        token_type: token_role.map_or(if batch { TokenType::Batch } else { TokenType::Service }, TokenRole::token_type),
+        token_type,
         renewable: flag("renewable", true),
         num_uses: body.get("num_uses").and_then(Value::as_u64).unwrap_or(0),
         bounds: super::Bounds::default(),
@@ -128,6 +136,12 @@ fn create(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, no
     let orphan = path == "create-orphan" || token_role.is_some_and(|role| role.orphan);
     let parent = (!orphan && !flag("no_parent", false)).then(|| caller.secret.to_owned());
     success("auth", tokens.issue(&role, origin, parent, now))
+}
+
+/// Returns the first option of a request that only service tokens may have.
+fn find_service_option(body: &Value) -> Option<&'static str> {
+    let is_set = |name: &&str| body.get(name).and_then(seconds).is_some_and(|value| !value.is_zero());
+    ["explicit_max_ttl", "num_uses", "period"].into_iter().find(is_set)
 }
 
 /// Returns the policies of a child: those that the request names, else all that the role or the parent has.

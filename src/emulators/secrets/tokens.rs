@@ -247,6 +247,15 @@ impl Token {
         })
     }
 
+    /// Returns the uses that a look-up shows: 0 for no limit, and -1 after the last one, as on the real server.
+    fn num_uses(&self) -> i64 {
+        match self.uses_left {
+            None => 0,
+            Some(0) => -1,
+            Some(uses) => uses.try_into().unwrap_or(i64::MAX),
+        }
+    }
+
     /// Builds the `data` part of a lookup response.
     pub(super) fn data(&self, secret: &str, now: ClockReading) -> Value {
         let mut data = json!({
@@ -254,7 +263,7 @@ impl Token {
             "creation_ttl": self.issued_ttl.as_secs(), "display_name": self.origin.display_name, "entity_id": "",
             "expire_time": self.ends.map(|ends| rfc3339(now.wall + now.until(ends))), "explicit_max_ttl": self.origin.explicit_max_ttl.as_secs(),
             "id": secret, "issue_time": rfc3339(self.created.wall), "meta": self.origin.metadata,
-            "namespace_path": self.origin.namespace, "num_uses": self.uses_left.unwrap_or(0),
+            "namespace_path": self.origin.namespace, "num_uses": self.num_uses(),
             "orphan": self.parent.is_none(), "path": self.origin.path, "policies": self.role.policies,
             "renewable": self.renewable(), "ttl": self.seconds_left(now), "type": self.type_name(),
         });

@@ -19,7 +19,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::binary::{Binary, ask, eventually};
-use crate::harness::session::{Session, World};
+use crate::harness::log;
+use crate::harness::session::{Session, World, one_hour_role};
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
@@ -160,7 +161,7 @@ async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
     // The bare text makes the session look its own token up, which it publishes as checked each time.
     let refused = CannedResponse::error(403, "permission denied").retry_after("60");
     world.faults().respond_always(Operation::CreateToken, Some(refused));
-    let (watch, _running) = start_child(&world, &session, Duration::from_mins(10));
+    let (watch, _running) = start_child(&world, &session, child(Duration::from_mins(10)));
     let looked_up = world.count(Operation::Lookup);
     sleep(Duration::from_secs(59)).await;
     assert!(world.count(Operation::Lookup) > looked_up, "the session has checked its token");
@@ -176,7 +177,7 @@ async fn a_child_that_cannot_be_replaced_is_served_until_its_parent_ends() {
     let world = World::new(Role { ttl: Duration::from_secs(20), renewable: false, ..Role::default() });
     let mut session = world.start();
     let parent = session.serving().await;
-    let (mut watch, _running) = start_child(&world, &session, Duration::from_mins(15));
+    let (mut watch, _running) = start_child(&world, &session, child(Duration::from_mins(15)));
     while !matches!(watch.current().availability, Availability::Available(_)) {
         watch.changed().await.unwrap();
     }
@@ -200,7 +201,7 @@ async fn a_child_outlives_the_first_expiry_of_a_parent_that_is_renewed() {
     let world = World::new(Role { ttl: Duration::from_mins(2), max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
-    let (mut watch, _running) = start_child(&world, &session, Duration::from_mins(30));
+    let (mut watch, _running) = start_child(&world, &session, child(Duration::from_mins(30)));
     while !matches!(watch.current().availability, Availability::Available(_)) {
         watch.changed().await.unwrap();
     }
@@ -218,7 +219,7 @@ async fn the_lease_of_a_derived_token_counts_from_its_request() {
     session.serving().await;
     world.faults().hang_only(Operation::CreateToken);
     let sent = world.clock.now();
-    let (mut watch, _running) = start_child(&world, &session, Duration::from_mins(10));
+    let (mut watch, _running) = start_child(&world, &session, child(Duration::from_mins(10)));
     sleep(Duration::from_secs(1)).await;
     world.driven.set_wall_by(3600);
     sleep(Duration::from_secs(5)).await;
@@ -234,8 +235,56 @@ async fn the_lease_of_a_derived_token_counts_from_its_request() {
     assert_eq!(ends.wall.duration_since(now.wall).unwrap(), now.until(ends), "by the wall clock that was set");
 }
 
-/// Starts the manager of a child with this TTL.
-fn start_child(world: &World, session: &Session, ttl: Duration) -> (TokenWatch, JoinSet<()>) {
+#[tokio::test(start_paused = true)]
+async fn a_batch_token_is_asked_for_again_without_a_fixed_end_unless_its_uses_are_limited() {
+    for (num_uses, requests) in [(0, 2), (5, 1)] {
+        log::keep();
+        let world = World::new(one_hour_role());
+        let mut session = world.start();
+        session.serving().await;
+        let refused = CannedResponse::error(400, "batch tokens cannot have \"explicit_max_ttl\" set");
+        world.faults().respond_next(Operation::CreateToken, refused);
+        let options = DerivedTokenOptions { num_uses, has_fixed_end: true, ..child(Duration::from_mins(10)) };
+        let (watch, _running) = start_child(&world, &session, options);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(world.count(Operation::CreateToken), requests, "{num_uses} uses");
+        let is_served = matches!(watch.peek().availability, Availability::Available(_));
+        assert_eq!(is_served, num_uses == 0);
+        assert_eq!(log::text().contains("set token_type = service in the token role"), num_uses > 0, "{}", log::text());
+    }
+}
+
+#[tokio::test]
+async fn the_emulated_server_refuses_children_as_the_real_one_does() {
+    let mut tasks = TaskGroup::default();
+    let secrets = server(&mut tasks);
+    let create = async |parent: &Role, body: Value| {
+        let parent = secrets.token(parent);
+        let (status, response) = call(&secrets, parent.expose_secret(), "auth/token/create", Some(body)).await;
+        (status, response["errors"][0].as_str().unwrap_or_default().to_owned())
+    };
+    let parent = Role::default();
+    let service = json!({ "ttl": "1h", "explicit_max_ttl": "1h", "num_uses": 5 });
+    assert_eq!(create(&parent, service).await.0, 200);
+    assert_eq!(create(&parent, json!({ "type": "batch", "ttl": "1h", "num_uses": 0 })).await.0, 200);
+    for (option, value) in [("explicit_max_ttl", json!("1h")), ("num_uses", json!(5)), ("period", json!("1h"))] {
+        let mut body = json!({ "type": "batch", "ttl": "1h" });
+        body[option] = value;
+        let expected = (400, format!("batch tokens cannot have \"{option}\" set"));
+        assert_eq!(create(&parent, body).await, expected);
+    }
+    let limited = Role { num_uses: 5, ..Role::default() };
+    let expected = (400, "restricted use token cannot generate child tokens".to_owned());
+    assert_eq!(create(&limited, json!({ "ttl": "1h" })).await, expected);
+}
+
+/// Options of a child with this TTL.
+fn child(ttl: Duration) -> DerivedTokenOptions {
+    DerivedTokenOptions { ttl, ..DerivedTokenOptions::default() }
+}
+
+/// Starts the manager of a child.
+fn start_child(world: &World, session: &Session, options: DerivedTokenOptions) -> (TokenWatch, JoinSet<()>) {
     let (publisher, watch) = credential_channel("starting");
     let deps = DerivedTokenDeps {
         publisher,
@@ -248,7 +297,7 @@ fn start_child(world: &World, session: &Session, ttl: Duration) -> (TokenWatch, 
         creation_limit: None,
         clock: world.clock.clone(),
     };
-    let kind = DerivedTokenKind::Child(DerivedTokenOptions { ttl, ..DerivedTokenOptions::default() });
+    let kind = DerivedTokenKind::Child(options);
     let mut running = JoinSet::new();
     running.spawn(DerivedTokenManager::new("sink a".to_owned(), kind, deps).run(CancellationToken::new()));
     (watch, running)

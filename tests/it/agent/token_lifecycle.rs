@@ -11,9 +11,11 @@ mod suspect_tokens;
 
 use std::time::Duration;
 
+use keyward::agent::login::AuthMethodKind;
 use keyward::agent::token::TokenKind;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 
+use crate::harness::log;
 use crate::harness::session::{World, minutes, one_hour_role};
 
 fn refusal(status: u16, message: &str) -> CannedResponse {
@@ -309,4 +311,30 @@ async fn a_token_with_a_lease_of_a_second_makes_no_loop() {
     minutes(60).await;
     assert!(world.upstream_calls() <= 200, "{}", world.upstream_calls());
     assert!(world.count(Operation::Login) >= 5);
+}
+
+/// The server refuses a login in this way while the API server of a cluster, or the issuer of a token, restarts.
+#[tokio::test(start_paused = true)]
+async fn a_login_that_the_server_cannot_verify_for_now_is_repeated_within_seconds() {
+    let keys = "error validating token: error verifying token signature: fetching keys oidc: get keys failed \
+                Get \"https://x\": dial tcp: connection refused";
+    let unverified = "could not verify the service account at the Kubernetes API";
+    for (auth_method, status, text, advice) in [
+        (AuthMethodKind::Kubernetes, 403, "permission denied", unverified),
+        (AuthMethodKind::Other, 400, keys, "could not query the issuer of the token"),
+    ] {
+        log::keep();
+        let mut world = World::new(one_hour_role());
+        world.auth_method = auth_method;
+        for _ in 0..2 {
+            world.faults().respond_next(Operation::Login, refusal(status, text));
+        }
+        let (mut session, start) = (world.start(), world.clock.now());
+        session.serving().await;
+        let waited = world.clock.now().since(start);
+        assert!(waited < Duration::from_secs(10), "{waited:?} after {text}");
+        assert_eq!(world.count(Operation::Login), 3);
+        let log = log::text();
+        assert!(log.contains(advice) && !log.contains("KW-1107") && !log.contains("query Azure"), "{log}");
+    }
 }

@@ -61,7 +61,13 @@ pub(crate) fn login(upstream: &ServerClient) -> Login {
 }
 
 pub(crate) fn login_options() -> login::LoginOptions {
-    login::LoginOptions { role: "dev".to_owned(), mount: "azure".to_owned(), namespace: None, wrap_ttl: None }
+    login::LoginOptions {
+        role: "dev".to_owned(),
+        mount: "azure".to_owned(),
+        namespace: None,
+        wrap_ttl: None,
+        auth_method: login::AuthMethodKind::Other,
+    }
 }
 
 /// Returns an empty proof, for servers that accept any login.

@@ -132,6 +132,7 @@ pub(crate) struct World {
     pub(crate) session_statuses: SessionStatusRegistry,
     pub(crate) health: Health,
     pub(crate) wrap_ttl: Option<Duration>,
+    pub(crate) auth_method: login::AuthMethodKind,
     pub(crate) role: String,
     pub(crate) fingerprint: String,
     pub(crate) options: TokenLifecycleOptions,
@@ -176,6 +177,7 @@ impl World {
             session_statuses: SessionStatusRegistry::default(),
             health: Health::default(),
             wrap_ttl: None,
+            auth_method: login::AuthMethodKind::Other,
             role: "dev".to_owned(),
             fingerprint: "one".to_owned(),
             options: TokenLifecycleOptions {
@@ -228,6 +230,7 @@ impl World {
             mount: "azure".to_owned(),
             namespace: None,
             wrap_ttl: self.wrap_ttl,
+            auth_method: self.auth_method,
         };
         Login::new(self.upstream.clone(), options)
     }

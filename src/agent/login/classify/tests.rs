@@ -6,9 +6,7 @@ use super::*;
 #[test]
 fn the_text_of_a_refusal_decides_and_the_status_where_it_is_unknown() {
     let check = |status, error: &str, kind: LoginFailureKind, hint: Option<&str>| {
-        let errors = if error.is_empty() { Vec::new() } else { vec![error.to_owned()] };
-        let found = classify(&CallError::Status { status, errors, retry_after: None, date: None });
-        assert_eq!(found, (kind, hint), "{status} {error}");
+        assert_eq!(classify_text(AuthMethodKind::Other, status, error), (kind, hint), "{status} {error}");
     };
     check(500, "invalid role name \"web\"", Refused, Some(NO_ROLE));
     check(400, "expected audience \"a\" got [\"b\"]", Refused, Some(AUDIENCE));
@@ -18,8 +16,10 @@ fn the_text_of_a_refusal_decides_and_the_status_where_it_is_unknown() {
     // Trouble of the server, or between it and Azure, may pass.
     check(503, "Vault is sealed", Unavailable, None);
     check(429, "invalid role name", Unavailable, None);
-    check(500, "fetching keys: invalid role name", Unavailable, Some("the server could not query Azure"));
+    check(500, "fetching keys: invalid role name", Unavailable, Some(NO_AZURE));
     check(400, "fetching keys", Refused, None);
+    // A machine of a flexible scale set has the resource id of a standalone one.
+    check(500, "bound scale set defined but this vm isn't in a scale set", Refused, Some(NO_SCALE_SET));
     // Unknown messages.
     check(403, "", Refused, Some(WRONG_MOUNT_OR_ADDRESS));
     check(403, "1 error occurred: * permission denied", Refused, Some(WRONG_MOUNT_OR_ADDRESS));
@@ -30,10 +30,54 @@ fn the_text_of_a_refusal_decides_and_the_status_where_it_is_unknown() {
     check(400, "not today", Refused, None);
 }
 
+fn classify_text(method: AuthMethodKind, status: u16, error: &str) -> (LoginFailureKind, Option<&'static str>) {
+    let errors = if error.is_empty() { Vec::new() } else { vec![error.to_owned()] };
+    classify(method, &CallError::Status { status, errors, retry_after: None, date: None })
+}
+
+#[test]
+fn trouble_between_the_server_and_the_issuer_of_a_token_is_no_refusal() {
+    let check = |status, error: &str, kind: LoginFailureKind, hint: Option<&str>| {
+        assert_eq!(classify_text(AuthMethodKind::Kubernetes, status, error), (kind, hint), "{status} {error}");
+    };
+    check(403, "permission denied", Unavailable, Some(UNVERIFIED));
+    check(403, "1 error occurred: * permission denied", Refused, Some(WRONG_MOUNT_OR_ADDRESS));
+    check(403, "", Refused, Some(WRONG_MOUNT_OR_ADDRESS));
+    check(403, "service account name not authorized", Refused, Some(SERVICE_ACCOUNT));
+    check(403, "namespace not authorized", Refused, Some(SERVICE_ACCOUNT));
+    check(403, "namespace not authorized err=Get \"https://x\": dial tcp: refused", Unavailable, Some(NO_ISSUER));
+    check(400, "invalid role name \"x\"", Refused, Some(NO_ROLE));
+    let check = |error: &str, kind: LoginFailureKind, hint: Option<&str>| {
+        assert_eq!(classify_text(AuthMethodKind::Other, 400, error), (kind, hint), "{error}");
+    };
+    let keys = "error verifying token signature: fetching keys oidc: get keys failed Get \"https://x\": EOF";
+    check(&format!("error validating token: {keys}"), Unavailable, Some(NO_ISSUER));
+    check("error configuring token validator: Get \"https://x\": dial tcp: refused", Unavailable, Some(NO_ISSUER));
+    check("error validating token: invalid signature", Refused, None);
+    check("error validating claims: dial tcp", Refused, None);
+}
+
+#[test]
+fn a_token_in_a_file_has_its_own_advice() {
+    let status = |errors: &[&str]| {
+        let errors = errors.iter().map(|error| (*error).to_owned()).collect();
+        CallError::Status { status: 403, errors, retry_after: None, date: None }
+    };
+    for (error, hint) in [
+        (CallError::LimitedUse { uses: 1 }, Some(LIMITED_FILE)),
+        (status(&["bad token"]), Some(DEAD)),
+        (status(&["permission denied"]), Some(DEAD)),
+        (status(&["1 error occurred: * permission denied"]), None),
+    ] {
+        assert_eq!(token_file_hint(&error), hint, "{error}");
+    }
+}
+
 #[test]
 fn a_failure_without_a_refusal_is_classified_by_what_came() {
     let text = String::new;
-    assert_eq!(classify(&CallError::LimitedUse { uses: 1 }), (Refused, None));
+    let classify = |error: &CallError| classify(AuthMethodKind::Other, error);
+    assert_eq!(classify(&CallError::LimitedUse { uses: 1 }), (Refused, Some(LIMITED_ROLE)));
     assert_eq!(classify(&CallError::NoSecret { what: "nothing" }), (Refused, None));
     for error in [
         CallError::Unreachable { cause: text() },
@@ -50,12 +94,13 @@ fn a_refusal_has_the_code_of_its_advice() {
         (ErrorCode::LoginAudience, &[AUDIENCE][..]),
         (ErrorCode::LoginIssuer, &[ISSUER, OTHER_CLOUD, OTHER_TENANT]),
         (ErrorCode::LoginClock, &[SKEW]),
-        (ErrorCode::LoginPrincipal, &[PRINCIPAL]),
+        (ErrorCode::LoginPrincipal, &[PRINCIPAL, SERVICE_ACCOUNT]),
         (ErrorCode::LoginRoleUnknown, &[NO_ROLE, NO_ROLE_ID]),
         (ErrorCode::LoginMount, &[WRONG_MOUNT, WRONG_MOUNT_OR_ADDRESS]),
-        (ErrorCode::LoginMachine, &[FIELDS, FOREIGN, NO_MACHINE, ROLE_BOUNDS, BAD_FIELD]),
+        (ErrorCode::LoginMachine, &[FIELDS, FOREIGN, NO_MACHINE, ROLE_BOUNDS, NO_SCALE_SET, BAD_FIELD]),
         (ErrorCode::LoginServerSettings, &[SERVER_SETTINGS, SERVER_RIGHTS]),
         (ErrorCode::LoginSecretId, &[SECRET_ID]),
+        (ErrorCode::TokenLimitedUse, &[LIMITED_ROLE, LIMITED_FILE]),
         (ErrorCode::TokenDead, &[DEAD]),
         (ErrorCode::LoginRefused, &["another"]),
     ] {

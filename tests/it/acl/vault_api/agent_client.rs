@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::acl::service::issuer_keys::{CaSource, KeyDocument};
-use keyward::agent::login::{LoginFailureKind, classify};
+use keyward::agent::login::{AuthMethodKind, LoginFailureKind, classify};
 use keyward::agent::server_client::{self, CallError, LoginRequest, ServerClient, ServerKind, TokenVerdict};
 use keyward::agent::token::ClientToken;
 use keyward::clock::{Clock, TestClock};
@@ -125,15 +125,15 @@ async fn the_agents_client_logs_in_looks_up_and_revokes_with_emulated_azure_toke
     let user = joined.jwt(&format!("&client_id={}", joined.cloud.identities().user.client_id)).await;
     joined.login("group", &user).await.unwrap();
     let refused = joined.login("principal", &user).await.unwrap_err();
-    assert_eq!(classify(&refused).0, LoginFailureKind::Refused, "{refused}");
+    assert_eq!(classify(AuthMethodKind::Other, &refused).0, LoginFailureKind::Refused, "{refused}");
 
     // The agent recognizes a clock skew by the text.
     joined.clock.set_wall_by(-3600);
     let refused = joined.login("principal", &jwt).await.unwrap_err();
-    assert_eq!(classify(&refused).0, LoginFailureKind::NotYet, "{refused}");
+    assert_eq!(classify(AuthMethodKind::Other, &refused).0, LoginFailureKind::NotYet, "{refused}");
     joined.clock.set_wall_by(3600 * 26);
     let refused = joined.login("principal", &jwt).await.unwrap_err();
-    assert_eq!(classify(&refused).0, LoginFailureKind::Expired, "{refused}");
+    assert_eq!(classify(AuthMethodKind::Other, &refused).0, LoginFailureKind::Expired, "{refused}");
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn the_agent_treats_an_issuer_outage_as_temporary() {
     let jwt = joined.jwt("").await;
     joined.stop_azure_responses(true).await;
     let refused = joined.login("principal", &jwt).await.unwrap_err();
-    assert_eq!(classify(&refused).0, LoginFailureKind::Unavailable, "{refused}");
+    assert_eq!(classify(AuthMethodKind::Other, &refused).0, LoginFailureKind::Unavailable, "{refused}");
     joined.stop_azure_responses(false).await;
     joined.clock.suspend(Duration::from_secs(6));
     joined.login("principal", &jwt).await.unwrap();

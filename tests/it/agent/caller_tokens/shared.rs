@@ -182,3 +182,20 @@ async fn the_callers_token_counts_where_its_listener_has_one_too() {
         assert!(out.contains("it gets the session's token, and on the listener both its derived token"), "{out}");
     });
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_makes_batch_tokens_serves_them() {
+    if !is_root() {
+        return;
+    }
+    let scene = Scene::start(
+        "[caller.a]\nuid = \"2000\"\nroutes = [\"token\"]\n\
+         [caller.a.derived_token]\npolicies = [\"a\"]\nrole = \"batch\"\nttl = \"1h\"\n",
+    );
+    let token = tokio::task::block_in_place(|| Process::start(2000).token(&scene));
+    let (status, body) = call(&scene.secrets, &token, "auth/token/lookup-self", None).await;
+    let data = &body["data"];
+    assert_eq!((status, &data["type"], &data["renewable"]), (200, &json!("batch"), &json!(false)), "{body}");
+    assert_eq!(data["policies"], json!(["a", "default"]), "{body}");
+    assert_eq!(scene.count(Operation::CreateToken), 2, "once without an end over all renewals");
+}

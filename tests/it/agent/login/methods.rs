@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keyward::agent::identity::{IdentityProof, IdentitySource};
-use keyward::agent::login::{Login, LoginError};
+use keyward::agent::login::{AuthMethodKind, Login, LoginError};
 use keyward::agent::server_client::ServerClient;
 use keyward::agent::token::Token;
 use keyward::app::one_shot;
@@ -20,6 +20,7 @@ use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
 
 use crate::agent::server_client::Authority;
+use crate::harness::binary::run;
 
 /// A server with every auth method, and a folder for files.
 struct Scene {
@@ -65,7 +66,10 @@ impl Scene {
         let known = |text: &str| SecretString::from(text);
         let methods = [
             ("jwt", LoginMethod::Jwt { believed: vec![signed("one"), signed("two")], roles: roles("ci") }),
-            ("kubernetes", LoginMethod::Jwt { believed: vec![signed("pod")], roles: roles("pods") }),
+            ("kubernetes", {
+                let (believed, unbound) = (vec![signed("pod")], vec![signed("other pod")]);
+                LoginMethod::Kubernetes { believed, unbound, roles: roles("pods") }
+            }),
             ("approle", {
                 let secret_ids = vec![known("secret-1"), known("secret-2")];
                 LoginMethod::AppRole { role_id: known("role-1"), secret_ids, role: role("batch") }
@@ -169,6 +173,20 @@ async fn a_pod_logs_in_with_its_service_account() {
     let session = scene.session("[session.web.kubernetes]\nrole = \"pods\"\nfile = \"FOLDER/token\"\n");
     scene.put("token", signed("pod").expose_secret());
     assert_eq!(session.log_in().await.unwrap().policies, ["pods"]);
+    scene.put("token", signed("other pod").expose_secret());
+    let tried = session.log_in().await;
+    Session::refused(&tried, "the role must bind this service account");
+    assert!(matches!(tried, Err(LoginError::Refused { .. })), "{tried:?}");
+    // The server does not tell an invalid token from an outage of the cluster.
+    scene.put("token", signed("stranger").expose_secret());
+    let tried = session.log_in().await;
+    Session::refused(&tried, "could not verify the service account at the Kubernetes API");
+    assert!(matches!(tried, Err(LoginError::Unavailable { .. })), "{tried:?}");
+    let other = scene.session("[session.web.kubernetes]\nrole = \"other\"\nfile = \"FOLDER/token\"\n");
+    Session::refused(&other.log_in().await, "the server has no role of this name");
+    let jwt = scene.session("[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/token\"\n");
+    let methods = [&session, &jwt].map(|session| session.config.sessions[0].login.auth_method);
+    assert_eq!(methods, [AuthMethodKind::Kubernetes, AuthMethodKind::Other]);
     let usual = scene.session("[session.web.kubernetes]\nrole = \"pods\"\n");
     assert_eq!(usual.source.describe(), "the signed token in /var/run/secrets/kubernetes.io/serviceaccount/token");
 }
@@ -282,4 +300,27 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     scene.put("token", forever.expose_secret());
     assert_eq!(session.log_in().await.unwrap().expires, None);
     assert!(Path::new(&scene.path("token")).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_from_a_file_with_a_limited_number_of_uses_is_refused() {
+    let scene = Scene::start(None);
+    let session = scene.session("[session.web.token_file]\nfile = \"FOLDER/token\"\n");
+    let put_token = |num_uses: u64| {
+        let token = scene.secrets.token(&Role { num_uses, ..role("given") });
+        scene.put("token", token.expose_secret());
+    };
+    for (num_uses, expected) in [(3, "(2 left)"), (1, "(0 left)")] {
+        put_token(num_uses);
+        let tried = session.log_in().await;
+        Session::refused(&tried, expected);
+        Session::refused(&tried, "put a token without a limit of uses into the file");
+        assert!(matches!(tried, Err(LoginError::Refused { .. })), "{tried:?}");
+    }
+    put_token(3);
+    let config = scene.path("keyward.toml").display().to_string();
+    let (code, _, error) = tokio::task::block_in_place(|| run(&["login", "--config", &config], &[]));
+    assert!(code != 0 && error.contains("[KW-1307]"), "{code}: {error}");
+    put_token(0);
+    assert_eq!(session.log_in().await.unwrap().policies, ["given"]);
 }
