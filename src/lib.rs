@@ -27,6 +27,7 @@ pub mod credential_watch;
 pub mod error_chain;
 pub(crate) mod file_watch;
 pub(crate) mod beneath;
+pub(crate) mod posix_acl;
 pub mod secure_dir;
 pub mod atomic_file;
 pub mod health;

@@ -1,5 +1,5 @@
 //! Opens folders by descriptor, so that they cannot be swapped between two uses, and follows no symlink that users other
-//! than root could have placed.
+//! than root could have placed. [`resolve`] also follows those of one user.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -25,11 +25,18 @@ impl Dir {
     /// The folder is missing, is not a folder or cannot be searched, or its path contains a symlink that users other
     /// than root could have placed.
     pub(crate) fn open(path: &Path) -> Result<Self, DirError> {
+        Self::walk(path, ROOT).map(|(folder, _)| folder)
+    }
+
+    /// Opens the folder at `path`, also through symlinks that only root and `user` could have placed, and returns it with its path
+    /// without symlinks.
+    fn walk(path: &Path, user: u32) -> Result<(Self, PathBuf), DirError> {
         let fail = |source: Errno| DirError::Open { path: path.to_owned(), source: source.into() };
         // A stack: the next component is its last.
         let mut remaining = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
         let mut hops = 0;
         let mut here: Option<OwnedFd> = None;
+        let mut resolved = PathBuf::new();
         while let Some(next) = remaining.pop() {
             let mut components = next.components();
             let Some(first) = components.next() else { continue };
@@ -43,10 +50,19 @@ impl Dir {
             };
             let from = here.as_ref().map_or(CWD, AsFd::as_fd);
             match rustix::fs::openat(from, name, OPEN_FOLDER, Mode::empty()) {
-                Ok(descriptor) => here = Some(descriptor),
+                Ok(descriptor) => {
+                    here = Some(descriptor);
+                    match first {
+                        Component::ParentDir => {
+                            resolved.pop();
+                        }
+                        Component::CurDir => {}
+                        other => resolved.push(other),
+                    }
+                }
                 // With O_NOFOLLOW and O_DIRECTORY the kernel reports a symlink as "not a directory".
                 Err(Errno::NOTDIR | Errno::LOOP) if hops < MAX_HOPS => {
-                    let link = trusted_link(from, name).map_err(fail)?;
+                    let link = trusted_link(from, name, user).map_err(fail)?;
                     remaining
                         .push(link.ok_or_else(|| DirError::Symlink { path: path.to_owned(), link: name.to_owned() })?);
                     hops += 1;
@@ -54,7 +70,7 @@ impl Dir {
                 Err(errno) => return Err(fail(errno)),
             }
         }
-        here.map(Self).ok_or_else(|| fail(Errno::NOENT))
+        here.map(|descriptor| (Self(descriptor), resolved)).ok_or_else(|| fail(Errno::NOENT))
     }
 
     /// Opens the parent folder of `path` and returns it with the file's name.
@@ -112,6 +128,15 @@ pub(crate) fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirEr
     if mode & refused == 0 { Ok(path) } else { Err(DirError::Exposed { path, mode, required_mode: mode & !refused }) }
 }
 
+/// Returns the path of the folder at an absolute path without symlinks, of which only root and `user` could have placed any. It is
+/// built while the folders are opened: another look-up could follow a symlink that somebody has placed since.
+///
+/// # Errors
+/// As [`Dir::open`], for users other than root and `user`.
+pub(crate) fn resolve(path: &Path, user: u32) -> Result<PathBuf, DirError> {
+    Dir::walk(path, user).map(|(_, resolved)| resolved)
+}
+
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -120,18 +145,22 @@ impl AsFd for Dir {
 
 const OPEN_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Id of root.
+const ROOT: u32 = 0;
+
 /// Number of symlinks that the kernel follows in one path.
 const MAX_HOPS: u32 = 40;
 
-/// Returns the target of the symlink `name` if only root could have placed it: the link is root's, in a folder of
-/// root's that no other user may write, such as `/var/run`.
-fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, Errno> {
+/// Returns the target of the symlink `name` if only root and `user` could have placed it: the link is theirs, in a folder of
+/// theirs that no other user may write, such as `/var/run`.
+fn trusted_link(folder: BorrowedFd<'_>, name: &Path, user: u32) -> Result<Option<PathBuf>, Errno> {
     let link = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
         return Err(Errno::NOTDIR);
     }
     let parent_stat = rustix::fs::statat(folder, ".", AtFlags::SYMLINK_NOFOLLOW)?;
-    if link.st_uid != 0 || parent_stat.st_uid != 0 || parent_stat.st_mode & 0o022 != 0 {
+    let is_trusted = |owner: u32| owner == ROOT || owner == user;
+    if !is_trusted(link.st_uid) || !is_trusted(parent_stat.st_uid) || parent_stat.st_mode & 0o022 != 0 {
         return Ok(None);
     }
     let target = rustix::fs::readlinkat(folder, name, Vec::new())?;
@@ -214,3 +243,6 @@ pub enum DirError {
         path: PathBuf,
     },
 }
+
+#[cfg(test)]
+mod tests;

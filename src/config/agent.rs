@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 use super::reader::Reader;
 use super::tree::quote;
 use super::values::{ValueError, invalid};
-use super::{Agent, Log, LogFormat, PathUse, ReadyWhen, SandboxMode};
+use super::{Agent, Log, LogFormat, ReadyWhen, SandboxMode};
 
 /// Default of `agent.state_dir`.
 pub(crate) const STATE_DIR: &str = "/var/lib/keyward";
@@ -38,11 +38,8 @@ pub(super) fn read(mut reader: Reader<'_>) -> Agent {
     let default = Agent::default();
     // Taken when the files were gathered.
     reader.locate("drop_in");
-    let state_dir = if reader.locate("state_dir").is_some() {
-        reader.folder("state_dir", PathUse::WriteFolder)
-    } else {
-        default.state_dir
-    };
+    let state_dir =
+        if reader.locate("state_dir").is_some() { reader.state_folder("state_dir") } else { default.state_dir };
     let ready = [("listener", ReadyWhen::Listener), ("token", ReadyWhen::Token), ("outputs", ReadyWhen::Outputs)];
     let sandbox = SandboxMode::ALL.map(|mode| (mode.name(), mode));
     let agent = Agent {

@@ -16,8 +16,10 @@ use super::references::Text;
 use super::values;
 use crate::error_code::ErrorCode;
 use crate::os;
+use crate::posix_acl;
 use crate::secret;
 use crate::secret_string::SecretString;
+use crate::secure_dir::{self, Dir, DirError};
 
 /// Id that the kernel gives no process.
 const UNKNOWN_ID: u32 = u32::MAX;
@@ -56,6 +58,30 @@ impl Reader<'_> {
         Some(path)
     }
 
+    /// Reads the path of the folder for saved state, which must exist. It may lead through symlinks of root and the agent's user,
+    /// of which systemd makes one: from 254 on, a user's `StateDirectory=` of the name of a folder in `~/.config` is a symlink to
+    /// that. They are resolved here and followed for no other path: a program of the same user in another container, which shares
+    /// a volume with the agent, could make one that leads tokens to a folder of the agent's container.
+    pub(super) fn state_folder(&mut self, name: &'static str) -> Option<PathBuf> {
+        let text = self.text(name)?;
+        let path = self.parse(&text, values::path)?;
+        self.require_kind(&text, &path, true);
+        self.record_path(&text, &path, PathUse::WriteFolder);
+        if text.unknown || !matches!(Dir::open(&path), Err(DirError::Symlink { .. })) {
+            return Some(path);
+        }
+        if let Ok(resolved) = secure_dir::resolve(&path, self.scope.environment.user) {
+            return Some(resolved);
+        }
+        let message = format!(
+            "{} leads through a symlink that users other than root and the agent's could have made, so that no state is saved",
+            display_path(&text, &path)
+        );
+        let message = (ErrorCode::StateNotSaved, message);
+        self.scope.diagnostics.optional_on_host(text.at, &text.key, message, "name the folder that it points to");
+        Some(path)
+    }
+
     /// Reports a path to create whose folder does not exist, or at which something is that the agent does not replace.
     pub(super) fn check_parent_folder(&self, text: &Text, path: &Path) {
         self.record_path(text, path, PathUse::Replace);
@@ -84,11 +110,13 @@ impl Reader<'_> {
             return;
         }
         let path_text = if text.written.is_some() { text.display() } else { folder.display().to_string() };
-        if let Some((message, advice)) =
-            permission_issue("its folder", &path_text, &metadata, self.scope.environment.user)
+        let (acl, user) = (posix_acl::writers_of_path(folder), self.scope.environment.user);
+        if let Some((message, mut advice)) = permission_issue("its folder", &path_text, &metadata, acl.as_deref(), user)
         {
-            let advice =
-                format!("{advice}, or set shared_folder = true if everyone who can write there may replace the file");
+            // Other files have no such key.
+            if text.key.starts_with("sink.") {
+                advice.push_str(", or set shared_folder = true if everyone who can write there may replace the file");
+            }
             self.scope.diagnostics.missing_on_host(text.at, &text.key, (ErrorCode::UnsafePermissions, message), advice);
         }
     }

@@ -3,6 +3,8 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::posix_acl;
+
 /// A folder that users other than root and the agent's own may write.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -19,12 +21,19 @@ pub(super) struct SharedFolder {
 /// Checks the folder of a sink, which may have been replaced since the configuration was read.
 ///
 /// # Errors
-/// Another user owns the folder, or its mode lets others write.
+/// Another user owns the folder, or its mode or access control list lets others write.
 pub(super) fn refuse_shared_folder(sink: &Path) -> Result<(), SharedFolder> {
     let Some(folder) = sink.parent() else { return Ok(()) };
     // The write itself reports a folder that is missing.
     let Ok(metadata) = std::fs::metadata(folder) else { return Ok(()) };
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
-    if is_ours && mode & 0o022 == 0 { Ok(()) } else { Err(SharedFolder { folder: folder.to_owned(), owner, mode }) }
+    let user = rustix::process::geteuid().as_raw();
+    // With a list, the group bits are its mask. It is read by path, as the mode is: somebody who could swap the folder in between
+    // could as well swap it before the write, which looks it up again.
+    let is_group_writable = || {
+        let writers = posix_acl::writers_of_path(folder);
+        writers.is_none_or(|writers| writers.iter().any(|writer| writer.is_other_than(user)))
+    };
+    let is_shared = (owner != 0 && owner != user) || mode & 0o002 != 0 || (mode & 0o020 != 0 && is_group_writable());
+    if is_shared { Err(SharedFolder { folder: folder.to_owned(), owner, mode }) } else { Ok(()) }
 }

@@ -34,8 +34,10 @@ impl DeniedPath<'_> {
             FileOperation::Read => format!("setfacl -m u:{user}:r {node_path}"),
             FileOperation::List | FileOperation::Execute => format!("setfacl -m u:{user}:rx {node_path}"),
             FileOperation::WriteDirectory if self.is_missing => format!("install -d -o {user} -m 0755 {path}"),
-            // A token goes only to a folder that no other user owns or can write.
-            FileOperation::WriteDirectory if is_system_folder(&self.node.path) || self.key.starts_with("sink.") => {
+            // A token goes only to a folder that no other user owns or can write; the ACL server's store refuses group bits.
+            FileOperation::WriteDirectory
+                if is_system_folder(&self.node.path) || self.key.starts_with("sink.") || self.key == "acl.data_dir" =>
+            {
                 name_own_folder(self.key)
             }
             FileOperation::WriteDirectory => {
@@ -101,6 +103,10 @@ mod tests {
         }
         assert_eq!(
             remedy("acl.data_dir", FileOperation::WriteDirectory, "/var", true, false),
+            "name a path below /var/lib/keyward"
+        );
+        assert_eq!(
+            remedy("acl.data_dir", FileOperation::WriteDirectory, "/srv/app", true, false),
             "name a path below /var/lib/keyward"
         );
     }

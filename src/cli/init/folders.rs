@@ -9,13 +9,15 @@ use crate::config::NamedPath;
 use crate::config::systemd::{UnitNeeds, is_system_folder};
 use crate::os;
 
+/// Comment behind a command with `setfacl`.
+const ACL_NOTE: &str = "# setfacl is of the package acl; others keep the rights that they have";
+
 /// Formats the commands that make a folder for user keyward, with this mode and group, or let it write in one that exists. `root`
 /// is the machine's root folder, `None` for a machine elsewhere.
 pub(in crate::cli) fn folder_commands(folder: &Path, (mode, group): (&str, &str), root: Option<&Path>) -> String {
     let quoted = quote(&folder.display().to_string());
-    let open = format!(
-        "sudo setfacl -m u:keyward:rwx {quoted}   # of the package acl; others keep the rights that they have\n"
-    );
+    let grant = format!("sudo setfacl -m u:keyward:rwx {quoted}");
+    let open = format!("{grant}   {ACL_NOTE}\n");
     let existing = root.and_then(|root| find(root, folder));
     match (existing, home_user(folder)) {
         (Some(metadata), _) if may_write(&metadata) => String::new(),
@@ -24,7 +26,10 @@ pub(in crate::cli) fn folder_commands(folder: &Path, (mode, group): (&str, &str)
         (None, Some(user)) => format!("sudo -u {} mkdir -p {quoted}\n{open}", quote(&user)),
         (None, None) => {
             let make = format!("sudo install -d -m {mode} -o keyward -g {} {quoted}", quote(group));
-            if root.is_some() { format!("{make}\n") } else { format!("test -d {quoted} || {make}\n{open}") }
+            match root {
+                Some(_) => format!("{make}\n"),
+                None => format!("if test -d {quoted}; then {grant}; else {make}; fi   {ACL_NOTE}\n"),
+            }
         }
     }
 }
@@ -80,11 +85,7 @@ mod tests {
     fn a_folder_that_exists_keeps_its_owner_and_its_mode() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("etc/app")).unwrap();
-        let open = |path: &str| {
-            format!(
-                "sudo setfacl -m u:keyward:rwx {path}   # of the package acl; others keep the rights that they have\n"
-            )
-        };
+        let open = |path: &str| format!("sudo setfacl -m u:keyward:rwx {path}   {ACL_NOTE}\n");
         let here = Some(root.path());
         let make = "sudo install -d -m 750 -o keyward -g app";
         for (path, root, expected) in [
@@ -95,7 +96,13 @@ mod tests {
                 here,
                 format!("sudo -u ci mkdir -p /home/ci/.terraform.d\n{}", open("/home/ci/.terraform.d")),
             ),
-            ("/etc/app", None, format!("test -d /etc/app || {make} /etc/app\n{}", open("/etc/app"))),
+            (
+                "/etc/app",
+                None,
+                format!(
+                    "if test -d /etc/app; then sudo setfacl -m u:keyward:rwx /etc/app; else {make} /etc/app; fi   {ACL_NOTE}\n"
+                ),
+            ),
         ] {
             assert_eq!(folder_commands(Path::new(path), ("750", "app"), root), expected, "{path} {root:?}");
         }

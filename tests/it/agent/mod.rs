@@ -13,6 +13,8 @@ mod hanging_programs;
 #[cfg(feature = "dev")]
 mod derived_tokens;
 #[cfg(feature = "dev")]
+mod folder_acl;
+#[cfg(feature = "dev")]
 mod identity;
 #[cfg(feature = "dev")]
 mod recovery;

@@ -17,5 +17,6 @@ mod reload_sockets;
 mod restart;
 mod rotation;
 mod service_manager;
+mod state_folder;
 #[cfg(feature = "acl")]
 mod upgrade;

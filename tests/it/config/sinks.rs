@@ -6,6 +6,7 @@ use keyward::agent::sinks::SinkEncryption;
 use keyward::config::{Environment, Purpose, load_text};
 
 use super::{BASE, check, clean};
+use crate::harness::posix_acl::set_acl;
 
 fn encrypt(public_key_file: &str, derive_key: bool, aad: &str) -> SinkEncryption {
     SinkEncryption { public_key_file: public_key_file.into(), derive_key, aad: aad.to_owned() }
@@ -182,4 +183,50 @@ fn a_sink_folder_writable_by_others_is_a_note_in_check_and_an_error_in_run() {
         assert!(mistakes.len() == 1 && mistakes[0].contains("user 12345, who owns it"), "{mistakes:?}");
         assert!(!mistakes[0].contains("chown"), "{mistakes:?}");
     }
+}
+
+#[test]
+fn a_folder_with_an_access_control_list_is_checked_by_the_entries_of_the_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    let environment = Environment::current();
+    let user = environment.user;
+    if !set_acl(&out, &[(user, 7)], 5) {
+        return;
+    }
+    let out_text = out.display().to_string();
+    let text = format!(
+        "{BASE}[sink.a]\npath = \"{out_text}/token\"\n[audit.a]\npath = \"{out_text}/audit.jsonl\"\nkey_file = \"/k\"\n"
+    );
+    let check = |users: &[(u32, u16)], owning_group: u16, expected: Option<(&str, &str)>| {
+        set_acl(&out, users, owning_group);
+        let outcome = load_text(Path::new("a.toml"), &text, &environment, Purpose::CheckHost);
+        let errors = outcome.errors.iter().filter(|error| error.message.contains("its folder"));
+        let mut found: Vec<_> =
+            errors.map(|error| (error.key.as_str(), error.message.as_str(), error.advice.as_str())).collect();
+        found.sort_unstable();
+        let Some((who, command)) = expected else {
+            assert!(found.is_empty(), "{users:?} {owning_group}: {found:?}");
+            return;
+        };
+        let message = format!(
+            "its folder can be written by {who}, by its access control list, and not only by root and the agent's user \
+             (mode 0775)"
+        );
+        let command = format!("{command} {out_text}");
+        let for_sink =
+            format!("{command}, or set shared_folder = true if everyone who can write there may replace the file");
+        let message = message.as_str();
+        assert_eq!(found, [("audit.a.path", message, command.as_str()), ("sink.a.path", message, for_sink.as_str())]);
+    };
+    check(&[(user, 7)], 5, None);
+    check(&[(user, 7), (0, 7), (4711, 5)], 5, None);
+    check(&[(user, 7), (4711, 7)], 5, Some(("user 4711", "setfacl -x u:4711")));
+    check(&[(4711, 3), (4712, 2)], 4, Some(("user 4711 and user 4712", "setfacl -x u:4711,u:4712")));
+    let group = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&out).unwrap());
+    let group = nix::unistd::Group::from_gid(group.into()).unwrap().map_or(group.to_string(), |group| group.name);
+    let both = format!("user 4711 and group {group}");
+    check(&[(user, 7)], 7, Some((both.trim_start_matches("user 4711 and "), "setfacl -m g::r-x")));
+    check(&[(4711, 7)], 2, Some((both.as_str(), "setfacl -m g::--- -x u:4711")));
 }

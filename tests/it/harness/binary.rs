@@ -30,7 +30,8 @@ impl Binary {
         Self::spawn(command, variables, folder)
     }
 
-    fn spawn(mut command: Command, variables: &[(&str, &str)], folder: &Path) -> Self {
+    /// As [`Binary::start`], by this command.
+    pub(crate) fn spawn(mut command: Command, variables: &[(&str, &str)], folder: &Path) -> Self {
         let output = folder.join("output.txt");
         let file = File::create(&output).unwrap();
         let child = command

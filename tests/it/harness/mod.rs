@@ -31,6 +31,7 @@ pub(crate) mod issuer;
 pub(crate) mod log;
 pub(crate) mod not_run;
 pub(crate) mod ports;
+pub(crate) mod posix_acl;
 #[cfg(feature = "dev")]
 pub(crate) mod platform;
 pub(crate) mod raw;
