@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sort"
 	"strconv"
@@ -16,6 +17,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
@@ -95,22 +98,100 @@ func examine(rendered map[string]string, expected map[string]int) []string {
 		}
 		problems = append(problems, references(it, configs, accounts)...)
 	}
+	return append(problems, policyPorts(all, pods)...)
+}
+
+// podsOf returns the pod templates of a case.
+func podsOf(rendered map[string]string) []pod {
+	var pods []pod
+	for _, it := range documents(rendered) {
+		// A document that cannot be decoded is reported by examine.
+		found, _ := decode(it)
+		pods = append(pods, found...)
+	}
+	return pods
+}
+
+// gracePeriods complains about pods with another terminationGracePeriodSeconds than the case names.
+func gracePeriods(rendered map[string]string, expected []string) []string {
+	var problems []string
+	for _, seconds := range expected {
+		for _, it := range podsOf(rendered) {
+			period := it.spec.TerminationGracePeriodSeconds
+			if period == nil || strconv.FormatInt(*period, 10) != seconds {
+				problems = append(problems, fmt.Sprintf("%s: terminationGracePeriodSeconds is not %s", it.owner.name, seconds))
+			}
+		}
+	}
+	return problems
+}
+
+// unaffectedPods complains about pod templates that a changed value leaves as they are: their pods would keep the old configuration.
+func unaffectedPods(before, after map[string]string, value string) []string {
+	var problems []string
+	changed := podsOf(after)
+	for i, it := range podsOf(before) {
+		if reflect.DeepEqual(it.meta, changed[i].meta) && reflect.DeepEqual(it.spec, changed[i].spec) {
+			problems = append(problems, fmt.Sprintf("%s: a change of %s does not change the pod template", it.owner.name, value))
+		}
+	}
+	return problems
+}
+
+// policyPorts complains about ports of network policies that are names, which many network plugins look up in spec.containers only, and
+// about ingress to ports that the pods do not have.
+func policyPorts(all []document, pods []pod) []string {
+	var problems []string
+	for _, it := range all {
+		if it.kind != "NetworkPolicy" {
+			continue
+		}
+		var network networkingv1.NetworkPolicy
+		// A document that cannot be decoded is reported by examine.
+		_ = yaml.Unmarshal([]byte(it.text), &network)
+		selector, err := metav1.LabelSelectorAsSelector(&network.Spec.PodSelector)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("NetworkPolicy %s: %v", it.name, err))
+			continue
+		}
+		has := map[int32]bool{}
+		for _, pod := range pods {
+			for _, container := range append(append([]corev1.Container{}, pod.spec.InitContainers...), pod.spec.Containers...) {
+				for _, port := range container.Ports {
+					has[port.ContainerPort] = has[port.ContainerPort] || selector.Matches(labels.Set(pod.meta.Labels))
+				}
+			}
+		}
+		var ports []networkingv1.NetworkPolicyPort
+		for _, rule := range network.Spec.Ingress {
+			for _, port := range rule.Ports {
+				if port.Port == nil || !has[port.Port.IntVal] {
+					problems = append(problems, fmt.Sprintf("NetworkPolicy %s allows the port %v, which its pods do not have", it.name, port.Port))
+				}
+			}
+			ports = append(ports, rule.Ports...)
+		}
+		for _, rule := range network.Spec.Egress {
+			ports = append(ports, rule.Ports...)
+		}
+		for _, port := range ports {
+			if port.Port != nil && port.Port.Type == intstr.String {
+				problems = append(problems, fmt.Sprintf("NetworkPolicy %s has a port by name: %v", it.name, port.Port))
+			}
+		}
+	}
 	return problems
 }
 
 // rootFilesystems complains about containers whose root file system is not read-only, but for those that are to write theirs.
 func rootFilesystems(rendered map[string]string, writable []string) []string {
 	var problems []string
-	for _, it := range documents(rendered) {
-		// A document that cannot be decoded is reported by examine.
-		found, _ := decode(it)
-		for _, pod := range found {
-			for _, container := range append(append([]corev1.Container{}, pod.spec.InitContainers...), pod.spec.Containers...) {
-				security := container.SecurityContext
-				readOnly := security != nil && security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem
-				if readOnly == slices.Contains(writable, container.Name) {
-					problems = append(problems, fmt.Sprintf("%s: container %s: readOnlyRootFilesystem is %t", pod.owner.name, container.Name, readOnly))
-				}
+	for _, pod := range podsOf(rendered) {
+		for _, container := range append(append([]corev1.Container{}, pod.spec.InitContainers...), pod.spec.Containers...) {
+			security := container.SecurityContext
+			readOnly := security != nil && security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem
+			if readOnly == slices.Contains(writable, container.Name) {
+				problems = append(problems, fmt.Sprintf("%s: container %s: readOnlyRootFilesystem is %t", pod.owner.name, container.Name, readOnly))
 			}
 		}
 	}

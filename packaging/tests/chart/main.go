@@ -4,8 +4,8 @@
 //
 //	chart HELM_FOLDER CASES REFUSED OUT
 //
-// A file of values may begin with lines `# chart: example`, `# expect: KIND N`, `# writable: CONTAINER` and, in REFUSED,
-// `# error: TEXT`.
+// A file of values may begin with lines `# chart: example`, `# expect: KIND N`, `# writable: CONTAINER`, `# grace: SECONDS`,
+// `# restarts: VALUE` and, in REFUSED, `# error: TEXT`.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/strvals"
 )
 
 func main() {
@@ -44,6 +45,15 @@ func main() {
 		}
 		complain(name, examine(text, expectations(path)))
 		complain(name, rootFilesystems(text, directive(path, "writable")))
+		complain(name, gracePeriods(text, directive(path, "grace")))
+		for _, value := range directive(path, "restarts") {
+			changed, err := render(helm, path, value+"=changed")
+			if err != nil {
+				complain(name, []string{err.Error()})
+				continue
+			}
+			complain(name, unaffectedPods(text, changed, value))
+		}
 		complain(name, write(filepath.Join(out, name), text))
 		rendered++
 	}
@@ -68,8 +78,8 @@ func main() {
 	fmt.Printf("chart: %d sets of values rendered, %d refused\n", rendered, denied)
 }
 
-// render renders the chart that a file of values names, and returns its documents by template.
-func render(helm, path string) (map[string]string, error) {
+// render renders the chart that a file of values names, with changes such as `acl.replicas=3`, and returns its documents by template.
+func render(helm, path string, changes ...string) (map[string]string, error) {
 	loaded, err := load(helm, path)
 	if err != nil {
 		return nil, err
@@ -77,6 +87,11 @@ func render(helm, path string) (map[string]string, error) {
 	values, err := chartutil.ReadValuesFile(path)
 	if err != nil {
 		return nil, err
+	}
+	for _, change := range changes {
+		if err := strvals.ParseInto(change, values); err != nil {
+			return nil, err
+		}
 	}
 	if err := chartutil.ProcessDependencies(loaded, values); err != nil {
 		return nil, err

@@ -1,17 +1,22 @@
 //! Checks of credentials of systemd: those that the agent's unit passes, and the units that load credentials from the agent.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::unit::Unit;
 use super::unit_files::UnitFiles;
 use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
 use crate::config::references::find_references;
+use crate::config::systemd::split_unit_words;
 use crate::config::{Config, CredentialGrant};
 use crate::error_code::ErrorCode;
 use crate::http::server::Endpoint;
 
 /// Folder in which systemd puts the credentials of a unit, below a folder of its name.
 const FOLDER: &str = "/run/credentials";
+
+/// Packaged socket unit from which units load credentials.
+const SOCKET_UNIT: &str = "keyward-credentials.socket";
 
 /// Returns true if a unit passes a credential of this id to its processes (`systemd.exec(5)`).
 pub(super) fn passes(unit: &Unit, files: &UnitFiles, id: &str) -> bool {
@@ -76,8 +81,30 @@ fn check_grant(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) ->
             let message = format!("{name} loads {id} from {from}, not from {socket_path}");
             Err(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix))
         }
-        Some((_, from)) => Ok(format!("{name} loads {id} from {from}")),
+        Some((_, from)) => match find_socket_dependency(files) {
+            Some((file, key)) => {
+                let message =
+                    format!("{name} has {key}={SOCKET_UNIT}, so that it stops and restarts whenever the socket does");
+                let fix =
+                    format!("write Wants= in place of {key}= in {}, then systemctl daemon-reload", file.display());
+                Err(Problem::new(ErrorCode::UnitSettings, message).warning().with_remedy(fix))
+            }
+            None => Ok(format!("{name} loads {id} from {from}")),
+        },
     }
+}
+
+/// Returns the setting that stops and restarts a unit with the packaged socket unit (`systemd.unit(5)`), and its file.
+fn find_socket_dependency(files: &UnitFiles) -> Option<(&Path, &'static str)> {
+    files.files.iter().find_map(|(path, text)| {
+        let unit = Unit::parse("Unit", [text.as_str()]);
+        // All assignments: an empty one discards no dependency.
+        let names_socket = |key: &str| {
+            unit.assignments(key).into_iter().flat_map(split_unit_words).any(|name| files.expand(&name) == SOCKET_UNIT)
+        };
+        let key = ["Requires", "BindsTo"].into_iter().find(|key| names_socket(key))?;
+        Some((path.as_path(), key))
+    })
 }
 
 /// Section of a unit's settings for its processes.
@@ -155,5 +182,27 @@ mod tests {
         assert_eq!(status(&unit("[Service]\nLoadCredential=db:/etc/db\n"), &unix), CheckStatus::Warning);
         assert_eq!(status(&unit("[Service]\nLoadCredential=key:/run/keyward/c.sock\n"), &unix), CheckStatus::Warning);
         assert_eq!(status(&UnitFiles::default(), &unix), CheckStatus::Skipped);
+        let depends = |key: &str| {
+            unit(&format!("[Unit]\n{key}={SOCKET_UNIT}\n[Service]\nLoadCredential=db:/run/keyward/c.sock\n"))
+        };
+        assert_eq!(status(&depends("Requires"), &passed), CheckStatus::Warning);
+        assert_eq!(status(&depends("Wants"), &passed), CheckStatus::Ok);
+    }
+
+    #[test]
+    fn a_setting_that_stops_a_unit_with_the_socket_is_found_with_its_file() {
+        let check = |settings: &str, expected: Option<&'static str>| {
+            let mut files =
+                unit("[Unit]\nAfter=keyward-credentials.socket\n[Service]\nRequires=keyward-credentials.socket\n");
+            files.files.push(("drop-in.conf".into(), format!("[Unit]\n{settings}\n")));
+            let expected = expected.map(|key| (Path::new("drop-in.conf"), key));
+            assert_eq!(find_socket_dependency(&files), expected, "{settings}");
+        };
+        check("Requires=keyward-credentials.socket", Some("Requires"));
+        check("BindsTo=network.target keyward-credentials.socket", Some("BindsTo"));
+        check("Requires=keyward-credentials.socket\nRequires=", Some("Requires"));
+        check("Wants=keyward-credentials.socket", None);
+        check("Requires=keyward.socket", None);
+        check("", None);
     }
 }

@@ -6,6 +6,10 @@ The agent as a native sidecar of another chart's pod. That chart has this one as
   securityContext:   {{- include "keyward.podSecurity" . | nindent 8 }}
   in the container:  {{- include "keyward.sidecar.mount" . | nindent 12 }}
   a document:        {{- include "keyward.sidecar.configMap" (dict "root" . "sidecar" .Values.sidecar "name" "web-keyward") }}
+  annotations:       {{- include "keyward.sidecar.annotations" (dict "root" . "sidecar" .Values.sidecar "name" "web-keyward") | nindent 8 }}
+
+The annotations belong to the pod template: keyward reloads at SIGHUP, which nothing sends in a pod, so that only new pods have a changed
+configuration. Leave them out of a Job, whose pod template cannot change.
 
 `sidecar` is merged over this chart's values of that name. A job ends with its own containers: the sidecar ends after them.
 */}}
@@ -95,4 +99,8 @@ metadata:
 data:
   keyward.toml: |
     {{- required "sidecar.config is missing: the configuration of the agent" $values.config | nindent 4 }}
+{{- end }}
+
+{{- define "keyward.sidecar.annotations" -}}
+keyward/config: {{ include "keyward.sidecar.configMap" . | sha256sum }}
 {{- end }}
