@@ -33,6 +33,9 @@ pub struct AuthMethod {
     /// Configuration of the type; absent in lists.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Map::is_empty")]
     pub config: Map<String, Value>,
+    /// Rules of Consul Enterprise for the namespaces of its tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_rules: Option<Value>,
     /// Namespace of the record.
     #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -64,13 +67,25 @@ pub struct NewAuthMethod {
     pub token_locality: String,
     /// Configuration of the type.
     pub config: Map<String, Value>,
+    /// Rules of Consul Enterprise for the namespaces of its tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_rules: Option<Value>,
 }
 
 impl From<&AuthMethod> for NewAuthMethod {
     fn from(method: &AuthMethod) -> Self {
-        let AuthMethod { name, kind, display_name, description, max_token_ttl, token_locality, config, .. } =
-            method.clone();
-        Self { name, kind, display_name, description, max_token_ttl, token_locality, config }
+        let AuthMethod {
+            name,
+            kind,
+            display_name,
+            description,
+            max_token_ttl,
+            token_locality,
+            config,
+            namespace_rules,
+            ..
+        } = method.clone();
+        Self { name, kind, display_name, description, max_token_ttl, token_locality, config, namespace_rules }
     }
 }
 

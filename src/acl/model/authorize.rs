@@ -16,7 +16,7 @@ pub(crate) use explain::{DecidingPolicy, Explanation, Reason};
 
 use super::DEFAULT_NAMESPACE;
 use super::id::Id;
-use super::rules::{GlobalResource, Level, ResourceKind, RuleScope, Rules, Specificity};
+use super::rules::{GlobalResource, Labels, Level, ResourceKind, RuleScope, Rules, Specificity};
 
 /// Result of an authorization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +54,9 @@ pub enum Resource<'a> {
     Operator,
     /// Gossip encryption keys; not namespaced.
     Keyring,
-    /// Service mesh gateways and configuration; not namespaced.
+    /// Service mesh gateways and configuration; not namespaced. Without a rule, that for `operator` applies.
     Mesh,
-    /// Cluster peerings; not namespaced.
+    /// Cluster peerings; not namespaced. Without a rule, that for `operator` applies.
     Peering,
     /// The namespace itself. `operator` read grants read and list. So does a permissive `policy` for the namespace or,
     /// without one, any access inside it. Writing requires `operator` write.
@@ -67,7 +67,7 @@ pub enum Resource<'a> {
     Event(&'a str),
     /// Workload identity.
     Identity(&'a str),
-    /// Intentions of a service.
+    /// Intentions of a service, or of all services: `*`.
     Intention(&'a str),
     /// Key of the key-value store.
     Key(&'a str),
@@ -176,11 +176,13 @@ pub struct Grants {
 enum Subject<'a> {
     Global(GlobalResource),
     Namespace,
+    /// Intentions of all services.
+    EveryIntention,
     Namespaced(Query<'a>),
 }
 
 impl<'a> Resource<'a> {
-    const fn subject(&self) -> Subject<'a> {
+    fn subject(&self) -> Subject<'a> {
         let (kind, name) = match *self {
             Self::Acl => return Subject::Namespaced(Query::Acl),
             Self::Operator => return Subject::Global(GlobalResource::Operator),
@@ -191,6 +193,7 @@ impl<'a> Resource<'a> {
             Self::Agent(name) => (ResourceKind::Agent, name),
             Self::Event(name) => (ResourceKind::Event, name),
             Self::Identity(name) => (ResourceKind::Identity, name),
+            Self::Intention("*") => return Subject::EveryIntention,
             Self::Intention(name) => (ResourceKind::Intention, name),
             Self::Key(name) => (ResourceKind::Key, name),
             Self::Node(name) => (ResourceKind::Node, name),
@@ -218,6 +221,10 @@ impl Grants {
         match resource.subject() {
             Subject::Global(global) => self.decide_global(global, access),
             Subject::Namespace => self.decide_namespace(access, namespace),
+            Subject::EveryIntention => {
+                let query = self.deciding_intention(access, namespace);
+                self.to_decision(query.and_then(|query| self.level(query, namespace)), access)
+            }
             Subject::Namespaced(query) => match self.level(query, namespace) {
                 None if *resource == Resource::Acl => Decision::Deny,
                 level => self.to_decision(level, access),
@@ -231,6 +238,7 @@ impl Grants {
     }
 
     fn decide_global(&self, single: GlobalResource, access: Access) -> Decision {
+        let single = self.deciding_resource(single);
         let max_level = |policy: &[PolicyInScope]| {
             let reaching = policy.iter().filter(|policy| policy.in_default_namespace);
             reaching.filter_map(|policy| policy.rules.global.get(&single).copied()).max()
@@ -238,6 +246,19 @@ impl Grants {
         let direct = max_level(&self.direct);
         let is_decided = direct.is_some() || self.has_direct_global_rule(single);
         self.to_decision(if is_decided { direct } else { max_level(&self.defaults) }, access)
+    }
+
+    /// Returns the resource whose rule decides. As in Consul, that is `operator` for `mesh` and `peering` where the policies
+    /// have no rule for these: first the direct policies, then the namespace's defaults.
+    fn deciding_resource(&self, single: GlobalResource) -> GlobalResource {
+        if !matches!(single, GlobalResource::Mesh | GlobalResource::Peering) {
+            return single;
+        }
+        let deciding = [&self.direct, &self.defaults].into_iter().find_map(|policies| {
+            let has_rule = |key: &GlobalResource| policies.iter().any(|policy| policy.rules.global.contains_key(key));
+            [single, GlobalResource::Operator].into_iter().find(has_rule)
+        });
+        deciding.unwrap_or(single)
     }
 
     /// Returns whether a direct policy has a rule for the resource. Outside of `default` it grants nothing, but the
@@ -274,6 +295,31 @@ impl Grants {
                     })
                 })
             })
+    }
+
+    /// Returns the label of the rule that decides about the intentions of all services, as in Consul: for read access one
+    /// that allows it, for other access one that does not; without one, the rule for all names. If there is none either,
+    /// the server's default policy decides.
+    fn deciding_intention<'a>(&'a self, access: Access, namespace: &'a str) -> Option<Query<'a>> {
+        let mut all_names = None;
+        for policy in self.direct.iter().chain(&self.defaults) {
+            let outside = (self.own_namespace == namespace).then_some(&policy.rules.top_level);
+            // Blocks that grant nothing, outside of `default`, keep the namespace's defaults out: see `has_direct_rule`.
+            let blocks = policy.rules.namespaces.matching(true, namespace).map(|(_, scope)| scope);
+            let scopes = outside.into_iter().chain(blocks);
+            let labels = scopes.filter_map(|scope| scope.kinds.get(&ResourceKind::Intention));
+            for (exact, label, _) in labels.flat_map(Labels::iter) {
+                let query = Query::Named(ResourceKind::Intention, exact, label);
+                let is_allowed = self.to_decision(self.level(query, namespace), access).is_allowed();
+                if is_allowed == (access == Access::Read) {
+                    return Some(query);
+                }
+                if !exact && label.is_empty() {
+                    all_names = Some(query);
+                }
+            }
+        }
+        all_names
     }
 
     fn level(&self, query: Query<'_>, namespace: &str) -> Option<Level> {

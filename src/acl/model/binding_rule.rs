@@ -108,6 +108,9 @@ pub(crate) enum BindError {
     /// The evaluated name is invalid for the type.
     #[error("{0:?} is not a valid name for this BindType")]
     Name(String),
+    /// A claim would supply the `/` of a policy's name.
+    #[error("a \"/\" in the name of a policy must be in BindName, not in the claim value {0:?}")]
+    Slash(String),
     /// The templated policy does not exist.
     #[error("templated policy {0:?} does not exist")]
     NoTemplate(String),
@@ -127,7 +130,7 @@ impl Binding {
         self.bind(&someone).map(drop)
     }
 
-    /// Evaluates the target for a login's claims. Values are inserted in lower case, as Consul does.
+    /// Evaluates the target for a login's claims. Letters A to Z of values are inserted in lower case, as Consul does.
     ///
     /// # Errors
     /// The evaluated name is invalid for the type.
@@ -138,7 +141,7 @@ impl Binding {
         if self.vars.as_ref().is_some_and(|vars| !vars.is_empty()) {
             return Err(BindError::Vars);
         }
-        let name = interpolate(&self.name, claims)?;
+        let name = interpolate(&self.name, self.kind, claims)?;
         let fits = match self.kind {
             BindType::Service | BindType::Node => is_identity_name(&name),
             BindType::Role => is_role_name(&name),
@@ -164,7 +167,7 @@ impl Binding {
             (Some((key, Value::String(name))), None)
                 if template.requires_name() && key.eq_ignore_ascii_case("name") =>
             {
-                let name = interpolate(name, claims)?;
+                let name = interpolate(name, self.kind, claims)?;
                 let variables = Map::from_iter([("name".to_owned(), Value::String(name.clone()))]);
                 templated::render_for_link(template, &variables)
                     .map_err(|_| BindError::Name(name.chars().take(128).collect()))?;
@@ -177,7 +180,7 @@ impl Binding {
 }
 
 /// Replaces `${value.NAME}` placeholders in a string. `$${` is an escaped `${`.
-fn interpolate(text: &str, claims: &VerifiedClaims) -> Result<String, BindError> {
+fn interpolate(text: &str, kind: BindType, claims: &VerifiedClaims) -> Result<String, BindError> {
     let broken = || BindError::Placeholder(text.chars().take(128).collect());
     let mut filled = String::new();
     let mut rest = text;
@@ -195,7 +198,13 @@ fn interpolate(text: &str, claims: &VerifiedClaims) -> Result<String, BindError>
         let value = name.strip_prefix("value.").and_then(|name| claims.values.get(name));
         let unknown =
             || BindError::Unknown { name: name.chars().take(128).collect(), available: claims.describe_names() };
-        filled.push_str(&value.ok_or_else(unknown)?.to_lowercase());
+        let value = value.ok_or_else(unknown)?;
+        // A claim must not choose a built-in policy, or the folder of another team's one.
+        if kind == BindType::Policy && value.contains('/') {
+            return Err(BindError::Slash(value.chars().take(128).collect()));
+        }
+        // ASCII only: `to_lowercase` turns U+212A into `k`, so that two identities would get one name.
+        filled.push_str(&value.to_ascii_lowercase());
         rest = after;
     }
     filled.push_str(rest);

@@ -120,7 +120,12 @@ impl Command {
             }
             Self::Update(update) => {
                 let id = resolve::binding_rule(service, &update.id).await?;
-                let mut rule = update.more.apply(client.read_binding_rule(&id, &query).await?.value.rule);
+                let mut current = client.read_binding_rule(&id, &query).await?.value.rule;
+                // The server refuses variables with any other type.
+                if update.bind_type.as_ref().is_some_and(|kind| kind != "templated-policy") {
+                    current.bind_vars.clear();
+                }
+                let mut rule = update.more.apply(current);
                 rule.bind_type = update.bind_type.unwrap_or(rule.bind_type);
                 rule.bind_name = update.bind_name.unwrap_or(rule.bind_name);
                 print_binding_rule(service, &client.update_binding_rule(&id, &rule).await?);

@@ -124,6 +124,39 @@ async fn a_token_gets_the_links_of_the_matching_binding_rules() {
 }
 
 #[tokio::test]
+async fn a_claim_cannot_supply_the_slash_of_a_policy_name() {
+    let world = World::start().await;
+    world.acl.make("/v1/acl/policy", json!({"Name": "team/a", "Rules": "acl = \"read\""})).await;
+    world.rule("policy", "team/${value.name}", "value.name == a").await;
+    world.rule("policy", "${value.name}-read-only", "value.name != a").await;
+    let login = async |name: &str| {
+        let mut claims = world.claims();
+        claims["first_name"] = json!(name);
+        world.acl.log_in("people", &world.key.sign(&claims)).await
+    };
+    let refused = login("builtin/global").await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(refused.text.contains("must be in BindName, not in the claim value \"builtin/global\""), "{refused:?}");
+    assert_eq!(login("a").await.json()["Policies"][0]["Name"], "team/a");
+}
+
+#[tokio::test]
+async fn a_letter_beyond_ascii_does_not_become_an_ascii_one() {
+    let world = World::start().await;
+    world.rule("service", "${value.name}", "").await;
+    let login = async |name: &str| {
+        let mut claims = world.claims();
+        claims["first_name"] = json!(name);
+        world.acl.log_in("people", &world.key.sign(&claims)).await
+    };
+    assert_eq!(login("Kim").await.json()["ServiceIdentities"], json!([{"ServiceName": "kim"}]));
+    // U+212A, whose lower-case form is `k`.
+    let refused = login("\u{212a}im").await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(refused.text.contains("is not a valid name for this BindType"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn invalid_jwts_are_refused() {
     let world = World::start().await;
     world.rule("service", "web", "").await;

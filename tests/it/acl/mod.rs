@@ -4,6 +4,8 @@
 mod cli_requests;
 #[cfg(feature = "dev")]
 mod cli_end_to_end;
+#[cfg(feature = "dev")]
+mod cli_updates;
 mod response_cache;
 mod audit;
 mod client;

@@ -99,6 +99,25 @@ async fn the_default_policy_applies_without_a_rule_but_never_grants_acl_rights()
 }
 
 #[tokio::test]
+async fn mesh_peering_and_intentions_of_all_services_are_decided_by_other_rules() {
+    let lenient = Acl::start_with(|options| options.default_policy = DefaultPolicy::Allow).await;
+    let strict = Acl::start().await;
+    let check = async |acl: &Acl, rules: &str, requests: &[&str], expected: &[&str]| {
+        let secret = acl.token_with(rules).await;
+        assert_eq!(allowed(acl, &secret, "default", requests).await, expected, "{rules}");
+    };
+    let shared = ["read mesh", "write mesh", "read peering", "write peering"];
+    check(&lenient, "operator = \"deny\"", &shared, &[]).await;
+    check(&strict, "operator = \"write\"", &shared, &shared).await;
+    check(&strict, "operator = \"write\"\nmesh = \"read\"", &shared[..2], &shared[..1]).await;
+    let intentions = ["read intention *", "write intention *"];
+    let all = "service_prefix \"\" { policy = \"write\" intentions = \"write\" }";
+    let db = "service \"db\" { policy = \"read\" intentions = \"deny\" }";
+    check(&strict, &format!("{all}\n{db}"), &intentions, &intentions[..1]).await;
+    check(&strict, "service \"web\" { policy = \"read\" }", &intentions, &intentions[..1]).await;
+}
+
+#[tokio::test]
 async fn only_policies_of_default_apply_in_other_namespaces() {
     let acl = Acl::start().await;
     for name in ["team", "team-2", "other"] {

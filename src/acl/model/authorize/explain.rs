@@ -46,6 +46,9 @@ impl Grants {
         let reason = match resource.subject() {
             Subject::Global(global) => self.explain_global(global),
             Subject::Namespace => self.explain_namespace(access, namespace),
+            Subject::EveryIntention => {
+                self.deciding_intention(access, namespace).and_then(|query| self.explain_query(query, namespace))
+            }
             Subject::Namespaced(query) => self.explain_query(query, namespace),
         };
         let otherwise = if *resource == Resource::Acl { Reason::NoAclRule } else { Reason::DefaultPolicy };
@@ -62,6 +65,7 @@ impl Grants {
     }
 
     fn explain_global(&self, global: GlobalResource) -> Option<Reason> {
+        let global = self.deciding_resource(global);
         let level = |policy: &PolicyInScope| {
             policy.in_default_namespace.then(|| policy.rules.global.get(&global).copied()).flatten()
         };

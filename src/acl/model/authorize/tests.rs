@@ -1,3 +1,4 @@
+mod fallbacks;
 mod reference;
 
 use super::*;
