@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::header::{AUTHORIZATION, DATE, HeaderName, HeaderValue, RETRY_AFTER, SERVER, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName, HeaderValue, RETRY_AFTER, SERVER, USER_AGENT};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use tower::ServiceExt as _;
 
@@ -156,6 +156,11 @@ fn authenticate(
     }
     let path = request.uri().path();
     let open = matches!(path, "/.well-known/terraform.json" | "/api/v2/ping" | "/api/meta/ip-ranges");
+    // go-tfe v2, middleware/content_type.go: required with every write, also without a body.
+    let is_write = matches!(*request.method(), Method::POST | Method::PATCH | Method::DELETE);
+    if is_write && path.starts_with("/api/v2/") && !request.headers().contains_key(CONTENT_TYPE) {
+        return refuse(ApiError::missing_media_type().into_response(), None);
+    }
     let Some(caller) = caller else {
         return if open { Ok(None) } else { refuse(ApiError::unauthorized().into_response(), None) };
     };

@@ -45,6 +45,11 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "conflict", Some(detail))
     }
 
+    /// A write without `Content-Type`.
+    pub(super) fn missing_media_type() -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported media type", None)
+    }
+
     pub(super) fn too_large() -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large", None)
     }

@@ -13,11 +13,13 @@ use crate::gateway::jsonapi_error::JsonApiError;
 pub struct Exemption(usize);
 
 /// Names of the kinds. The platform mints such a token by `POST /api/v2/OWNERS/ID/LAST`; Terraform Enterprise mints those of its
-/// SCIM API by `POST /api/v2/admin/scim-tokens`.
-const NAMES: [&str; 6] = [
+/// SCIM API by `POST /api/v2/admin/scim-tokens`. Tokens for an organization's metrics are from HCP Terraform's API documentation,
+/// "Metrics service tokens".
+const NAMES: [&str; 7] = [
     "admin/scim-tokens",
     "agent-pools/authentication-tokens",
     "organizations/authentication-token",
+    "organizations/metrics-tokens",
     "teams/authentication-token",
     "teams/authentication-tokens",
     "users/authentication-tokens",
@@ -72,7 +74,7 @@ fn minted_token_kind(path: &str) -> Option<String> {
     let plain = plain.to_ascii_lowercase();
     let segments: Vec<&str> = plain.split(['/', '\\']).filter(|segment| !segment.is_empty()).collect();
     let last = segments.last()?.split(['.', ';']).next()?;
-    let mints = matches!(last, "authentication-token" | "authentication-tokens" | "scim-tokens");
+    let mints = matches!(last, "authentication-token" | "authentication-tokens" | "metrics-tokens" | "scim-tokens");
     mints.then(|| format!("{}/{last}", segments.get(2).copied().unwrap_or_default()))
 }
 
@@ -102,6 +104,8 @@ mod tests {
             "/api/v2/teams/team-1/Authentication-Tokens",
             "/api/v2/users/user-1/authentication-tokens",
             "/api/v2/organizations/o/authentication-token",
+            "/api/v2/organizations/o/metrics-tokens",
+            "/api/v2/organizations/o/metrics%2Dtokens.json",
             "/api/v2/agent-pools/apool-1/authentication-tokens",
             "/api/v2/others/x/authentication-tokens",
             "/api/v2/admin/scim-tokens",

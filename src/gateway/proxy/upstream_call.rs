@@ -91,8 +91,9 @@ impl UpstreamCall {
         let target = format!("{path}{query}").parse().ok()?;
         let mut headers = self.headers.clone();
         if drops_body {
-            headers.remove(CONTENT_TYPE);
             headers.remove(CONTENT_LENGTH);
+            // go-tfe: the platform responds with 415 to a DELETE without a type, although it has no body.
+            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(MEDIA_TYPE));
         }
         Some((Self { caller: self.caller, method, target, headers, audited: self.audited.clone() }, drops_body))
     }

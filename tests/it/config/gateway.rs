@@ -47,7 +47,11 @@ fn a_grace_period_of_a_local_token_that_is_never_replaced_is_a_warning() {
 fn a_file_for_terraform_or_of_audit_records_that_every_user_can_read_is_a_warning() {
     let audit = "[audit.a]\nkey_file = \"/tmp/key\"\npath = \"/tmp/audit/a.jsonl\"\n";
     for (section, place, content) in [
-        ("[gateway.terraform_config_file]\npath = \"/tmp/zz.tfrc.json\"\n", "gateway.terraform_config_file", "the token"),
+        (
+            "[gateway.terraform_config_file]\npath = \"/tmp/zz.tfrc.json\"\n",
+            "gateway.terraform_config_file",
+            "the token",
+        ),
         (audit, "audit.a", "the records"),
     ] {
         for (mode, expected) in [("0640", false), ("0644", true)] {

@@ -26,6 +26,7 @@ fn without_old_calls(request: &Seen) -> Response<bytes::Bytes> {
         target if target.starts_with("/api/v2/registry-modules") => {
             reply(404, &JSON, r#"{"errors":[{"status":"404"}]}"#)
         }
+        _ if request.method != "GET" && !request.headers.contains_key("content-type") => reply(415, &[], ""),
         _ if request.method == "DELETE" => reply(204, &[], ""),
         _ => reply(200, &JSON, r#"{"data":{}}"#),
     }
@@ -79,7 +80,7 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
             assert_eq!(format!("{} {}", last.method, last.target), expected, "{mode:?}");
             let dropped = last.method == "DELETE";
             assert_eq!((last.body.as_ref(), dropped), (if dropped { b"" } else { body.as_bytes() }, dropped));
-            assert!(!dropped || !last.headers.contains_key("content-type"));
+            assert_eq!(last.headers["content-type"], "application/vnd.api+json", "{rest}");
         }
         let old = front
             .platform
@@ -158,7 +159,8 @@ async fn one_call_survives_a_rejected_token_and_a_removed_route() {
     front.platform.revoke("tok2");
     front.put_token("tok3");
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("{}")]));
-    let response = front.request("POST", "/api/v2/organizations").body(chunked).send().await.unwrap();
+    let request = front.request("POST", "/api/v2/organizations").header("content-type", "application/vnd.api+json");
+    let response = request.body(chunked).send().await.unwrap();
     assert_eq!(response.status(), 200);
     let last = front.platform.requests().pop().unwrap();
     assert_eq!((last.bearer(), last.body.as_ref()), ("tok3", &b"{}"[..]), "of a length that was not told");
