@@ -281,7 +281,10 @@ fn service(error: &ServiceError) -> (StatusCode, String) {
             let text = "the store failed: the change may have been written; read the record before you retry";
             return (StatusCode::INTERNAL_SERVER_ERROR, text.to_owned());
         }
+        ServiceError::AnonymousTokenMissing(_) => StatusCode::INTERNAL_SERVER_ERROR,
         ServiceError::Restoring
+        | ServiceError::RestoreFailed(_)
+        | ServiceError::RekeyFailed(_)
         | ServiceError::Contention
         | ServiceError::Unavailable(_)
         | ServiceError::Store(StoreError::Unavailable(_))

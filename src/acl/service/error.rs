@@ -51,6 +51,15 @@ pub enum ServiceError {
     /// A record could not be serialized as JSON.
     #[error("cannot serialize a record as JSON")]
     Encode(#[source] serde_json::Error),
+    /// A restore failed after its marker was written: some records may be replaced already.
+    #[error("the restore failed while it replaced the records: the store is closed; restore again with the same token")]
+    RestoreFailed(#[source] Box<ServiceError>),
+    /// A restore replaced all records, and failed to create the anonymous token afterwards.
+    #[error("the records were restored, but the anonymous token may be missing: restart the server, which creates it")]
+    AnonymousTokenMissing(#[source] Box<ServiceError>),
+    /// A rekey failed after a change of the key file or, perhaps, of some tokens.
+    #[error("the rekey failed before its end: repeat it without Generate")]
+    RekeyFailed(#[source] Box<ServiceError>),
 }
 
 /// Details of a denied permission.

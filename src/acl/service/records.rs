@@ -6,12 +6,12 @@ use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
 use super::rejection::{Conflict, NotFound};
-use super::repository::{Repository, Stored};
+use super::repository::{PAGE, Repository, Stored, decode};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
-use crate::acl::store::{Freshness, Key, Revision};
+use crate::acl::store::{CommitError, Freshness, Key, Page, Record, Revision, StoreError};
 
 /// A namespace that accepts writes: it exists and is not marked for deletion.
 #[derive(Debug, Clone)]
@@ -172,10 +172,11 @@ impl Records {
         Ok(Stored { value: value.into(), created: previous.created, modified })
     }
 
-    /// Deletes a record and the index entry of its name that `name_key` returns. Returns false if it does not exist.
+    /// Deletes a record and the index entry of its name that `name_key` returns, also if it is unreadable. Returns false
+    /// if it does not exist.
     ///
     /// # Errors
-    /// The caller lacks `acl:write`; `name_key` returned an error; the store failed.
+    /// The caller lacks `acl:write`; `name_key` returned an error; it is unreadable and built in; the store failed.
     pub(super) async fn delete_record<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -186,18 +187,87 @@ impl Records {
         caller.require(Privilege::AclWrite, namespace)?;
         let attempt = async || {
             let target = self.writable_namespace(namespace).await?;
-            let Some(previous) = self.repository.get::<R>(key, Freshness::Linearizable).await? else {
-                return Ok(false);
+            let transaction = match self.repository.get::<R>(key, Freshness::Linearizable).await {
+                Ok(Some(previous)) => {
+                    let transaction =
+                        Transaction::default().require_unchanged(key, previous.modified).delete(key.clone());
+                    name_key(&previous.value)?.into_iter().fold(transaction, Transaction::delete)
+                }
+                Ok(None) => return Ok(false),
+                Err(error) if is_unreadable(&error) && !is_built_in(key) => self.delete_unreadable::<R>(key).await?,
+                Err(error) => return Err(error),
             };
-            let mut transaction = Transaction::default().require_unchanged(key, previous.modified).delete(key.clone());
-            if let Some(name) = name_key(&previous.value)? {
-                transaction = transaction.delete(name);
-            }
             self.repository.commit(target.require_unchanged(transaction)).await?;
             Ok(true)
         };
         retry_on_conflict(attempt).await
     }
+
+    /// Builds the deletion of an unreadable record and of the index entries of its name: only the record has the name,
+    /// so they are found by the id in them.
+    async fn delete_unreadable<R: DeserializeOwned>(&self, key: &Key) -> Result<Transaction, ServiceError> {
+        let modified = self.unreadable_revision::<R>(key).await?;
+        let (folder, id) = key.as_str().rsplit_once('/').unwrap_or_default();
+        let names = format!("{}/", folder.replacen('/', "-name/", 1));
+        let is_of_id =
+            |name: &Key, record: &Record| decode::<String>(name, record).is_ok_and(|found| *found.value == id);
+        let found = self.find_keys(&names, is_of_id).await?;
+        let transaction = Transaction::default().require_unchanged(key, modified).delete(key.clone());
+        Ok(found.into_iter().fold(transaction, Transaction::delete))
+    }
+
+    /// Returns the revision of an unreadable record whose key ends with an id.
+    ///
+    /// # Errors
+    /// A conflict if the record was replaced or deleted meanwhile; its revision is damaged too; the store failed.
+    pub(super) async fn unreadable_revision<R: DeserializeOwned>(&self, key: &Key) -> Result<Revision, ServiceError> {
+        // Only lists return damaged records. At most 16 keys differ from this one in the last digit of the id alone.
+        let mut after = key.as_str().to_owned();
+        after.pop();
+        let prefix = after.trim_end_matches(|letter: char| letter != '/').to_owned();
+        let page = Page { after: Some(Key::from(after)), limit: 16 };
+        let listing = self.repository.store().list(&prefix, page, Freshness::Linearizable).await?;
+        let record = listing.entries.into_iter().find(|(listed, _)| listed == key).map(|(_, record)| record);
+        match record.filter(|record| decode::<R>(key, record).is_err()) {
+            // No check of a batch matches it.
+            Some(Record { modified: Revision(0), .. }) => {
+                Err(StoreError::Unreadable { key: key.as_str().to_owned() }.into())
+            }
+            Some(Record { modified, .. }) => Ok(modified),
+            None => Err(CommitError::Conflict(key.clone()).into()),
+        }
+    }
+
+    /// Returns the keys under `prefix`, which ends with a slash, of the records that match.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) async fn find_keys(
+        &self,
+        prefix: &str,
+        is_match: impl Fn(&Key, &Record) -> bool,
+    ) -> Result<Vec<Key>, ServiceError> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = Page { after, limit: PAGE };
+            let listing = self.repository.store().list(prefix, page, Freshness::Linearizable).await?;
+            after = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
+            found.extend(listing.entries.into_iter().filter(|(key, record)| is_match(key, record)).map(|(key, _)| key));
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// Returns true if the error means that a record is unreadable.
+pub(super) fn is_unreadable(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::Store(StoreError::Unreadable { .. }))
+}
+
+/// Returns true if the key ends with the id of a built-in record.
+fn is_built_in(key: &Key) -> bool {
+    key.last_segment().parse::<Id>().is_ok_and(|id| id.is_reserved())
 }
 
 pub(super) fn namespace_not_found(name: &NamespaceName) -> ServiceError {

@@ -64,7 +64,7 @@ impl AclService {
 
 impl KeyRotation<'_> {
     /// Re-encrypts up to `pages` pages of tokens with the first key of the key file, which is read again. With
-    /// `generate` a new key is created and prepended to the file first.
+    /// `generate` a new key is created and prepended to the file first, unless an earlier call failed after it had done so.
     ///
     /// # Errors
     /// The caller lacks `operator:write` in `default`; the key file cannot be read or written; another rekey is
@@ -72,59 +72,90 @@ impl KeyRotation<'_> {
     pub(crate) async fn run(self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
         caller.require(Privilege::OperatorWrite, &NamespaceName::default_namespace())?;
         let Ok(mut progress) = self.service.sealer.rekey_progress.try_lock() else { return Err(concurrent_rekey()) };
-        let (keys, mut changed) = self.activate_first_key(generate).await?;
-        let mut rewritten = 0;
-        if keys.is_rotating() {
-            if progress.at != keys.at {
-                *progress = RekeyProgress { at: keys.at, ..RekeyProgress::default() };
-            }
-            let mut reached_end = false;
-            for _ in 0..pages {
-                let page = Page { after: progress.after.clone(), limit: PAGE };
-                let listing = self.service.repository.store().list("token/", page, Freshness::Linearizable).await?;
-                let mut unreadable = Vec::new();
-                rewritten += self.reencrypt_page(&keys, &listing.entries, &mut unreadable).await?;
-                progress.unreadable.extend(unreadable);
-                progress.after = listing.entries.last().map(|(key, _)| key.clone());
-                if !listing.more {
-                    reached_end = true;
-                    break;
-                }
-            }
-            changed |= rewritten > 0;
-            if reached_end {
-                let unreadable = std::mem::take(&mut *progress).unreadable;
-                if unreadable.is_empty() {
-                    self.store_active_keys(&keys, &keys.active.first_only()).await?;
-                    changed = true;
-                }
-                return Ok(result(&keys, rewritten, unreadable, changed));
-            }
-            return Ok(RekeyResult { done: false, ..result(&keys, rewritten, Vec::new(), changed) });
-        }
-        Ok(result(&keys, rewritten, Vec::new(), changed))
+        let (keys, changed) = self.activate_first_key(generate, &mut progress.generated).await?;
+        let rekeyed = if keys.is_rotating() {
+            self.reencrypt_pages(&keys, &mut progress, pages, changed).await.map_err(unfinished)?
+        } else {
+            result(&keys, 0, Vec::new(), changed)
+        };
+        progress.generated = None;
+        Ok(rekeyed)
     }
 
-    /// Makes the key file's first key the active one.
-    async fn activate_first_key(self, generate: bool) -> Result<(Arc<SealKeys>, bool), ServiceError> {
+    /// Re-encrypts up to `pages` pages of tokens after those of earlier calls. After the last one, the key record names
+    /// only the new key. `changed` is true if the call has changed something before.
+    async fn reencrypt_pages(
+        self,
+        keys: &SealKeys,
+        progress: &mut RekeyProgress,
+        pages: usize,
+        mut changed: bool,
+    ) -> Result<RekeyResult, ServiceError> {
+        if progress.at != keys.at {
+            let generated = progress.generated.take();
+            *progress = RekeyProgress { at: keys.at, generated, ..RekeyProgress::default() };
+        }
+        let (mut rewritten, mut reached_end) = (0, false);
+        for _ in 0..pages {
+            let page = Page { after: progress.after.clone(), limit: PAGE };
+            let listing = self.service.repository.store().list("token/", page, Freshness::Linearizable).await?;
+            let mut unreadable = Vec::new();
+            rewritten += self.reencrypt_page(keys, &listing.entries, &mut unreadable).await?;
+            progress.unreadable.extend(unreadable);
+            progress.after = listing.entries.last().map(|(key, _)| key.clone());
+            if !listing.more {
+                reached_end = true;
+                break;
+            }
+        }
+        changed |= rewritten > 0;
+        if !reached_end {
+            return Ok(RekeyResult { done: false, ..result(keys, rewritten, Vec::new(), changed) });
+        }
+        progress.after = None;
+        let unreadable = std::mem::take(&mut progress.unreadable);
+        if unreadable.is_empty() {
+            self.store_active_keys(keys, &keys.active.first_only()).await?;
+            changed = true;
+        }
+        Ok(result(keys, rewritten, unreadable, changed))
+    }
+
+    /// Makes the key file's first key the active one. `generated` is the id of a key that an earlier call generated
+    /// before it failed: while it is the first one, no other is generated.
+    async fn activate_first_key(
+        self,
+        generate: bool,
+        generated: &mut Option<String>,
+    ) -> Result<(Arc<SealKeys>, bool), ServiceError> {
         // Other servers would not have a key that is generated here.
         if generate && self.service.repository.store().last("").is_none() {
             return Err(InvalidRequest::SharedStore.into());
         }
         let record = self.service.key_record().await?;
-        let keys = self.service.sealer.reload_file(&record, generate).await.map_err(|error| {
+        let mut keys = self.load_key_file(&record, false).await?;
+        if generate && generated.as_deref() != Some(keys.file.first.id()) {
+            keys = self.load_key_file(&record, true).await?;
+            *generated = Some(keys.file.first.id().to_owned());
+        }
+        if keys.file.first.id() == keys.current().id() {
+            return Ok((keys, false));
+        }
+        let activated = self.store_active_keys(&keys, &keys.with_file_key_first()).await;
+        activated.map_err(|error| if generated.is_some() { unfinished(error) } else { error })?;
+        Ok((self.service.reload_keys().await.map_err(unfinished)?, true))
+    }
+
+    /// Reads the key file again; with `generate` a new key is prepended first.
+    async fn load_key_file(self, record: &Record, generate: bool) -> Result<Arc<SealKeys>, ServiceError> {
+        self.service.sealer.reload_file(record, generate).await.map_err(|error| {
             let advice = if generate {
                 "; add the new key as the first line of every key file by hand instead of using Generate"
             } else {
                 ""
             };
-            InvalidRequest::KeyFile(format!("{}{advice}", format_chain(&error)))
-        })?;
-        if keys.file.first.id() == keys.current().id() {
-            return Ok((keys, false));
-        }
-        self.store_active_keys(&keys, &keys.with_file_key_first()).await?;
-        Ok((self.service.reload_keys().await?, true))
+            InvalidRequest::KeyFile(format!("{}{advice}", format_chain(&error))).into()
+        })
     }
 
     /// Writes the key record, unless another server wrote a different one.
@@ -213,6 +244,15 @@ fn result(keys: &SealKeys, rewritten: usize, unreadable: Vec<Key>, changed: bool
 
 fn concurrent_rekey() -> ServiceError {
     Unavailable::Rekey.into()
+}
+
+/// Wraps a failure of the store after the key file or a token may have changed, as a full disk rejects only the current
+/// batch.
+fn unfinished(error: ServiceError) -> ServiceError {
+    match error {
+        ServiceError::Store(_) | ServiceError::Commit(_) => ServiceError::RekeyFailed(Box::new(error)),
+        error => error,
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Rekey {
             return Ok(());
         }
         let text = format!(
-            "unreadable tokens still need the old key: {}; delete them and run this again",
+            "unreadable tokens still need the old key: {}; delete them or restore a snapshot, then run this again",
             response.unreadable.join(", ")
         );
         Err(CommandFailure::new(Exit::Failed, text))

@@ -7,6 +7,9 @@ use serde_json::json;
 
 use crate::harness::{Acl, issuer, log};
 
+/// Key of the anonymous token.
+const ANONYMOUS: &str = "token/default/00000000-0000-0000-0000-000000000002";
+
 /// Makes one record of each kind unreadable; returns their keys.
 async fn damage(store: &dyn Store, kinds: &[&str]) -> Vec<Key> {
     let mut damaged = Vec::new();
@@ -131,6 +134,7 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
     assert!(code == 0 && out.contains("\"Clean\": true"), "{out} {error}");
 
     tamper(&data_dir, "role/", true);
+    tamper(&data_dir, "role/", false);
     tamper(&data_dir, "policy/", false);
     let (code, out, error) = run(&["acl", "verify", "--dir", &dir], &[]);
     assert!(code == 1 && error.contains("the store is damaged: restore an earlier snapshot"), "{error}");
@@ -152,6 +156,11 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
     );
     let (code, out, _) = by(&address, &["verify"]);
     assert!(code == 1 && out.contains("damaged: policy/default/"), "{out}");
+    let role = out.lines().find_map(|line| line.strip_prefix("damaged: role/default/")).unwrap();
+    let (code, _, error) = by(&address, &["role", "delete", role]);
+    assert_eq!(code, 0, "{error}");
+    let (_, out, _) = by(&address, &["verify"]);
+    assert!(out.contains("damaged: policy/default/") && !out.contains("role/default/"), "{out}");
     let snapshot = folder.path().join("snapshot").display().to_string();
     let (code, _, error) =
         run(&["acl", "backup", "--out", &snapshot, "--address", &address, "--token-file", &root], &[]);
@@ -259,4 +268,51 @@ async fn an_unreadable_record_is_logged_and_counted_and_others_are_served() {
     }
     let metrics = acl.metrics.text();
     assert!(metrics.contains("keyward_acl_unreadable_records_total 4"), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_unreadable_record_is_deleted_and_frees_its_name_unless_it_is_built_in() {
+    let acl = Acl::start().await;
+    acl.jwt_method("fleet", &issuer::Key::shared("one")).await;
+    let reader = acl.token_with("acl = \"read\"").await;
+    let named = json!({"Name": "bad", "Description": "to-be-damaged"});
+    let rule = json!({
+        "AuthMethod": "fleet", "BindType": "service", "BindName": "other", "Description": "to-be-damaged",
+    });
+    let token = json!({"Description": "to-be-damaged"});
+    let mut paths = Vec::new();
+    for (kind, body, id) in [
+        ("role", &named, "ID"),
+        ("policy", &named, "ID"),
+        ("binding-rule", &rule, "ID"),
+        ("token", &token, "AccessorID"),
+    ] {
+        let made = acl.make(&format!("/v1/acl/{kind}"), body.clone()).await;
+        paths.push(format!("/v1/acl/{kind}/{}", made[id].as_str().unwrap()));
+    }
+    let acl = acl
+        .restarted_with(async |store| {
+            damage(&*store, &["role", "policy", "binding-rule", "token"]).await;
+            for built_in in ["policy/default/00000000-0000-0000-0000-000000000002", ANONYMOUS] {
+                let writes = vec![Write::Put(built_in.to_owned().into(), b"nonsense".to_vec())];
+                store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
+            }
+        })
+        .await;
+    for path in &paths {
+        assert_eq!(acl.call("DELETE", path, Some(&reader), None).await.status, 403, "{path}");
+        for expected in ["true", "false"] {
+            let deleted = acl.delete(path).await;
+            assert_eq!((deleted.status, deleted.text.as_str()), (200, expected), "{path}");
+        }
+    }
+    for kind in ["role", "policy"] {
+        acl.make(&format!("/v1/acl/{kind}"), named.clone()).await;
+    }
+    for (path, status) in [
+        ("/v1/acl/policy/00000000-0000-0000-0000-000000000002", 500),
+        ("/v1/acl/token/00000000-0000-0000-0000-000000000002", 400),
+    ] {
+        assert_eq!(acl.delete(path).await.status, status, "{path}");
+    }
 }

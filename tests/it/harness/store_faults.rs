@@ -23,6 +23,8 @@ pub(crate) struct StoreFaults {
     open: Notify,
     /// Pretends that other servers use the store.
     shared: bool,
+    /// Fails as a full disk does.
+    full: bool,
 }
 
 impl StoreFaults {
@@ -35,6 +37,7 @@ impl StoreFaults {
             reached: AtomicBool::new(false),
             open: Notify::new(),
             shared: false,
+            full: false,
         }
     }
 
@@ -44,6 +47,10 @@ impl StoreFaults {
 
     pub(crate) fn shared(store: &Arc<dyn Store>) -> Self {
         Self { shared: true, ..Self::new(store) }
+    }
+
+    pub(crate) fn with_full_disk(store: &Arc<dyn Store>) -> Self {
+        Self { full: true, ..Self::new(store) }
     }
 
     /// Lets reads pass until [`StoreFaults::arm`].
@@ -95,7 +102,8 @@ impl Store for StoreFaults {
 
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
         let left = self.batches.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map_err(|_| StoreError::Stopped)?;
+        let full = || StoreError::Full(Arc::new(std::io::Error::from(std::io::ErrorKind::StorageFull)));
+        left.map_err(|_| if self.full { full() } else { StoreError::Stopped })?;
         let outcome = self.store.commit(batch).await;
         if matches!(outcome, Err(CommitError::Conflict(_))) {
             self.conflicts.fetch_add(1, Ordering::SeqCst);

@@ -86,7 +86,7 @@ impl Namespaces<'_> {
                         event = "acl.removal.stuck",
                         namespace,
                         records,
-                        "the namespace has records that cannot be read"
+                        "the namespace has tokens that cannot be read: delete them"
                     );
                 }
                 Err(error) => {

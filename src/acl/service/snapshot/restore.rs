@@ -110,14 +110,20 @@ impl Restore<'_> {
             "restoring a snapshot: the store is locked until it completes"
         );
         tokio::time::sleep(DRAIN_TIME).await;
-        let revision = self.replace(&mut spool, marker).await.inspect_err(log_replace_failure)?;
-        self.finish().await.inspect_err(|error| {
+        let replaced = self.replace(&mut spool, marker).await.inspect_err(log_replace_failure);
+        // A full disk rejects the current batch only: those before it are written.
+        let revision = replaced.map_err(|error| match error {
+            ServiceError::Conflict(_) => error,
+            error => ServiceError::RestoreFailed(Box::new(error)),
+        })?;
+        let finished = self.finish().await.inspect_err(|error| {
             tracing::error!(
                 event = "acl.restore.failed",
                 error = format_chain(error),
                 "restored all records, but cannot check the anonymous token or create it again: restart the server, which does so"
             );
-        })?;
+        });
+        finished.map_err(|error| ServiceError::AnonymousTokenMissing(Box::new(error)))?;
         Ok(RestoreResult { records, revision, by: authorized.accessor })
     }
 

@@ -13,6 +13,7 @@ use crate::acl::service::caller::{Caller, Privilege};
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::links::LinkKind;
+use crate::acl::service::records::is_unreadable;
 use crate::acl::service::rejection::{InvalidRequest, NotFound};
 use crate::acl::service::repository::Stored;
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
@@ -81,7 +82,7 @@ impl Tokens<'_> {
         Ok(())
     }
 
-    /// Deletes a token; returns false if it does not exist. Its secret is invalid from then on.
+    /// Deletes a token, also if it is unreadable; returns false if it does not exist. Its secret is invalid from then on.
     ///
     /// # Errors
     /// The caller lacks `acl:write`; the token is the caller's own or the anonymous one.
@@ -100,11 +101,15 @@ impl Tokens<'_> {
     }
 
     async fn try_delete(self, namespace: &NamespaceName, accessor: Id) -> Result<bool, ServiceError> {
-        let target = self.service.records.writable_namespace(namespace).await?;
         let key = keys::token(namespace, accessor);
-        let Some(previous) = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await? else {
-            return Ok(false);
-        };
+        let found = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await;
+        if found.as_ref().is_err_and(is_unreadable) {
+            // Also in a namespace that is marked for deletion: its removal waits for this.
+            self.service.token_records().delete_unreadable(&key).await?;
+            return Ok(true);
+        }
+        let target = self.service.records.writable_namespace(namespace).await?;
+        let Some(previous) = found? else { return Ok(false) };
         let transaction =
             self.service.token_records().delete(&previous, target.require_unchanged(Transaction::default())).await?;
         self.service.repository.commit(transaction).await?;

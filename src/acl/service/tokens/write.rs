@@ -13,10 +13,10 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys::{self, TokenIndexEntry};
 use crate::acl::service::records::WritableNamespace;
 use crate::acl::service::rejection::InvalidRequest;
-use crate::acl::service::repository::Stored;
+use crate::acl::service::repository::{Stored, decode};
 use crate::acl::service::seal::{SealKey, SealKeys};
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
-use crate::acl::store::{CommitError, Freshness, Key};
+use crate::acl::store::{CommitError, Freshness, Key, Record};
 
 /// Validated fields of a new token.
 #[derive(Debug)]
@@ -154,6 +154,30 @@ impl TokenRecords<'_> {
             .chain(token_keys.end)
             .chain(token_keys.login);
         Ok(keys.fold(transaction, Transaction::delete))
+    }
+
+    /// Deletes a token whose record is unreadable, with its index entries. Only the record has the hash of the secret and
+    /// the times in their keys, so they are searched: by an entry that remained, the old secret would authenticate as a
+    /// later token with the same accessor.
+    ///
+    /// # Errors
+    /// A conflict if the record was replaced or deleted meanwhile; the store failed.
+    pub(super) async fn delete_unreadable(self, key: &Key) -> Result<(), ServiceError> {
+        let records = &self.service.records;
+        let modified = records.unreadable_revision::<TokenRecord>(key).await?;
+        let is_of_token = |entry: &Key, record: &Record| {
+            decode::<TokenIndexEntry>(entry, record)
+                .is_ok_and(|entry| keys::token(&entry.value.namespace, entry.value.accessor) == *key)
+        };
+        // An accessor is unique in all namespaces.
+        let has_accessor = |entry: &Key, _: &Record| entry.last_segment() == key.last_segment();
+        let mut found = records.find_keys("token-id/", is_of_token).await?;
+        for prefix in ["token-end/", "token-login/"] {
+            found.extend(records.find_keys(prefix, has_accessor).await?);
+        }
+        let transaction = Transaction::default().require_unchanged(key, modified).delete(key.clone());
+        self.service.repository.commit(found.into_iter().fold(transaction, Transaction::delete)).await?;
+        Ok(())
     }
 }
 

@@ -24,7 +24,12 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
         key_file(folder.path(), "seal.key", "ba");
         faults.batches.store(stops, Ordering::SeqCst);
         let outcome = rekey(&before, &root, false).await;
-        assert_eq!(outcome.status, if stops == 5 { 200 } else { 500 }, "{outcome:?}");
+        let expected = match stops {
+            0 => 500,
+            5 => 200,
+            _ => 503,
+        };
+        assert_eq!(outcome.status, expected, "{outcome:?}");
         before.stop().await;
         let half = keys_in_use(&*store).await;
         assert_eq!(half.len(), if (1..5).contains(&stops) { 2 } else { 1 }, "{half:?}");
@@ -98,15 +103,43 @@ async fn unreadable_tokens_keep_the_old_key_and_are_reported() {
     let file = key_file(folder.path(), "seal.key", "a");
     let service = server(Arc::clone(&store), &file, &clock).await;
     let root = bootstrap(&service).await;
-    let broken = Key::from("token/default/11111111-1111-1111-1111-111111111111".to_owned());
-    let put = Write::Put(broken.clone(), b"nonsense".to_vec());
-    store.commit(Batch { checks: vec![], writes: vec![put] }).await.unwrap();
+    let token = put(&service, &root, "/v1/acl/token", json!({"ExpirationTTL": "1h"})).await;
+    let broken = Key::from(format!("token/default/{}", token["AccessorID"].as_str().unwrap()));
+    let damage = Write::Put(broken.clone(), b"nonsense".to_vec());
+    store.commit(Batch { checks: vec![], writes: vec![damage] }).await.unwrap();
     for rewritten in [2, 0] {
         let came = rekey(&service, &root, rewritten == 2).await.json();
         assert_eq!((&came["Done"], &came["Rewritten"]), (&json!(false), &json!(rewritten)), "{came}");
         assert_eq!(came["Unreadable"], json!([broken.as_str()]));
     }
-    store.commit(Batch { checks: vec![], writes: vec![Write::Delete(broken)] }).await.unwrap();
+    let deleted = service.call("DELETE", &path_of(&token), Some(&root), None).await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (200, "true"), "{deleted:?}");
     complete_rekey(&service, &root, false).await;
     assert_eq!(keys_in_use(&*store).await.len(), 1);
+    assert!(records(&*store).await.iter().all(|(key, _)| !key.starts_with("token-end/")));
+    // The deleted secret does not belong to a new token with the same accessor.
+    put(&service, &root, "/v1/acl/token", json!({"AccessorID": token["AccessorID"]})).await;
+    is_unknown(&service, &secret_of(&token)).await;
+}
+
+#[tokio::test]
+async fn a_rekey_on_a_full_disk_asks_for_a_repetition_which_generates_no_other_key() {
+    let (store, clock, folder) = store();
+    let file = key_file(folder.path(), "seal.key", "a");
+    let faults = Arc::new(StoreFaults::with_full_disk(&store));
+    let service = server(faults.clone(), &file, &clock).await;
+    let root = bootstrap(&service).await;
+    let lines = || std::fs::read_to_string(&file).unwrap().lines().count();
+    // No batch, and then the key record only.
+    for batches in [0, 0, 1] {
+        faults.batches.store(batches, Ordering::SeqCst);
+        let failed = rekey(&service, &root, true).await;
+        let expected = (503, "the rekey failed before its end: repeat it without Generate");
+        assert_eq!((failed.status, failed.text.as_str(), lines()), (expected.0, expected.1, 2));
+    }
+    faults.batches.store(usize::MAX, Ordering::SeqCst);
+    complete_rekey(&service, &root, true).await;
+    assert_eq!((lines(), keys_in_use(&*store).await.len()), (2, 1));
+    complete_rekey(&service, &root, true).await;
+    assert_eq!((lines(), keys_in_use(&*store).await.len()), (3, 1), "after a success a key is generated");
 }

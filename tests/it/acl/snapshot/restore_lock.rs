@@ -22,7 +22,7 @@ async fn break_off(store: &Arc<dyn Store>, options: &AclOptions, secret: &str, s
     let server = Served::without_background(faults.clone(), options, Clock::System).await;
     faults.batches.store(2, Ordering::SeqCst);
     let broken = server.send("PUT", "/v1/snapshot", &[("X-Service-Token", secret)], snapshot).await;
-    assert_eq!(broken.status, 500, "{broken:?}");
+    assert_eq!(broken.status, 503, "{broken:?}");
 }
 
 /// Waits until the service is locked.
@@ -164,9 +164,9 @@ async fn the_message_of_a_failed_restore_says_how_far_it_came_and_what_to_do() {
     let (header, mut records) = read(&snapshot.send().await.unwrap().bytes().await.unwrap());
     records.retain(|(key, _)| key != "token/default/00000000-0000-0000-0000-000000000002");
     let snapshot = written(&header, &records);
-    let fail = async |advice: &str| {
+    let fail = async |status: u16, text: &str, advice: &str| {
         let failed = server.send("PUT", "/v1/snapshot", &by_root, &snapshot).await;
-        assert_eq!(failed.status, 500, "{failed:?}");
+        assert!(failed.status == status && failed.text.contains(text), "{failed:?}, not {status} {text}");
         let lines = log::lines();
         let last = lines.iter().rfind(|line| line["fields"]["event"] == "acl.restore.failed");
         let message = last.unwrap_or_else(|| panic!("{}", log::text()))["fields"]["message"].as_str().unwrap();
@@ -177,21 +177,57 @@ async fn the_message_of_a_failed_restore_says_how_far_it_came_and_what_to_do() {
     let sealed = store.get(&seal_key, Freshness::Linearizable).await.unwrap().unwrap().value.to_vec();
     let change = async |write: Write| store.commit(Batch { checks: vec![], writes: vec![write] }).await.unwrap();
     change(Write::Delete(seal_key.clone())).await;
-    fail("did not begin: correct the key file or the store").await;
+    fail(500, "internal error", "did not begin: correct the key file or the store").await;
     change(Write::Put(seal_key, sealed)).await;
     // The batches: the marker, the namespaces, the other records, the end.
-    for (batches, advice) in [
-        (0, "may have locked the store: restore again"),
-        (1, "restore again to unlock the store"),
-        (4, "restart the server"),
+    for (batches, status, text, advice) in [
+        (0, 500, "internal error", "may have locked the store: restore again"),
+        (1, 503, "restore again with the same token", "restore again to unlock the store"),
+        (4, 500, "the records were restored, but", "restart the server"),
     ] {
         faults.batches.store(batches, Ordering::SeqCst);
-        fail(advice).await;
+        fail(status, text, advice).await;
     }
     assert_eq!(server.call("GET", "/v1/acl/roles", Some(root), None).await.status, 200, "the store is not locked");
     faults.batches.store(usize::MAX, Ordering::SeqCst);
     let again = Served::without_background(faults.clone(), &options, Clock::System).await;
     assert_eq!(again.call("GET", "/v1/acl/token/self", Some("anonymous"), None).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_restore_that_fills_the_disk_says_that_it_must_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(options.store.folder().unwrap(), "dc1").unwrap());
+    let faults = Arc::new(StoreFaults::with_full_disk(&store));
+    let server = Served::without_background(faults.clone(), &options, Clock::System).await;
+    let root = server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = root["SecretID"].as_str().unwrap();
+    let by_root = [("X-Service-Token", root)];
+    let snapshot = server.http.get(format!("{}/v1/snapshot", server.url)).header("X-Service-Token", root);
+    let snapshot = snapshot.send().await.unwrap().bytes().await.unwrap();
+    let restore = async |batches: usize| {
+        faults.batches.store(batches, Ordering::SeqCst);
+        server.send("PUT", "/v1/snapshot", &by_root, &snapshot).await
+    };
+
+    let before = restore(0).await;
+    assert_eq!((before.status, before.text.as_str()), (507, "the disk of the store is full: nothing was written"));
+    let failed = restore(2).await;
+    assert_eq!(failed.status, 503, "{failed:?}");
+    assert!(failed.text.contains("the store is closed; restore again with the same token"), "{failed:?}");
+    assert_eq!(server.call("GET", "/v1/acl/roles", Some(root), None).await.status, 503);
+    #[cfg(feature = "dev")]
+    {
+        let file = folder.path().join("all.snapshot");
+        std::fs::write(&file, &snapshot).unwrap();
+        faults.batches.store(2, Ordering::SeqCst);
+        let words = format!("restore {}", file.display());
+        let failed = crate::acl::cli_requests::acl(&server.url, root, &words, "").await;
+        assert!(failed.error.contains("run the restore again with the same token"), "{failed:?}");
+    }
+    assert_eq!(restore(usize::MAX).await.status, 200);
+    assert_eq!(server.call("GET", "/v1/acl/roles", Some(root), None).await.status, 200);
 }
 
 #[tokio::test]
