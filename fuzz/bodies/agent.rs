@@ -54,7 +54,7 @@ pub(crate) fn login(bytes: &[u8]) {
 /// Reads bytes as a response of Azure, with and without an error status.
 pub(crate) fn azure(bytes: &[u8]) {
     let secrets = [SecretString::from(CANARY)];
-    match identity::fuzz::token(bytes, &secrets) {
+    match identity::fuzz::parse_token(bytes, &secrets) {
         Ok(token) => assert!(
             token.expose_secret().bytes().all(|byte| byte.is_ascii_graphic()),
             "a token that no header can carry"
@@ -62,7 +62,7 @@ pub(crate) fn azure(bytes: &[u8]) {
         Err(message) => assert_clean(&message),
     }
     for status in [StatusCode::BAD_REQUEST, StatusCode::TOO_MANY_REQUESTS, StatusCode::INTERNAL_SERVER_ERROR] {
-        assert_clean(&identity::fuzz::refusal(status, bytes, &secrets));
+        assert_clean(&identity::fuzz::parse_error(status, bytes, &secrets));
     }
 }
 

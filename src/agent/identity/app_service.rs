@@ -11,7 +11,7 @@ use super::transport::Transport;
 use crate::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
-pub(super) async fn token(
+pub(super) async fn request_token(
     transport: &Transport,
     (endpoint, header, form): (&Url, &SecretString, AppServiceApi),
     managed_identity: &ManagedIdentity,
@@ -36,5 +36,5 @@ pub(super) async fn token(
         AttemptError::setting("IDENTITY_HEADER (or MSI_SECRET) contains characters that are invalid in a header")
     })?;
     value.set_sensitive(true);
-    transport.with_redacted_secret(header.clone()).token(transport.http.get(url).header(key, value)).await
+    transport.with_redacted_secret(header.clone()).request_token(transport.http.get(url).header(key, value)).await
 }

@@ -83,13 +83,13 @@ impl AppRoleSource {
                 hint: None,
                 retry_after: error.retry_after(),
             },
-            _ => denied(format!("the secret id cannot be unwrapped: {error}"), OPENED),
+            _ => denied(format!("the secret id cannot be unwrapped: {error}"), ALREADY_UNWRAPPED),
         };
         let creation_path = self.upstream.wrapping_creation_path(&token, namespace).await.map_err(failed)?;
         if creation_path.trim_matches('/') != path.trim_matches('/') {
             return Err(denied(
                 format!("the wrapping token was created by {creation_path:?}, not by {path:?}"),
-                FOREIGN,
+                WRONG_CREATION_PATH,
             ));
         }
         let inside = self.upstream.unwrap(&token, "secret_id", namespace).await.map_err(failed)?;
@@ -99,9 +99,9 @@ impl AppRoleSource {
 }
 
 const NOT_WRAPPED: &str = "leave secret_id_wrapping_path out if the file holds the secret id itself";
-const OPENED: &str =
+const ALREADY_UNWRAPPED: &str =
     "the wrapping token has expired or was already unwrapped by someone else: investigate, then create a new one";
-const FOREIGN: &str = "somebody may have replaced it; secret_id_wrapping_path sets the expected path";
+const WRONG_CREATION_PATH: &str = "somebody may have replaced it; secret_id_wrapping_path sets the expected path";
 
 #[async_trait]
 impl IdentitySource for AppRoleSource {

@@ -14,7 +14,7 @@ use super::transport::Transport;
 use crate::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
-pub(super) async fn token(
+pub(super) async fn request_token(
     transport: &Transport,
     endpoint: &Url,
     folder: &Path,
@@ -35,7 +35,7 @@ pub(super) async fn token(
         AttemptError::setting("the Arc agent's key file contains characters that are invalid in a header")
     })?;
     value.set_sensitive(true);
-    transport.with_redacted_secret(key.as_str().into()).token(ask().header("authorization", value)).await
+    transport.with_redacted_secret(key.as_str().into()).request_token(ask().header("authorization", value)).await
 }
 
 /// Parses the path in `Basic realm=PATH`.

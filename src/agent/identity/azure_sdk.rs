@@ -31,22 +31,22 @@ pub(super) fn options(client: SdkHttpClient, authority: Option<&Url>) -> ClientO
 }
 
 /// Requests a token from a credential; errors are those of our transport or assertion.
-pub(super) async fn token(credential: &dyn TokenCredential, scope: &str) -> Result<SecretString, AttemptError> {
+pub(super) async fn request_token(credential: &dyn TokenCredential, scope: &str) -> Result<SecretString, AttemptError> {
     match credential.get_token(&[scope], None).await {
         Ok(AccessToken { token, .. }) => Ok(token.secret().to_owned().into()),
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(extract_error(&error)),
     }
 }
 
 /// Extracts our error from an error of the SDK, whose own errors are about settings.
-pub(super) fn failure(error: &Error) -> AttemptError {
+pub(super) fn extract_error(error: &Error) -> AttemptError {
     let first: &(dyn std::error::Error + 'static) = error;
     let own_error = std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref());
     own_error.cloned().unwrap_or_else(|| AttemptError::setting(quote(&format_chain(first), 300)))
 }
 
 /// Wraps our error in one that the SDK passes on without a retry.
-pub(super) fn error(failure: AttemptError) -> Error {
+pub(super) fn wrap_error(failure: AttemptError) -> Error {
     Error::new(ErrorKind::Other, failure)
 }
 
@@ -105,7 +105,9 @@ impl HttpClient for SdkHttpClient {
             Method::Get => http::Method::GET,
             Method::Post => http::Method::POST,
             other => {
-                return Err(error(AttemptError::setting(format!("the library sent an unexpected {other} request"))));
+                return Err(wrap_error(AttemptError::setting(format!(
+                    "the library sent an unexpected {other} request"
+                ))));
             }
         };
         let mut outgoing = self.transport.http.request(method, url);
@@ -122,7 +124,7 @@ impl HttpClient for SdkHttpClient {
         if let Body::Bytes(body) = request.body() {
             outgoing = outgoing.body(body.clone());
         }
-        let token = self.transport.token(outgoing).await.map_err(error)?;
+        let token = self.transport.request_token(outgoing).await.map_err(wrap_error)?;
         Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, Headers::new(), to_sdk_response(&token)))
     }
 }

@@ -29,7 +29,7 @@ use crate::os::{self, KeyFileError};
 use crate::secret_string::SecretString;
 
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
-pub(super) async fn token(
+pub(super) async fn request_token(
     transport: &Transport,
     principal: &ServicePrincipal,
     certificate: &Certificate,

@@ -9,7 +9,7 @@ use super::transport::Transport;
 use crate::secret_string::SecretString;
 
 /// Requests a token of this scope from the token endpoint.
-pub(super) async fn token(
+pub(super) async fn request_token(
     transport: &Transport,
     principal: &ServicePrincipal,
     secret: &SecretString,
@@ -21,6 +21,6 @@ pub(super) async fn token(
     let secret = secret.expose_secret().to_owned();
     let credential =
         ClientSecretCredential::new(&principal.tenant, principal.client_id.clone(), secret.into(), Some(options))
-            .map_err(|error| azure_sdk::failure(&error))?;
-    azure_sdk::token(credential.as_ref(), scope).await
+            .map_err(|error| azure_sdk::extract_error(&error))?;
+    azure_sdk::request_token(credential.as_ref(), scope).await
 }

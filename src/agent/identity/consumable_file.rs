@@ -45,7 +45,12 @@ impl ConsumableFile {
                 if self.remove {
                     if let Err(error) = std::fs::remove_file(&self.path) {
                         let (path, error) = (self.path.display().to_string(), error.to_string());
-                        tracing::warn!(event = "identity.file.cleanup_failed", path, error, "cannot delete a file");
+                        tracing::warn!(
+                            event = "identity.file.cleanup_failed",
+                            path,
+                            error,
+                            "cannot delete the file of a secret after reading it"
+                        );
                     }
                     *last = Some(read.clone());
                 }

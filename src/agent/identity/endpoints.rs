@@ -18,7 +18,7 @@ pub struct CloudEndpoints {
     /// PEM file to trust for the token endpoint instead of the system's certificates.
     pub authority_ca: Option<PathBuf>,
     /// True if the token endpoint runs on this machine, so that no proxy is used.
-    pub authority_is_here: bool,
+    pub authority_is_local: bool,
 }
 
 impl CloudEndpoints {
@@ -30,7 +30,7 @@ impl CloudEndpoints {
             arc_tokens: "/var/opt/azcmagent/tokens".into(),
             arc_agent: "/opt/azcmagent/bin/himds".into(),
             authority_ca: None,
-            authority_is_here: false,
+            authority_is_local: false,
         }
     }
 }

@@ -10,13 +10,13 @@ use crate::secret_string::SecretString;
 ///
 /// # Errors
 /// The response holds no token.
-pub fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, String> {
-    token_response::token(body, secrets).map_err(|error| error.to_string())
+pub fn parse_token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, String> {
+    token_response::parse_token(body, secrets).map_err(|error| error.to_string())
 }
 
 /// Parses an error response of Azure into the message that an operator reads.
-pub fn refusal(status: StatusCode, body: &[u8], secrets: &[SecretString]) -> String {
-    token_response::refusal(status, &HeaderMap::new(), body, secrets).to_string()
+pub fn parse_error(status: StatusCode, body: &[u8], secrets: &[SecretString]) -> String {
+    token_response::parse_error(status, &HeaderMap::new(), body, secrets).to_string()
 }
 
 /// Parses a certificate with its key, in PEM or PKCS#12.

@@ -14,7 +14,7 @@ use super::transport::Transport;
 use crate::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
-pub(super) async fn token(
+pub(super) async fn request_token(
     transport: &Transport,
     base: &Url,
     managed_identity: &ManagedIdentity,
@@ -31,7 +31,7 @@ pub(super) async fn token(
     };
     match ManagedIdentityCredential::new(Some(options)) {
         // The SDK removes this suffix again.
-        Ok(credential) => azure_sdk::token(credential.as_ref(), &format!("{resource}/.default")).await,
+        Ok(credential) => azure_sdk::request_token(credential.as_ref(), &format!("{resource}/.default")).await,
         // The SDK reads the process's own variables and refuses some kinds of host by them. Ours have already shown that
         // this is none of those.
         Err(_) => request_without_sdk(transport, url, managed_identity, resource).await,
@@ -54,7 +54,7 @@ async fn request_without_sdk(
         .append_pair("api-version", "2019-08-01")
         .append_pair("resource", resource)
         .extend_pairs(id_parameter);
-    transport.token(transport.http.get(url).header("metadata", "true")).await
+    transport.request_token(transport.http.get(url).header("metadata", "true")).await
 }
 
 /// Requests the instance document within 2 s, with one retry if the service is busy.

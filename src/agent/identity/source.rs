@@ -181,7 +181,7 @@ impl CloudSource {
                         source = source.name(),
                         error = failure.to_string(),
                         retry_in_seconds = seconds(wait),
-                        "no identity token yet"
+                        "cannot get an identity token; trying again"
                     );
                     self.clock.sleep(wait).await;
                 }
@@ -201,29 +201,31 @@ impl CloudSource {
         let (resource, scope) = (self.options.managed_resource(), self.options.environment_scope());
         match source {
             SelectedSource::Managed(ManagedIdentityHost::Metadata, managed_identity) => {
-                metadata::token(self.machine()?, &self.options.endpoints.metadata, managed_identity, &resource).await
+                metadata::request_token(self.machine()?, &self.options.endpoints.metadata, managed_identity, &resource)
+                    .await
             }
             SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, managed_identity) => {
-                app_service::token(self.machine()?, (endpoint, header, *form), managed_identity, &resource).await
+                app_service::request_token(self.machine()?, (endpoint, header, *form), managed_identity, &resource)
+                    .await
             }
             SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
-                arc::token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
+                arc::request_token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
             }
             SelectedSource::ClientSecret(principal, secret) => {
-                client_secret::token(self.authority()?, principal, secret, &scope).await
+                client_secret::request_token(self.authority()?, principal, secret, &scope).await
             }
             SelectedSource::ClientCertificate(principal, certificate) => {
-                client_certificate::token(self.authority()?, principal, certificate, &scope, now).await
+                client_certificate::request_token(self.authority()?, principal, certificate, &scope, now).await
             }
             SelectedSource::Workload(principal, file, None) => {
                 let client = azure_sdk::SdkHttpClient::new(self.authority()?.clone());
-                workload::token(client, principal, file, &scope, now).await
+                workload::request_token(client, principal, file, &scope, now).await
             }
             SelectedSource::Workload(principal, file, Some(proxy)) => {
                 // Built for each exchange: the trusted authorities may have changed.
                 let client =
                     azure_sdk::SdkHttpClient::with_token_proxy(proxy.transport(&self.proxy_ca)?, proxy.clone());
-                workload::token(client, principal, file, &scope, now).await
+                workload::request_token(client, principal, file, &scope, now).await
             }
         }
     }
@@ -243,7 +245,7 @@ impl CloudSource {
                 tracing::debug!(
                     event = "identity.instance.missing",
                     error = failure.to_string(),
-                    "no instance document"
+                    "cannot read the instance document; logging in without it"
                 );
                 None
             }
@@ -255,8 +257,8 @@ impl CloudSource {
     }
 
     fn authority(&self) -> Result<&Transport, AttemptError> {
-        let CloudEndpoints { authority_ca, authority_is_here, .. } = &self.options.endpoints;
-        get_or_build(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_here))
+        let CloudEndpoints { authority_ca, authority_is_local, .. } = &self.options.endpoints;
+        get_or_build(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_local))
     }
 }
 

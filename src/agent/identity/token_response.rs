@@ -9,7 +9,7 @@ use super::error::{AttemptError, ErrorResponse, quote, redact};
 use crate::secret_string::SecretString;
 
 /// Parses a token response. `expires_on` is ignored: its type differs by host, and the token has an `exp` claim.
-pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {
+pub(super) fn parse_token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {
     let mut response: Map<String, Value> =
         serde_json::from_slice(body).map_err(|_| AttemptError::Unreadable(describe_body(body, secrets)))?;
     match response.remove("access_token") {
@@ -24,7 +24,12 @@ fn fits_a_header(token: &str) -> bool {
 }
 
 /// Parses a response that is not 2xx.
-pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secrets: &[SecretString]) -> ErrorResponse {
+pub(super) fn parse_error(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    secrets: &[SecretString],
+) -> ErrorResponse {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let retry_after = header(header::RETRY_AFTER).and_then(|value| value.trim().parse().ok()).map(Duration::from_secs);
     let challenge = header(header::WWW_AUTHENTICATE).map(str::to_owned);
@@ -81,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_token_is_parsed_with_any_form_of_expires_on() {
-        let check = |body: &str, expected: Result<&str, &str>| match (token(body.as_bytes(), &[]), expected) {
+        let check = |body: &str, expected: Result<&str, &str>| match (parse_token(body.as_bytes(), &[]), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found.expose_secret(), expected),
             (Err(found), Err(expected)) => assert!(found.to_string().contains(expected), "{found}"),
             (found, expected) => panic!("{found:?} instead of {expected:?}"),
@@ -97,13 +102,13 @@ mod tests {
         check("<html>login here</html>", Err("23 bytes that are not a JSON object: <html>login here</html>"));
         check("[]", Err("not a JSON object"));
         check(r#"{"access_token":"opaque"#, Err("23 bytes that are not a JSON object"));
-        assert!(!token(br#"{"access_token":"opaque"#, &[]).unwrap_err().to_string().contains("opaque"));
+        assert!(!parse_token(br#"{"access_token":"opaque"#, &[]).unwrap_err().to_string().contains("opaque"));
     }
 
     #[test]
     fn an_error_response_keeps_the_services_text() {
         let check = |status: u16, body: &str, expected: &str, codes: &[u32]| {
-            let found = refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), &[]);
+            let found = parse_error(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), &[]);
             assert_eq!((found.to_string().as_str(), found.codes.as_slice()), (expected, codes));
         };
         check(
@@ -131,7 +136,7 @@ mod tests {
     #[test]
     fn a_response_without_a_json_object_is_not_from_azure() {
         for (body, is_foreign) in [("<p>blocked</p>", true), ("", true), ("[]", true), ("{}", false)] {
-            let found = refusal(StatusCode::FORBIDDEN, &HeaderMap::new(), body.as_bytes(), &[]);
+            let found = parse_error(StatusCode::FORBIDDEN, &HeaderMap::new(), body.as_bytes(), &[]);
             assert_eq!(found.is_foreign, is_foreign, "{body}");
         }
     }
@@ -143,7 +148,7 @@ mod tests {
             let padding = "x".repeat(length);
             let json = format!(r#"{{"error_description":"{padding}canary in a mine{padding}"}}"#);
             for body in [json, format!("{}canary+in+a+mine{padding}", &padding[100..])] {
-                let found = refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), &secrets);
+                let found = parse_error(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), &secrets);
                 assert!(found.text.len() <= 300 && !found.text.contains("can"), "{}", found.text);
             }
         }
@@ -152,10 +157,10 @@ mod tests {
     proptest! {
         #[test]
         fn parsing_accepts_any_response(body in "[\\[\\]{}\":,a-zAST0-9_é\\\\]{0,200}", number: u64) {
-            let _ = token(body.as_bytes(), &[]);
-            let _ = refusal(StatusCode::BAD_GATEWAY, &HeaderMap::new(), body.as_bytes(), &[]);
+            let _ = parse_token(body.as_bytes(), &[]);
+            let _ = parse_error(StatusCode::BAD_GATEWAY, &HeaderMap::new(), body.as_bytes(), &[]);
             let text = serde_json::json!({"error_codes": [number], "error_description": format!("AADSTS{number}{body}")});
-            let _ = refusal(StatusCode::BAD_GATEWAY, &HeaderMap::new(), text.to_string().as_bytes(), &[]);
+            let _ = parse_error(StatusCode::BAD_GATEWAY, &HeaderMap::new(), text.to_string().as_bytes(), &[]);
         }
     }
 }

@@ -33,10 +33,10 @@ impl Transport {
         Self::build(builder, LOCAL_LIMIT)
     }
 
-    /// Creates a client of the token endpoint, through the environment's proxy if there is one, unless it `is_here`.
-    pub(super) fn authority(ca: Option<&Path>, is_here: bool) -> Result<Self, AttemptError> {
+    /// Creates a client of the token endpoint, through the environment's proxy if there is one, unless it `is_local`.
+    pub(super) fn authority(ca: Option<&Path>, is_local: bool) -> Result<Self, AttemptError> {
         let mut builder = reqwest::Client::builder().https_only(true).connect_timeout(AUTHORITY_CONNECT);
-        if is_here {
+        if is_local {
             builder = builder.no_proxy();
         }
         if let Some(path) = ca {
@@ -85,8 +85,8 @@ impl Transport {
     }
 
     /// Sends a request and returns the token of the response.
-    pub(super) async fn token(&self, request: RequestBuilder) -> Result<SecretString, AttemptError> {
-        token_response::token(&self.send(request).await?, &self.redacted_secrets)
+    pub(super) async fn request_token(&self, request: RequestBuilder) -> Result<SecretString, AttemptError> {
+        token_response::parse_token(&self.send(request).await?, &self.redacted_secrets)
     }
 
     /// Sends a request and returns the body of a 2xx response.
@@ -106,7 +106,12 @@ impl Transport {
         if status.is_success() {
             return Ok(body);
         }
-        Err(AttemptError::Refused(token_response::refusal(status, response.headers(), &body, &self.redacted_secrets)))
+        Err(AttemptError::Refused(token_response::parse_error(
+            status,
+            response.headers(),
+            &body,
+            &self.redacted_secrets,
+        )))
     }
 }
 

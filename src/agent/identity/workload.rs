@@ -18,7 +18,7 @@ use crate::jwt::UnverifiedClaims;
 use crate::secret_string::SecretString;
 
 /// Exchanges the file's token for one of this scope. `now` is used only in error messages.
-pub(super) async fn token(
+pub(super) async fn request_token(
     client: azure_sdk::SdkHttpClient,
     principal: &ServicePrincipal,
     file: &Path,
@@ -40,8 +40,8 @@ pub(super) async fn exchange(
     let options = Some(ClientAssertionCredentialOptions { client_options });
     let credential =
         ClientAssertionCredential::new(principal.tenant.clone(), principal.client_id.clone(), assertion, options)
-            .map_err(|error| azure_sdk::failure(&error))?;
-    azure_sdk::token(credential.as_ref(), scope).await
+            .map_err(|error| azure_sdk::extract_error(&error))?;
+    azure_sdk::request_token(credential.as_ref(), scope).await
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ struct File(PathBuf);
 #[async_trait]
 impl ClientAssertion for File {
     async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
-        let read = read(&self.0).map_err(azure_sdk::error)?;
+        let read = read(&self.0).map_err(azure_sdk::wrap_error)?;
         Ok(read.expose_secret().to_owned())
     }
 }

@@ -84,7 +84,7 @@ impl DevEndpoints {
             endpoints.metadata = self.metadata.parse().context("the emulated metadata service has no address")?;
             endpoints.arc_agent = self.dir.join("no-arc-agent-here");
             endpoints.authority_ca = Some(self.authority_ca.clone());
-            endpoints.authority_is_here = true;
+            endpoints.authority_is_local = true;
             identity.variables = AzureEnv::from_vars(self.azure_variables.clone());
         }
         Ok(())

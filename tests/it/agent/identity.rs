@@ -56,7 +56,7 @@ impl Scene {
                 arc_tokens: cloud.arc_tokens().to_owned(),
                 arc_agent: "/nonexistent".into(),
                 authority_ca: Some(cloud.ca_file()),
-                authority_is_here: false,
+                authority_is_local: false,
             },
         };
         Self { cloud, clock, driven, options, _tasks: tasks, folder }

@@ -33,7 +33,7 @@ fn options(server: &MockServer) -> CloudIdentityOptions {
             arc_tokens: "/nonexistent".into(),
             arc_agent: "/nonexistent".into(),
             authority_ca: None,
-            authority_is_here: false,
+            authority_is_local: false,
         },
     }
 }
