@@ -23,8 +23,8 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         warn_if_program_missing(&reader, at, program);
     }
     let keywords =
-        [("restart", OnChange::RestartMode), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
-    let on_change = reader.choice("on_change", &keywords).unwrap_or(OnChange::RestartMode);
+        [("restart", OnChange::Restart), ("signal", OnChange::Signal(Signal::HUP)), ("ignore", OnChange::Ignore)];
+    let on_change = reader.choice("on_change", &keywords).unwrap_or(OnChange::Restart);
     let signal_location = reader.locate("change_signal");
     let change_signal = reader.parse_text("change_signal", signal);
     let on_change = match (on_change, signal_location) {
@@ -69,7 +69,7 @@ pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
     vec![
         format!("runs {} once all templates are rendered", process.command.join(" ")),
         match process.on_change {
-            OnChange::RestartMode => "restarts it when a variable has changed".to_owned(),
+            OnChange::Restart => "restarts it when a variable has changed".to_owned(),
             OnChange::Signal(signal) => format!("sends it SIG{} when a variable has changed", signal_name(signal)),
             OnChange::Ignore => "leaves it alone when a variable has changed".to_owned(),
         },

@@ -11,7 +11,7 @@ use crate::clock::ClockReading;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnChange {
     /// Restart the process with the new variables.
-    RestartMode,
+    Restart,
     /// Send a signal. The process's environment stays as it was.
     Signal(Signal),
     /// Do nothing: the next start uses the new variables.

@@ -202,7 +202,7 @@ impl Supervisor {
                             tracing::info!(event = "process.signalled", "a variable changed; signaling the child process");
                             running.signal(signal);
                         }
-                        OnChange::RestartMode => {
+                        OnChange::Restart => {
                             tracing::info!(event = "process.restarting", "a variable changed; restarting the child process");
                             self.end(running, stop).await;
                             return ExitCause::InputChanged;

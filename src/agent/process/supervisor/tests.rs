@@ -38,7 +38,7 @@ async fn start() -> Running {
     let options = ProcessOptions {
         command: vec!["program".to_owned()],
         variables: EnvVars::default(),
-        on_change: OnChange::RestartMode,
+        on_change: OnChange::Restart,
         restart: RestartMode::Never,
         stop_signal: Signal::TERM,
         stop_timeout: Duration::from_secs(5),
