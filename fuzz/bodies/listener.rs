@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::Request;
 use keyward::agent::api_proxy::fuzz::read_request;
-use keyward::agent::systemd_credentials::fuzz::ask;
+use keyward::agent::systemd_credentials::fuzz::decide_request;
 use keyward::gateway::proxy::fuzz::is_forwarded;
 use keyward::http::guard::{self, AccessMode};
 use keyward::http::tls;
@@ -110,7 +110,7 @@ pub(crate) fn credential_name(bytes: &[u8]) {
     let Some((ids, name)) = bytes.split_first() else { return };
     let ids = (u32::from(ids >> 4), u32::from(ids & 15));
     for (unit, id) in [("foobar.service", "credx"), ("worker@*.service", "tls.key")] {
-        let Some((peer_unit, credential)) = ask(ids, name, unit, id) else { continue };
+        let Some((peer_unit, credential)) = decide_request(ids, name, unit, id) else { continue };
         assert_eq!(ids, (0, 0), "another user than root is served");
         assert_eq!(credential, id, "a credential that is not granted");
         let (prefix, suffix) = unit.split_once('*').unwrap_or((unit, ""));

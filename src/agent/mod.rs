@@ -27,7 +27,7 @@ pub mod token_lifecycle;
 pub mod secrets;
 pub mod caller_tokens;
 
-// 5: outputs, strangers to each other
+// 5: outputs, which do not import each other
 pub mod api_proxy;
 pub mod local_api;
 pub mod sinks;

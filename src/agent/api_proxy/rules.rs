@@ -163,7 +163,7 @@ impl Rule {
 
     /// Matches a path without a trailing slash. With `is_folder`, patterns with one match too.
     fn matches(&self, path: &str, is_folder: bool) -> bool {
-        // Decides most rules, which do not match, by only the prefix.
+        // Most rules do not match, and comparing the prefix is enough to reject them.
         let has_prefix = begins_with(path.as_bytes(), self.start.as_bytes())
             || (is_folder && self.start.strip_suffix('/').is_some_and(|start| start == path));
         if !has_prefix {

@@ -6,7 +6,7 @@ use memchr::memmem;
 /// occurrence has one of its windows at a multiple of `L - 3`. Only those places are read.
 pub(super) struct SampledSearch {
     stride: usize,
-    /// A bit for each hash of a window of the token. They tell much of the token: it is freed with the stream, and zeroed by the allocator.
+    /// A bit for each hash of a window of the token. They reveal much of the token: the table is freed with the stream, and zeroed by the allocator.
     windows: Box<[u64; HASHES / 64]>,
 }
 

@@ -10,7 +10,7 @@ use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::clock::Clock;
 use crate::credential_watch::Availability;
 
-/// Reads a session's token from its feed.
+/// Reads a session's token from its watch.
 #[derive(Debug)]
 pub(super) struct SessionToken {
     pub(super) watch: TokenWatch,

@@ -105,7 +105,7 @@ impl BackgroundWriter {
         self.write.spawn(self.file.clone().save(plain));
     }
 
-    /// Writes what was not written yet: `plain` returns the bytes' builder.
+    /// Writes the changes that are not written yet; `plain` returns the closure that builds the content.
     pub(in crate::agent) async fn finish<P>(&mut self, clock: &Clock, changes: ChangeLevel, plain: impl FnOnce() -> P)
     where
         P: FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static,

@@ -155,7 +155,7 @@ impl Api {
         if !is_allowed {
             return Ok(ApiFuture::ready(method_not_allowed(allowed)));
         }
-        let caller = match self.deps.callers.admit(request, &[route.granted_as()]) {
+        let caller = match self.deps.callers.admit(request, &[route.required_route()]) {
             Ok(caller) => GrantedCaller { local, caller },
             Err(refusal) => return Ok(ApiFuture::ready(refusal.to_response())),
         };
@@ -339,7 +339,7 @@ enum Route<'a> {
 
 impl Route<'_> {
     /// Returns the route that a caller must be granted.
-    const fn granted_as(&self) -> CallerRoute {
+    const fn required_route(&self) -> CallerRoute {
         match self {
             Self::Token => CallerRoute::Token,
             Self::Check | Self::Retry => CallerRoute::Refresh,

@@ -66,7 +66,7 @@ impl Login {
     /// A proof that is a token of the server itself is only looked up.
     ///
     /// # Errors
-    /// The variant says whether a retry may help, with a message and a hint for operators. It never holds the proof.
+    /// The variant shows if a retry may help; it has a message and a hint for operators, and never holds the proof.
     pub async fn login(&self, proof: &IdentityProof, clock: &Clock) -> Result<Token, LoginError> {
         let signed = match proof {
             IdentityProof::Signed(signed) => Some(&**signed),

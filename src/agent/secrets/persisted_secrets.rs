@@ -165,7 +165,7 @@ impl PersistedSecrets {
         }
     }
 
-    /// Saves what was not saved yet.
+    /// Saves the changes that are not saved yet.
     pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: BackgroundWriter) {
         let changes = self.0.records.lock().changes;
         writer.finish(clock, changes, || self.snapshot(clock.now(), tokens)).await;

@@ -31,7 +31,7 @@ impl ServerClient {
         let capabilities: BTreeMap<_, _> =
             paths.iter().filter_map(|path| Some(((*path).to_owned(), names(&by_path[*path])?))).collect();
         if capabilities.is_empty() && !paths.is_empty() {
-            return Err(CallError::InvalidResponse { what: "the capabilities of no path".to_owned() });
+            return Err(CallError::InvalidResponse { what: "it has no capabilities of any path".to_owned() });
         }
         Ok(capabilities)
     }

@@ -276,7 +276,7 @@ impl FileSink {
                 retry_in_seconds = seconds(retry_in),
                 code = code.as_str(),
                 error,
-                "the sink was not written"
+                "cannot write the sink"
             );
             self.logged_error = Some(error.clone());
         }

@@ -4,7 +4,7 @@
 //! bind such a name, so the peer's user and group decide first: both must be 0. Where nothing is granted, nothing is
 //! written; systemd then hands the unit an empty credential.
 
-// 0: who asks for what, decided without IO
+// 0: decides without IO which unit asks for which credential
 mod peer_name;
 mod grants;
 mod metrics;

@@ -238,7 +238,7 @@ impl OpenServer {
             gid,
             pid,
             suppressed,
-            "nothing was written"
+            "refused a connection for a credential: nothing was written"
         );
     }
 

@@ -238,7 +238,7 @@ impl TemplateTask {
         };
         let command = file.command.clone();
         if is_restoring && file.on_missing == OnMissing::Leave {
-            self.record_left_changed();
+            self.record_unrestored_change();
             return Ok(());
         }
         let destination = file.destination.clone();

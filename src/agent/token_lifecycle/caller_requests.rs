@@ -18,7 +18,7 @@ pub(super) struct CallerRequests {
 pub(super) enum CallerRequest {
     /// Look the token up, as the server refused it.
     Lookup,
-    /// Hurry: callers wait for a token, or an operator requests a retry.
+    /// Log in sooner: callers wait for a token, or an operator requests a retry.
     Token,
 }
 
@@ -43,7 +43,7 @@ impl CallerRequests {
     }
 
     /// Returns true while a requested look-up is not complete.
-    pub(super) const fn await_lookup(&self) -> bool {
+    pub(super) const fn awaits_lookup(&self) -> bool {
         self.awaits_lookup
     }
 
@@ -59,12 +59,12 @@ impl CallerRequests {
     }
 
     /// Returns true while a caller waits for a token.
-    pub(super) fn await_token(&self) -> bool {
+    pub(super) fn awaits_token(&self) -> bool {
         self.signal.demand().is_waited_for()
     }
 
     /// Returns true while an operator's retry is not answered.
-    pub(super) const fn await_retry(&self) -> bool {
+    pub(super) const fn awaits_retry(&self) -> bool {
         !self.retries.is_empty()
     }
 

@@ -30,7 +30,7 @@ pub(super) struct SessionCalls {
     login_phase: watch::Sender<Option<CallInFlight>>,
     renewal: Option<(CallInFlight, Call<Result<RenewResponse, CallError>>)>,
     lookup: Option<(CallInFlight, Call<LookupOutcome>)>,
-    /// Time of issue and expiry of the last proof, as far as it tells them.
+    /// Time of issue and expiry of the last proof, where it states them.
     proof_times: ProofTimes,
 }
 

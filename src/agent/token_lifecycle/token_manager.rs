@@ -186,7 +186,7 @@ impl TokenManager {
                 self.complete_lookup_request();
             }
             Event::Request(CallerRequest::Token) => {
-                if self.requests.await_retry() {
+                if self.requests.awaits_retry() {
                     self.plan_requested_login();
                 }
                 self.advance_login();
@@ -230,7 +230,7 @@ impl TokenManager {
     /// Moves the planned login forward if there is no token and callers wait for one.
     fn advance_login(&mut self) {
         let is_idle = self.current.is_none() && !self.calls.is_busy();
-        if is_idle && self.requests.await_token() && self.planner.advance_login(self.clock.now()) {
+        if is_idle && self.requests.awaits_token() && self.planner.advance_login(self.clock.now()) {
             // Callers that are refused get the new Retry-After.
             self.publish();
         }
@@ -264,7 +264,7 @@ impl TokenManager {
     /// Completes a requested look-up, unless a call about the token is in flight. Without a token, or for a wrapping token, it
     /// completes at once and records no check.
     fn complete_lookup_request(&mut self) {
-        if self.requests.await_lookup() && !self.calls.has_token_call() && !self.awaits_replacement() {
+        if self.requests.awaits_lookup() && !self.calls.has_token_call() && !self.awaits_replacement() {
             self.publisher.publish_checked();
             self.requests.complete_lookup();
         }

@@ -192,7 +192,7 @@ impl CachedEntries {
             let lease = self.slots.peek_mut(&key).and_then(|slot| slot.lease.as_mut());
             if let Some(lease) = lease.filter(|lease| lease.generation == Some(pending)) {
                 lease.generation = Some(login);
-                self.await_step(key);
+                self.queue_next_step(key);
             }
         }
         0
@@ -264,7 +264,7 @@ impl CachedEntries {
     }
 
     /// Queues the next step of a lease, which replaces the queued one. A withheld lease waits for no step.
-    fn await_step(&mut self, key: Arc<CacheKey>) {
+    fn queue_next_step(&mut self, key: Arc<CacheKey>) {
         let Some(lease) = self.slots.peek_mut(&key).and_then(|slot| slot.lease.as_mut()) else { return };
         self.due.remove(lease.ticket);
         let is_withheld = self.pending.is_some() && lease.generation == self.pending;
@@ -357,7 +357,7 @@ impl CachedEntries {
         let Some(lease) = self.renewed_lease(renewal) else { return };
         lease.active.record_renewal(renewed, now, unit);
         self.changes = ChangeLevel::Content;
-        self.await_step(Arc::clone(&renewal.key));
+        self.queue_next_step(Arc::clone(&renewal.key));
     }
 
     /// Records that a lease will not grow any more: it is served until another is due. A lease of the previous process is removed,
@@ -368,14 +368,14 @@ impl CachedEntries {
             return self.remove(&renewal.key);
         }
         self.changes = ChangeLevel::Content;
-        self.await_step(Arc::clone(&renewal.key));
+        self.queue_next_step(Arc::clone(&renewal.key));
     }
 
     /// Schedules another attempt to renew a lease.
     pub(super) fn retry_renewal(&mut self, renewal: &LeaseRenewal, at: ClockReading) {
         let Some(lease) = self.renewed_lease(renewal) else { return };
         lease.active.retry_renewal(at);
-        self.await_step(Arc::clone(&renewal.key));
+        self.queue_next_step(Arc::clone(&renewal.key));
     }
 
     /// Removes the entry of a lease that has ended.

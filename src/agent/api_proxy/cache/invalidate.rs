@@ -1,4 +1,4 @@
-//! Names the entries that a write, a revocation or a caller ends.
+//! Selects the entries that a write, a revocation or a caller invalidates.
 
 use super::key::TokenScope;
 

@@ -267,7 +267,7 @@ impl LeaseRenewer {
         }
     }
 
-    /// Saves what was not saved yet.
+    /// Saves the changes that are not saved yet.
     async fn finish(&mut self) {
         let Some(file) = &mut self.file else { return };
         let (state, changes) = (&self.state, self.state.entries().changes());

@@ -30,7 +30,7 @@ impl<T> SecretRenewer<T> {
                         event = "agent.secret.cleanup_failed",
                         secret,
                         error,
-                        "a replaced lease was not revoked"
+                        "cannot revoke a replaced lease; it stays valid until it expires"
                     );
                 }
             }

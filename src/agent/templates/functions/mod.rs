@@ -86,14 +86,14 @@ const OMITTED: [(&str, &str); 38] = [
     ("scratch", "write {{ $name := VALUE }} and {{ $name = VALUE }}"),
     ("md5sum", "that hash is broken; write sha256Hex"),
     ("sockaddr", "it does not read secrets; pass the address as a variable"),
-    ("spew_dump", DUMPS),
-    ("spew_printf", DUMPS),
-    ("spew_sdump", DUMPS),
+    ("spew_dump", PRINTS_SECRETS),
+    ("spew_printf", PRINTS_SECRETS),
+    ("spew_sdump", PRINTS_SECRETS),
 ];
 
 const NO_CONSUL: &str = "it reads Consul, and templates here read Vault or OpenBao";
 const NO_NOMAD: &str = "it reads Nomad, and templates here read Vault or OpenBao";
-const DUMPS: &str = "it prints values, which are secrets here; use keyward template try";
+const PRINTS_SECRETS: &str = "it prints values, which are secrets here; use keyward template try";
 
 /// Called before each action with its byte offset, since the engine's errors have no position.
 pub(super) const MARK_POSITION: &str = "\u{1}at";

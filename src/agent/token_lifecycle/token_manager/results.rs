@@ -64,7 +64,7 @@ impl TokenManager {
             self.planner.budget.record_failure(now, FailureCause::Transient, None, random_unit());
             let (code, lease_seconds) = (ErrorCode::TokenTooShort, new.lifetime.ttl.as_secs());
             let message = format!("the server issued a token with a lease of {lease_seconds} s");
-            tracing::warn!(event = "token.login.short", session, code = code.as_str(), lease_seconds, "a short lease");
+            tracing::warn!(event = "token.login.short", session, code = code.as_str(), lease_seconds, "{message}");
             self.publisher.record_error(Some(code), message);
             self.outage.record_failure(Attempt::Login, now);
         } else {
@@ -119,7 +119,7 @@ impl TokenManager {
         let session = &self.options.name;
         let expires = current.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
         let renewable = current.lifetime.renewable;
-        tracing::info!(event = "token.renew.ok", session, expires, renewable, "renewed");
+        tracing::info!(event = "token.renew.ok", session, expires, renewable, "renewed the token");
         self.reporter.count_attempt(Attempt::Renewal, None);
         self.outage.record_success(Attempt::Renewal, now);
         if current.outdated {
@@ -248,7 +248,7 @@ impl TokenManager {
             TokenVerdict::Refused | TokenVerdict::Unavailable => {
                 self.outage.record_failure(Attempt::Check, now);
                 let (session, code) = (&self.options.name, error.code().map(ErrorCode::as_str));
-                tracing::warn!(event = "token.check.failed", session, code, error = message, "token lookup failed");
+                tracing::warn!(event = "token.check.failed", session, code, error = message, "cannot check the token");
             }
         }
         if !self.awaits_replacement() {
