@@ -11,7 +11,7 @@ use crate::audit::{
     AuditCaller, AuditRecord, AuditedRequest, Auditor, Decision, RecordKind, RequestFacts, RequestState, redact_path,
 };
 
-/// How the requests of one listener are recorded.
+/// Records the requests of one listener in the audit.
 pub(crate) struct AuditedService<B> {
     pub(crate) auditor: Auditor,
     /// `agent`, `acl` or `gateway`.

@@ -10,7 +10,7 @@ use super::resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
-use crate::http::tls::{CertificateError, FollowedFiles, client_config, plain_client_config};
+use crate::http::tls::{CertificateError, FileBacked, client_config, plain_client_config};
 
 impl ClientOptions {
     /// Reads the certificate files and builds a client that follows their changes. Sends nothing yet.
@@ -22,7 +22,7 @@ impl ClientOptions {
         let resolver = Resolver::default();
         let route = ConnectionRoute::new(self, resolver.clone());
         let options = self.clone();
-        let http = FollowedFiles::new(self.tls.files(), move || options.build_http(&resolver))?;
+        let http = FileBacked::new(self.tls.files(), move || options.build_http(&resolver))?;
         Ok(Client::new(http, route, base, self.server(), self.response_timeout.max(self.connect_timeout)))
     }
 

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::resolver::ConnectionRoute;
 use crate::error_chain::{causes, format_chain};
 use crate::error_code::ErrorCode;
-use crate::http::tls::FollowedFiles;
+use crate::http::tls::FileBacked;
 use crate::secret;
 
 /// Largest response body, in bytes.
@@ -20,7 +20,7 @@ pub const MAX_RESPONSE: usize = 1024 * 1024;
 /// HTTP client of one server. Clones share its connections.
 #[derive(Clone)]
 pub struct Client {
-    http: FollowedFiles<reqwest::Client>,
+    http: FileBacked<reqwest::Client>,
     route: ConnectionRoute,
     base: Url,
     name: String,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Client {
 
 impl Client {
     pub(super) const fn new(
-        http: FollowedFiles<reqwest::Client>,
+        http: FileBacked<reqwest::Client>,
         route: ConnectionRoute,
         base: Url,
         name: String,

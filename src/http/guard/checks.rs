@@ -45,7 +45,7 @@ impl Guard {
                 if !(plain && fields.host.is_some_and(|host| common.iter().any(|known| **known == *host.as_bytes()))) {
                     fields.check_host(request.uri(), hosts, *port)?;
                 }
-                fields.check_caller_is_no_relay(*request_header)?;
+                fields.check_not_relayed(*request_header)?;
                 fields.check_framing(*body_bytes, *chunked)?;
                 admit.admit(peer, self.own_uid, &fields)?;
                 key_as_token = matches!(admit, AccessMode::Key(key) if fields.token_is(key));
@@ -145,7 +145,7 @@ impl<'a> GuardHeaders<'a> {
         Ok(())
     }
 
-    fn check_caller_is_no_relay(&self, needed: bool) -> Result<(), GuardRejection> {
+    fn check_not_relayed(&self, needed: bool) -> Result<(), GuardRejection> {
         if self.relayed {
             return reject(StatusCode::BAD_REQUEST, "forwarded", "requests forwarded by a proxy are not allowed");
         }

@@ -73,7 +73,7 @@ fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
         let Some(next) = pending.pop_front() else { return Ok(None) };
         let entries = match std::fs::read_dir(mount.join(next.trim_start_matches('/'))) {
             Ok(entries) => entries,
-            Err(error) if !next.is_empty() && is_of_folder(&error) => continue,
+            Err(error) if !next.is_empty() && is_folder_error(&error) => continue,
             Err(error) => return Err(error),
         };
         for entry in entries.flatten() {
@@ -93,7 +93,7 @@ fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
 
 /// Returns true for errors of one folder alone: it was removed since its parent was read, or its owner has closed it, or has
 /// made its path too long. Whoever owns a part of the tree must not hide the rest of it.
-fn is_of_folder(error: &io::Error) -> bool {
+fn is_folder_error(error: &io::Error) -> bool {
     let own = [Errno::NOENT, Errno::NODEV, Errno::ACCESS, Errno::PERM, Errno::NAMETOOLONG];
     Errno::from_io_error(error).is_some_and(|errno| own.contains(&errno))
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub(crate) use config::{client_config, client_config_of, plain_client_config, verify_pair};
 pub(crate) use error::CertificateError;
 pub(crate) use pem::{certificate_files, certificates};
-pub(crate) use reload::FollowedFiles;
+pub(crate) use reload::FileBacked;
 pub use reload::{ClientTls, ServerTls};
 pub(crate) use validity::{Expiry, expiry};
 

@@ -16,8 +16,8 @@ use super::pem::certificate_files;
 use super::{CertificateError, ServerCertificate, TlsOptions};
 use crate::error_chain::{causes, format_chain};
 
-/// A value that is built from files, and built again once they have changed. Clones share it.
-pub(crate) struct FollowedFiles<T>(Arc<Inner<T>>);
+/// A value that is built from files, and built again when they change. Clones share it.
+pub(crate) struct FileBacked<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     paths: Vec<PathBuf>,
@@ -41,8 +41,8 @@ struct BuildFailure {
 /// length. `None` for a file that is not there.
 type FileStamp = Option<(u64, u64, i64, i64, u64)>;
 
-impl<T: Clone> FollowedFiles<T> {
-    /// Builds the value, and again for a later [`FollowedFiles::current`] after one of `paths` has changed. A path
+impl<T: Clone> FileBacked<T> {
+    /// Builds the value, and again for a later [`FileBacked::current`] after one of `paths` has changed. A path
     /// of a folder stands for the certificate files in it.
     ///
     /// # Errors
@@ -106,15 +106,15 @@ fn is_read_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     causes(error).any(failed)
 }
 
-impl<T> Clone for FollowedFiles<T> {
+impl<T> Clone for FileBacked<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> fmt::Debug for FollowedFiles<T> {
+impl<T> fmt::Debug for FileBacked<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FollowedFiles").field("paths", &self.0.paths).finish_non_exhaustive()
+        f.debug_struct("FileBacked").field("paths", &self.0.paths).finish_non_exhaustive()
     }
 }
 
@@ -140,7 +140,7 @@ fn stamp(path: &Path) -> FileStamp {
 
 /// A client's TLS, from its files as they are at each connection.
 #[derive(Debug, Clone)]
-pub struct ClientTls(FollowedFiles<Arc<rustls::ClientConfig>>);
+pub struct ClientTls(FileBacked<Arc<rustls::ClientConfig>>);
 
 impl ClientTls {
     /// Reads the files.
@@ -149,7 +149,7 @@ impl ClientTls {
     /// As [`client_config`].
     pub(crate) fn new(tls: &TlsOptions) -> Result<Self, CertificateError> {
         let options = tls.clone();
-        FollowedFiles::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
+        FileBacked::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
     }
 
     /// The configuration for the next connection.
@@ -160,7 +160,7 @@ impl ClientTls {
 
 /// A server's TLS, from its files as they are at each connection.
 #[derive(Debug, Clone)]
-pub struct ServerTls(FollowedFiles<Arc<rustls::ServerConfig>>);
+pub struct ServerTls(FileBacked<Arc<rustls::ServerConfig>>);
 
 impl ServerTls {
     /// Reads the files.
@@ -170,7 +170,7 @@ impl ServerTls {
     pub fn new(certificate: &ServerCertificate) -> Result<Self, CertificateError> {
         let certificate = certificate.clone();
         let paths = vec![certificate.certificate.clone(), certificate.key.clone()];
-        FollowedFiles::new(paths, move || certificate.server()).map(Self)
+        FileBacked::new(paths, move || certificate.server()).map(Self)
     }
 
     /// The configuration for the next connection.
@@ -183,7 +183,7 @@ impl From<Arc<rustls::ServerConfig>> for ServerTls {
     /// A configuration that never changes.
     fn from(config: Arc<rustls::ServerConfig>) -> Self {
         let loaded = Mutex::new(LoadedValue { value: Arc::clone(&config), stamps: Vec::new() });
-        Self(FollowedFiles(Arc::new(Inner {
+        Self(FileBacked(Arc::new(Inner {
             paths: Vec::new(),
             build: Box::new(move || Ok(Arc::clone(&config))),
             loaded,

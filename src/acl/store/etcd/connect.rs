@@ -13,7 +13,7 @@ use super::error::{FailureKind, MemberError};
 use super::options::{self, EtcdOptions};
 use crate::acl::store::OpenError;
 use crate::error_chain;
-use crate::http::tls::{CertificateError, FollowedFiles, certificates, verify_pair};
+use crate::http::tls::{CertificateError, FileBacked, certificates, verify_pair};
 use crate::secret;
 
 /// A dead member is detected after the sum of both. etcd closes connections that ping more often than every 5 s, or
@@ -32,7 +32,7 @@ pub(super) enum LeaderRequirement {
 
 /// TLS settings of connections, from the certificate files as they are now; `None` for plain connections.
 #[derive(Debug, Clone)]
-pub(super) struct EtcdTls(Option<FollowedFiles<Arc<TlsOptions>>>);
+pub(super) struct EtcdTls(Option<FileBacked<Arc<TlsOptions>>>);
 
 impl EtcdTls {
     /// Reads the certificate files.
@@ -44,11 +44,11 @@ impl EtcdTls {
         let identity = options.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
         let paths = std::iter::once(&ca_file).chain(identity).cloned().collect();
         let options = Arc::clone(options);
-        Ok(Self(Some(FollowedFiles::new(paths, move || read_tls(&options, &ca_file).map(Arc::new))?)))
+        Ok(Self(Some(FileBacked::new(paths, move || read_tls(&options, &ca_file).map(Arc::new))?)))
     }
 
     fn current(&self) -> Option<Arc<TlsOptions>> {
-        self.0.as_ref().map(FollowedFiles::current)
+        self.0.as_ref().map(FileBacked::current)
     }
 }
 

@@ -8,7 +8,7 @@ fn a_value_is_built_again_once_a_file_has_changed_and_a_bad_file_leaves_it() {
     let path = folder.path().join("a");
     std::fs::write(&path, "1").unwrap();
     let source = path.clone();
-    let followed = FollowedFiles::new(vec![path.clone()], move || {
+    let followed = FileBacked::new(vec![path.clone()], move || {
         std::fs::read_to_string(&source).and_then(|text| text.parse::<u32>().map_err(std::io::Error::other))
     })
     .unwrap();
@@ -35,7 +35,7 @@ fn files_that_could_not_be_read_are_read_again_although_they_have_not_changed() 
     std::fs::write(&path, "1").unwrap();
     let is_readable = Arc::new(AtomicBool::new(true));
     let (source, readable) = (path.clone(), Arc::clone(&is_readable));
-    let followed = FollowedFiles::new(vec![path.clone()], move || {
+    let followed = FileBacked::new(vec![path.clone()], move || {
         // As where no descriptor is left.
         let read = if readable.load(Ordering::Relaxed) { Ok(()) } else { Err(rustix::io::Errno::MFILE.into()) };
         read.and_then(|()| std::fs::read_to_string(&source))
