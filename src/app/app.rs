@@ -34,7 +34,7 @@ use crate::http::server::Endpoint;
 use crate::status::ReloadFailure;
 use crate::tasks::{TaskError, TaskGroup};
 
-/// Everything that the configuration asks for, running or about to.
+/// Everything that the configuration asks for, running or about to run.
 #[derive(Debug)]
 pub(crate) struct App {
     shared: Shared,

@@ -18,7 +18,7 @@ use crate::http::tls::{self, Expiry};
 use crate::metrics::Metrics;
 use crate::time_format::format_rfc3339;
 
-/// Watches the files until `stop`; the sender's lists replace one another at reloads.
+/// Watches the files until `stop`. Each reload sends a new list, which replaces the one before.
 pub(super) async fn watch(
     mut files: watch::Receiver<CertificateFiles>,
     clock: Clock,
@@ -129,7 +129,13 @@ impl CertificateMonitor {
             }
             (None, read) => {
                 if let Err(error) = &read {
-                    tracing::warn!(event = "certificate.rejected", key, paths, error, "the files cannot be used");
+                    tracing::warn!(
+                        event = "certificate.rejected",
+                        key,
+                        paths,
+                        error,
+                        "cannot use the certificate files"
+                    );
                 }
                 CertificateState { files, read, warned: None, expiry_logged: false }
             }

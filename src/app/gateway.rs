@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit;
 use super::error_codes::ListenError;
-use super::platform_token::TokenMaker;
+use super::platform_token::PlatformTokenProvider;
 use super::session::{SessionRefs, Shared};
 use crate::command::ProvidedEnv;
 use crate::config;
@@ -33,7 +33,7 @@ pub(super) struct BuiltGateway {
     gateway: Gateway,
     usage_stats: Arc<UsageStats>,
     local: LocalTokenManager,
-    token: TokenMaker,
+    token: PlatformTokenProvider,
     tfrc_file: Option<TfrcFile>,
     child: Option<(ChildEnv, CredentialWatch<ProvidedEnv>)>,
     health: HealthHandle,
@@ -105,7 +105,7 @@ impl BuiltGateway {
     ) -> anyhow::Result<Self> {
         let (local, accepted) = LocalTokenManager::open(options.local_token.clone(), shared.clock.clone())
             .context("the gateway cannot keep its local token")?;
-        let (token, source) = TokenMaker::build(options, sessions, shared)?;
+        let (token, source) = PlatformTokenProvider::build(options, sessions, shared)?;
         let register = |component: &str, waiting: &str| shared.health.register(component, options.required, waiting);
         let usage_stats = running.map(|running| Arc::clone(&running.usage_stats)).unwrap_or_default();
         let platform = source.watch.clone();
@@ -192,17 +192,17 @@ impl BuiltGateway {
         let drained = CancellationToken::new();
         let endpoints = self.endpoints().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         self.health.set_target(endpoints);
-        let mut makers = JoinSet::new();
+        let mut tasks = JoinSet::new();
         // A replaced gateway rotates no more: its successor rotates the same files.
-        makers.spawn(self.local.run(stop.clone()));
-        makers.spawn(self.token.run(drained.clone()));
+        tasks.spawn(self.local.run(stop.clone()));
+        tasks.spawn(self.token.run(drained.clone()));
         let (gateway, stopped) = (self.gateway.clone(), stop.clone());
-        makers.spawn(async move { gateway.probe_platform(stopped).await });
+        tasks.spawn(async move { gateway.probe_platform(stopped).await });
         if let Some(tfrc_file) = self.tfrc_file {
-            makers.spawn(tfrc_file.run(drained.clone(), file_handed_over));
+            tasks.spawn(tfrc_file.run(drained.clone(), file_handed_over));
         }
         if let Some((child, _)) = self.child {
-            makers.spawn(child.run(drained.clone()));
+            tasks.spawn(child.run(drained.clone()));
         }
         let mut serving = JoinSet::new();
         for socket in self.sockets {
@@ -220,7 +220,7 @@ impl BuiltGateway {
         self.health.set_ready();
         serving.join_all().await;
         drained.cancel();
-        makers.join_all().await;
+        tasks.join_all().await;
         Ok(())
     }
 }

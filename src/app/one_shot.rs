@@ -53,7 +53,7 @@ pub(crate) async fn prove(session: &Session, once: bool) -> Result<ProvenIdentit
     Ok(ProvenIdentity { source: source.describe(), proof, upstream, created_token })
 }
 
-/// Logs the session in once. Nothing that can be used once is used up: no file is removed, and no wrapping opened.
+/// Logs the session in once. Leaves one-time secrets as they are: removes no file and unwraps no token.
 ///
 /// # Errors
 /// The source gave no proof, or the server no token.
@@ -123,7 +123,7 @@ impl LoggedIn {
     }
 }
 
-/// Why one login gave no token.
+/// Reason why one login gave no token.
 #[derive(Debug, thiserror::Error)]
 pub enum OneShotError {
     /// A file that the session names cannot be used.

@@ -72,7 +72,7 @@ impl OneShotReader {
     /// Reads one secret.
     ///
     /// # Errors
-    /// There was no answer, the server or the agent refused, or it made no sense.
+    /// No response, a refusal of the server or the agent, or an invalid response.
     pub(crate) async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
         self.upstream.request_secret(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
@@ -121,7 +121,7 @@ impl OneShotReader {
     }
 }
 
-/// Why a template was not rendered.
+/// Reason why a template was not rendered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RenderError {
     /// The template is invalid, or a secret that it reads does not exist.

@@ -1,4 +1,4 @@
-//! The maker of the gateway's platform token: a file, a secret that a session reads, or the gateway itself.
+//! Source of the gateway's platform token: a file, a secret that a session reads, or the gateway itself.
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
@@ -15,19 +15,19 @@ use crate::credential_watch::{RefreshSignal, credential_channel};
 use crate::gateway::platform_token::{PlatformToken, PlatformTokenFile, PlatformTokenSource};
 use crate::gateway::token_minting::{self, Minter};
 
-/// Makes the platform token, once it runs.
+/// Provides the gateway with platform tokens while it runs.
 #[derive(Debug)]
-pub(super) enum TokenMaker {
+pub(super) enum PlatformTokenProvider {
     File(PlatformTokenFile),
     Secret(Box<SecretRenewer<PlatformToken>>),
     Mint(Box<Minter>),
 }
 
-impl TokenMaker {
-    /// Nothing is read yet.
+impl PlatformTokenProvider {
+    /// Builds the source that the configuration names. Reads nothing yet.
     ///
     /// # Errors
-    /// A client of the session's server, or of the platform, cannot be made; or the folder of the local token cannot be written.
+    /// A client of the session's server, or of the platform, cannot be built; or the folder of the local token cannot be written.
     pub(super) fn build(
         options: &config::Gateway,
         sessions: SessionRefs<'_>,
@@ -90,7 +90,7 @@ impl TokenMaker {
         Ok((Self::Secret(Box::new(SecretRenewer::new(secret_options, parts))), source))
     }
 
-    /// Makes the token until `stop`.
+    /// Runs the source until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
         match self {
             Self::File(file) => file.run(stop).await,

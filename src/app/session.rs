@@ -113,8 +113,8 @@ impl SessionInputs {
         server(new) == server(old) && login(new) == login(old) && same_identity
     }
 
-    /// Returns true if secrets that the identity source of `before` consumed are those of this session too.
-    fn keeps_consumed_of(&self, before: &Self) -> bool {
+    /// Returns true if this session may use the secrets that the identity source of `before` has consumed.
+    fn keeps_consumed_secrets_of(&self, before: &Self) -> bool {
         let (new, old) = (&self.options, &before.options);
         new.login.role == old.login.role && new.identity.has_files_of(&old.identity)
     }
@@ -198,7 +198,7 @@ impl Session {
         running: Option<&RunningSession>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let keeps_consumed = |running: &&RunningSession| inputs.keeps_consumed_of(&running.inputs);
+        let keeps_consumed = |running: &&RunningSession| inputs.keeps_consumed_secrets_of(&running.inputs);
         let consumed = running.filter(keeps_consumed).map(|running| running.consumed.clone()).unwrap_or_default();
         let options = &inputs.options;
         let context = || format!("session {}", options.name);

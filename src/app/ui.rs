@@ -41,7 +41,7 @@ pub(super) fn service(
         event = "ui.started",
         listener = options.name,
         url = format!("{scheme}://{address}/"),
-        "pages are served"
+        "serving pages for browsers"
     );
     Some(ui::service(UiOptions { key: key.clone(), allowed_hosts, address, tls }, deps))
 }

@@ -184,11 +184,11 @@ impl Fault {
 /// Messages about a fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FaultGuide {
-    /// The broken thing.
+    /// Description of the fault.
     pub broken: &'static str,
     /// Commands, and what each shows now.
     pub look: &'static [(&'static str, &'static str)],
-    /// How it ends.
+    /// Condition or command that ends it.
     pub end: &'static str,
     /// The recovery after `keyward dev heal`.
     pub healed: &'static str,

@@ -70,13 +70,16 @@ impl FileChecker<'_> {
             }
             (PathAccess::Private | PathAccess::Hidden | PathAccess::Inaccessible, _) => {
                 let message = format!("{key}: {setting} of {unit} hides {path_text} from the agent");
-                Some(Problem::new(ErrorCode::SandboxHidden, message).with_remedy(self.show(key, path, operation, rule)))
+                Some(
+                    Problem::new(ErrorCode::SandboxHidden, message)
+                        .with_remedy(self.advise_visibility(key, path, operation, rule)),
+                )
             }
         }
     }
 
-    /// The settings that show a hidden path to the agent.
-    fn show(&self, key: &str, path: &Path, operation: FileOperation, rule: &PathRule) -> String {
+    /// Advises settings that make a hidden path visible to the agent.
+    fn advise_visibility(&self, key: &str, path: &Path, operation: FileOperation, rule: &PathRule) -> String {
         let is_written = operation == FileOperation::WriteDirectory;
         if is_written && is_system_folder(path) {
             return name_own_folder(key);

@@ -29,7 +29,7 @@ mod unit_environment;
 // 3: all checks
 mod diagnosis;
 
-// 4: a file for those who help
+// 4: a file for support
 mod redact;
 mod bundle;
 

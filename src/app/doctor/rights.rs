@@ -18,7 +18,7 @@ pub(crate) struct UserIdentity {
     pub passes_modes: bool,
 }
 
-/// A folder or file on the way to a path.
+/// A folder or file on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathNode {
     /// The path.
@@ -35,7 +35,7 @@ pub(crate) struct PathNode {
     pub has_acl: bool,
 }
 
-/// Operation on the last node of a way.
+/// Operation on the last node of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileOperation {
     /// Reads the file.
@@ -48,7 +48,7 @@ pub(crate) enum FileOperation {
     Execute,
 }
 
-/// Answer about an operation.
+/// Result of the check of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessVerdict<'a> {
     /// Allowed.

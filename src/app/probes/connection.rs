@@ -1,4 +1,4 @@
-//! The way to a server: its name, a TCP connection, its certificate, and its clock.
+//! Checks the connection to a server: its name, TCP, its certificate, and its clock.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::time_format::{format_rfc3339, format_seconds};
 
 /// Checks name resolution, TCP connection and certificate of a host. For a server behind a proxy, checks the proxy. Skips
 /// later steps after a failure.
-pub(super) async fn check_way(
+pub(super) async fn check_connection(
     options: &ClientOptions,
     unreachable: ErrorCode,
     limits: &Limits,
@@ -105,7 +105,7 @@ async fn connect(
     Err(last)
 }
 
-/// Makes a TLS connection and tells how long the certificate is valid.
+/// Makes a TLS connection and reports how long the certificate is valid.
 async fn check_certificate(stream: TcpStream, url: &Url, options: &ClientOptions) -> StepResult {
     let config =
         client_config(&options.tls).map_err(|error| Problem::new(ErrorCode::CertificateFile, format_chain(&error)))?;
@@ -127,7 +127,7 @@ async fn check_certificate(stream: TcpStream, url: &Url, options: &ClientOptions
     describe_expiry(chain.get(..1).unwrap_or_default(), &format!("{version}, the certificate"), SystemTime::now())
 }
 
-/// Tells how many days are left of certificates.
+/// Reports how many days certificates are still valid.
 pub(crate) fn describe_expiry(
     certificates: &[rustls::pki_types::CertificateDer<'_>],
     subject: &str,

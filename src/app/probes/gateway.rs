@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-use super::connection::{check_clock, check_way};
+use super::connection::{check_clock, check_connection};
 use super::limits::Limits;
 use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
 use crate::app::one_shot::{LoggedIn, login};
@@ -33,7 +33,7 @@ pub(crate) async fn check_gateway(
 ) -> Vec<CheckResult> {
     let mut steps = Steps::new("gateway", None, progress);
     let options = platform_client(gateway);
-    if !check_way(&options, ErrorCode::PlatformUnreachable, &limits, &mut steps).await {
+    if !check_connection(&options, ErrorCode::PlatformUnreachable, &limits, &mut steps).await {
         return steps.into_results();
     }
     let client = match options.build() {

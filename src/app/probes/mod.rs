@@ -4,7 +4,7 @@
 // 0: time limits
 mod limits;
 
-// 1: the way to a server
+// 1: the connection to a server
 mod connection;
 
 // 2: one file a kind of peer

@@ -2,7 +2,7 @@
 
 use http::{Method, StatusCode};
 
-use super::connection::{check_clock, check_way};
+use super::connection::{check_clock, check_connection};
 use super::limits::Limits;
 use super::rights::{check_rights, needed_rights};
 use crate::agent::identity::IdentityProof;
@@ -22,7 +22,7 @@ pub(crate) async fn check_session(
     progress: &Progress,
 ) -> Vec<CheckResult> {
     let mut steps = Steps::new("session", Some(&session.name), progress);
-    if check_way(&session.upstream.client, ErrorCode::ServerUnreachable, &limits, &mut steps).await {
+    if check_connection(&session.upstream.client, ErrorCode::ServerUnreachable, &limits, &mut steps).await {
         let answered = check_server(session, &limits, &mut steps).await;
         let identity = check_identity(session, &limits, &mut steps).await;
         if let (true, Some(identity)) = (answered, identity) {
@@ -87,7 +87,7 @@ async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -
     }
 }
 
-/// Tells what the identity source says that this machine is.
+/// Describes this machine by the claims and fields of its identity.
 fn describe_identity(identity: &ProvenIdentity) -> String {
     let IdentityProof::Signed(token) = &identity.proof else { return identity.source.clone() };
     let mut facts = vec![identity.source.clone()];
