@@ -1,6 +1,6 @@
 //! Exit codes of the program.
 
-/// How a command ended. The numbers are part of the command line's contract.
+/// Exit code of a command. The numbers are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Success.

@@ -219,7 +219,7 @@ pub fn main() -> ExitCode {
             if error.use_stderr() {
                 return Exit::Failed.into();
             }
-            note_failure(printed);
+            record_write_failure(printed);
             return finish_output(Exit::Ok).into();
         }
     };
@@ -297,18 +297,18 @@ fn find_renamed(error: &clap::Error) -> Option<String> {
 
 /// Prints a line of a command's own output.
 fn print_line(line: &str) {
-    note_failure(writeln!(std::io::stdout(), "{line}"));
+    record_write_failure(writeln!(std::io::stdout(), "{line}"));
 }
 
 /// Prints bytes of a command's output.
 fn print(bytes: &[u8]) {
-    note_failure(std::io::stdout().write_all(bytes));
+    record_write_failure(std::io::stdout().write_all(bytes));
 }
 
 /// First error of writing output. A closed pipe, as with `head`, does not count.
 static OUTPUT_FAILURE: OnceLock<std::io::Error> = OnceLock::new();
 
-fn note_failure(written: std::io::Result<()>) {
+fn record_write_failure(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
@@ -318,7 +318,7 @@ fn note_failure(written: std::io::Result<()>) {
 
 /// Flushes the output. A failed write makes the command fail, whatever its exit code was.
 fn finish_output(exit: Exit) -> Exit {
-    note_failure(std::io::stdout().flush());
+    record_write_failure(std::io::stdout().flush());
     match OUTPUT_FAILURE.get() {
         Some(error) => {
             print_error(&format!("cannot write to standard output: {error}"));

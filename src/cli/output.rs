@@ -1,4 +1,4 @@
-//! How output looks: a table, or JSON.
+//! Formats output as a table or as JSON.
 
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
-use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
+use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
 use super::{resolve, token_output};
 use crate::acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
 use crate::acl::model::id::Id;
@@ -32,7 +32,7 @@ pub(super) struct Rotate {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
-    output_flags: OutputFlags,
+    output_flags: SecretOutputFlags,
     /// Time to wait, in the foreground, before the old token is deleted; 0s deletes it at once
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, required_unless_present = "leave_old")]
     grace: Option<Duration>,
@@ -145,7 +145,7 @@ impl RotationTokens<'_> {
     }
 
     /// Verifies the new token and writes its secret. If either fails, deletes the new token and leaves the old one.
-    async fn deliver_new_token(&self, to: &OutputFlags) -> Result<SecretDisplay, CommandFailure> {
+    async fn deliver_new_token(&self, to: &SecretOutputFlags) -> Result<SecretDisplay, CommandFailure> {
         let works = self.service.client.with_token(secret_of(&self.new)?);
         if let Err(error) = works.read_self(&QueryOptions::default()).await {
             let failure = CommandFailure::from(error).and("the new token could not be tried");
@@ -158,7 +158,7 @@ impl RotationTokens<'_> {
             });
         }
         let undo = async || secret_output::delete(self.service, &self.new).await;
-        let delivered = to.take(&self.new, undo).await;
+        let delivered = to.deliver(&self.new, undo).await;
         delivered.map_err(|failure| failure.and("the old token still works"))
     }
 

@@ -33,7 +33,7 @@ impl SecretInput {
     pub(super) fn secret(&self) -> anyhow::Result<SecretString> {
         Ok(match self {
             Self::Stdin => {
-                take_stdin()?;
+                claim_stdin()?;
                 secret::read_stdin()?
             }
             Self::File(path) => secret::read_file(path)?,
@@ -45,7 +45,7 @@ impl SecretInput {
         let mut text = String::new();
         let (read, name) = match self {
             Self::Stdin => {
-                take_stdin()?;
+                claim_stdin()?;
                 (
                     std::io::stdin().lock().take(MAX_INPUT_SIZE + 1).read_to_string(&mut text),
                     "standard input".to_owned(),
@@ -67,7 +67,7 @@ impl SecretInput {
 const MAX_INPUT_SIZE: u64 = 8 * 1024 * 1024;
 
 /// A second reader of standard input would find it empty, and use the empty value.
-fn take_stdin() -> anyhow::Result<()> {
+fn claim_stdin() -> anyhow::Result<()> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let is_taken = TAKEN.swap(true, Ordering::SeqCst);
     anyhow::ensure!(!is_taken, "standard input can be read for only one argument: put the other in a file");

@@ -13,7 +13,7 @@ use crate::secret_string::SecretString;
 
 /// Flags that say where to write the secret of a new token.
 #[derive(Debug, Args)]
-pub(super) struct OutputFlags {
+pub(super) struct SecretOutputFlags {
     /// Write the secret to this file with mode 0600 instead of printing it
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub(super) struct OutputFlags {
 #[derive(Debug, Args)]
 pub(super) struct NewFileFlags {
     #[command(flatten)]
-    output: OutputFlags,
+    output: SecretOutputFlags,
     /// Replace the file of --out if it exists
     #[arg(long, requires = "out")]
     force: bool,
@@ -38,28 +38,29 @@ impl NewFileFlags {
         }
     }
 
-    /// Delivers the secret like [`OutputFlags::take`], but replaces a file only with `--force`.
-    pub(super) async fn take(
+    /// Delivers the secret like [`SecretOutputFlags::deliver`], but replaces a file only with `--force`.
+    pub(super) async fn deliver(
         &self,
         token: &Token,
         undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
     ) -> Result<SecretDisplay, CommandFailure> {
-        self.output.output_flags(token, if self.force { write } else { write_new }, undo).await
+        self.output.deliver_by(token, if self.force { write } else { write_new }, undo).await
     }
 }
 
-impl OutputFlags {
+impl SecretOutputFlags {
     /// Writes the secret of a new token to the file, if one is named. If that fails, deletes the token with `undo`, as
     /// nobody could use it.
-    pub(super) async fn take(
+    pub(super) async fn deliver(
         &self,
         token: &Token,
         undo: impl AsyncFnOnce() -> Result<bool, AclClientError>,
     ) -> Result<SecretDisplay, CommandFailure> {
-        self.output_flags(token, write, undo).await
+        self.deliver_by(token, write, undo).await
     }
 
-    async fn output_flags(
+    /// Delivers the secret, by `write` if it goes to a file.
+    async fn deliver_by(
         &self,
         token: &Token,
         write: fn(&Path, &SecretString) -> Result<(), CommandFailure>,

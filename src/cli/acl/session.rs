@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::secret_input::SecretInput;
-use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
+use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
 use super::templated::assignment;
 use super::{output, token_output};
 use crate::acl::client;
@@ -28,7 +28,7 @@ pub(super) struct Bootstrap {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<SecretInput>,
     #[command(flatten)]
-    output_flags: OutputFlags,
+    output_flags: SecretOutputFlags,
 }
 
 /// Log in by an auth method.
@@ -44,7 +44,7 @@ pub(super) struct Login {
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     meta: Vec<(String, String)>,
     #[command(flatten)]
-    output_flags: OutputFlags,
+    output_flags: SecretOutputFlags,
 }
 
 impl Bootstrap {
@@ -125,7 +125,7 @@ impl Login {
         let token = service.client.login(&login).await?;
         let secret = secret_of(&token)?;
         let undo = async || service.client.with_token(secret).logout().await;
-        let display = self.output_flags.take(&token, undo).await?;
+        let display = self.output_flags.deliver(&token, undo).await?;
         token_output::token(service, &token, &display, None);
         Ok(())
     }

@@ -282,7 +282,7 @@ async fn deliver_created_token(
     token: &Token,
     output_flags: &NewFileFlags,
 ) -> Result<(), CommandFailure> {
-    let display = output_flags.take(token, async || secret_output::delete(service, token).await).await?;
+    let display = output_flags.deliver(token, async || secret_output::delete(service, token).await).await?;
     token_output::token(service, token, &display, None);
     Ok(())
 }

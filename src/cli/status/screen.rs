@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use super::format::Line;
-use crate::cli::{note_failure, print_line};
+use crate::cli::{print_line, record_write_failure};
 use crate::config::Environment;
 
 /// Properties of standard output.
@@ -87,7 +87,7 @@ fn size() -> (usize, usize) {
 
 fn write(text: &str) {
     let mut output = std::io::stdout();
-    note_failure(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
+    record_write_failure(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
 }
 
 const ENTER_ALTERNATE: &str = "\x1b[?1049h\x1b[?25l";
