@@ -232,11 +232,11 @@ const fn has_callers(listener: &Listener) -> bool {
 /// Returns true if a listener serves one of the routes.
 fn serves_any(listener: &Listener, routes: &BTreeSet<CallerRoute>) -> bool {
     let is_proxy = matches!(listener.serves, Serves::ApiProxy(_));
-    routes.iter().any(|route| is_of_proxy(*route) == is_proxy)
+    routes.iter().any(|route| is_proxy_route(*route) == is_proxy)
 }
 
 /// Returns true for routes of an API proxy; the others are those of the local API.
-const fn is_of_proxy(route: CallerRoute) -> bool {
+const fn is_proxy_route(route: CallerRoute) -> bool {
     matches!(route, CallerRoute::Proxy | CallerRoute::Credentials)
 }
 
@@ -294,7 +294,7 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
                 "never matches: over TCP the kernel reports only the user and the cgroup of a caller".to_owned();
             warn(ErrorCode::UnreachableRule, message, "serve a unix socket, or match by uid, unit, cgroup or pod");
         }
-        if !proxies && rule.grants.routes.iter().copied().any(is_of_proxy) {
+        if !proxies && rule.grants.routes.iter().copied().any(is_proxy_route) {
             let message = "has a route to an API proxy, and there is none".to_owned();
             warn(
                 ErrorCode::UnusedSection,

@@ -338,7 +338,7 @@ fn local_token(
     }
     let file = match (reader.text("local_token_file"), state_dir) {
         (Some(text), _) => {
-            let path = or_placeholder(&text, reader.parse(&text, values::secret_path), || Some("/".into()))?;
+            let path = or_placeholder(&text, reader.parse(&text, values::secret_file_path), || Some("/".into()))?;
             reader.check_parent_folder(&text, &path);
             path
         }

@@ -43,7 +43,7 @@ impl Reader<'_> {
     /// Reads the path of a file that must exist.
     pub(super) fn file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
-        let path = self.parse(&text, values::secret_path)?;
+        let path = self.parse(&text, values::secret_file_path)?;
         self.require_kind(&text, &path, false);
         self.record_path(&text, &path, PathUse::Read);
         Some(path)
@@ -167,7 +167,7 @@ impl Reader<'_> {
     /// machine lacks the file.
     pub(super) fn secret(&mut self, name: &'static str, min_bytes: usize) -> Option<SecretString> {
         let text = self.text(name)?;
-        let path = self.parse(&text, values::secret_path)?;
+        let path = self.parse(&text, values::secret_file_path)?;
         if text.unknown {
             return Some(SecretString::from("\0"));
         }
@@ -195,7 +195,7 @@ impl Reader<'_> {
     /// Reads the path of a file that must exist and be unreadable for others.
     pub(super) fn key_file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
-        let path = self.parse(&text, values::secret_path)?;
+        let path = self.parse(&text, values::secret_file_path)?;
         self.require_kind(&text, &path, false);
         self.warn_if_readable_by_others(&text, &path);
         Some(path)

@@ -76,7 +76,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
             let mut table = table;
             let text = table.required("file", "the file that holds a token of the server");
             let file = text.and_then(|text| {
-                let path = table.parse(&text, values::secret_path)?;
+                let path = table.parse(&text, values::secret_file_path)?;
                 table.warn_if_readable_by_others(&text, &path);
                 Some(path)
             });
@@ -116,7 +116,7 @@ fn signed_token(
 fn approle(mut table: Reader<'_>) -> SessionMethod {
     let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id");
     let secret_id_file = table.text("secret_id_file").and_then(|text| {
-        let path = table.parse(&text, values::secret_path)?;
+        let path = table.parse(&text, values::secret_file_path)?;
         table.warn_if_readable_by_others(&text, &path);
         Some(path)
     });
@@ -171,7 +171,7 @@ fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionM
 fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str) -> PathBuf {
     let text = table.required(name, meaning);
     let path = text.and_then(|text| {
-        let path = table.parse(&text, values::secret_path)?;
+        let path = table.parse(&text, values::secret_file_path)?;
         table.record_path(&text, &path, PathUse::ReadSecret);
         Some(path)
     });

@@ -28,7 +28,7 @@ const KINDS: [(&str, Kind); 5] = [
 pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     let parent = table.required("parent_token_file", "the file of a token that may create tokens");
     let parent = parent.and_then(|text| {
-        let path = table.parse(&text, values::secret_path);
+        let path = table.parse(&text, values::secret_file_path);
         if let Some(path) = &path {
             table.warn_if_readable_by_others(&text, path);
         }

@@ -129,7 +129,7 @@ pub struct Session {
     pub name: String,
     /// The server that it logs in to.
     pub upstream: server_client::ServerClientOptions,
-    /// How it logs in.
+    /// Login to the server.
     pub login: login::LoginOptions,
     /// Source of the identity that it logs in with.
     pub identity: identity::IdentityMethod,
@@ -240,11 +240,11 @@ pub(crate) struct Log {
     pub level: LevelFilter,
     /// Levels of targets, by the start of their name.
     pub targets: BTreeMap<String, LevelFilter>,
-    /// How a line looks.
+    /// Format of a line.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// Format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.

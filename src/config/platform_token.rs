@@ -87,7 +87,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
 }
 
 fn token_file(reader: &Reader<'_>, text: &Text) -> Option<PathBuf> {
-    let path = reader.parse(text, values::secret_path);
+    let path = reader.parse(text, values::secret_file_path);
     if let Some(path) = &path {
         reader.warn_if_readable_by_others(text, path);
     }

@@ -187,16 +187,16 @@ impl Sessions {
         }
     }
 
-    /// Options to persist a session's secrets in `file` of the state folder, sealed with the session's key. Reports what is
-    /// lacking at the key in `asked`.
+    /// Returns the options to persist a session's secrets in `file` of the state folder, sealed with the session's key. Reports
+    /// a missing setting at `requested_at`, the key that asks for it.
     pub(super) fn persist(
         &self,
         reader: &Reader<'_>,
-        asked: (Location, &str),
+        requested_at: (Location, &str),
         session: &str,
         file: &str,
     ) -> Option<PersistOptions> {
-        let (diagnostics, (at, key)) = (reader.scope.diagnostics, asked);
+        let (diagnostics, (at, key)) = (reader.scope.diagnostics, requested_at);
         let is_missing_key = self.states.get(session)?.as_ref().is_none_or(|state| state.seal_key.is_none());
         if is_missing_key && !self.reported.borrow_mut().insert(format!("{key} {session}")) {
             return None;

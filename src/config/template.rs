@@ -308,7 +308,7 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
     let contents = reader.verbatim("contents");
     match (source, contents) {
         (Some(source), None) => {
-            let path = reader.parse(&source, values::secret_path);
+            let path = reader.parse(&source, values::secret_file_path);
             if let Some(path) = &path {
                 reader.record_path(&source, path, PathUse::Read);
             }

@@ -82,7 +82,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, ValueError> {
 }
 
 /// Parses the path of a secret file; never prints the value, which may be a misplaced secret.
-pub(super) fn secret_path(text: &str) -> Result<PathBuf, ValueError> {
+pub(super) fn secret_file_path(text: &str) -> Result<PathBuf, ValueError> {
     path(text).map_err(|error| ValueError { secret: true, ..error })
 }
 
