@@ -75,7 +75,7 @@ impl CheckpointExport {
                 audit = self.name,
                 path,
                 error,
-                "a checkpoint was not exported"
+                "cannot write the checkpoint to its file"
             );
         }
     }

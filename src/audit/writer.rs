@@ -103,7 +103,7 @@ impl AuditWriter {
         self.do_due_work(true);
     }
 
-    /// Returns true if the device is tried without a request: one that waits for readiness may send none.
+    /// Returns true if a failing device is tried again without a request: a caller that waits for readiness may send none.
     fn retries(&self) -> bool {
         self.report.is_failing() || !matches!(self.start, StartRecord::Written)
     }

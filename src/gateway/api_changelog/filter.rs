@@ -44,10 +44,11 @@ impl ChangeFilter {
     pub(crate) const NAMES: [&str; 10] =
         ["since", "until", "resource", "kind", "edition", "release", "gateway", "method", "path", "text"];
 
-    /// (list) `letters may be large, and words parted by spaces or underscores` -> `case-insensitive; spaces and
-    /// underscores count as hyphens`; `what that product may have, marked for it or for none; all is what is marked for
-    /// none` -> `changes that the product may have: marked for it, or unmarked; all: unmarked only`; `letters large or
-    /// small` -> `ignores case`
+    /// Sets the filter of this name, one of [`ChangeFilter::NAMES`]. A release that cannot be compared sets no filter, see
+    /// [`ChangeFilter::remark`].
+    ///
+    /// # Errors
+    /// The name is unknown, or the value is invalid.
     pub(crate) fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
         let invalid = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
         match name {

@@ -66,7 +66,11 @@ impl ChildEnv {
         };
         if missing_reason.is_none() || missing_reason != self.missing_reason {
             if let Some(error) = missing_reason.as_deref().filter(|reason| *reason != NO_TOKEN) {
-                tracing::warn!(event = "gateway.client_env.failed", error, "the process gets no gateway variables");
+                tracing::warn!(
+                    event = "gateway.client_env.failed",
+                    error,
+                    "cannot set the gateway's variables for the process"
+                );
             }
             self.publisher.publish(state, None);
         }
