@@ -132,7 +132,7 @@ const PRINCIPAL: &str =
     "the role must bind this identity's object id; changed groups show in a new token only, up to a day later";
 const FIELDS: &str = "the role is bound to machines: set subscription_id, resource_group_name and one of vm_name, \
                       vmss_name, resource_id, or bind the role only to service principals";
-const FOREIGN: &str = "a login field names a different machine than the token; in a pod, set resource_id to the cluster, or bind the role to service principals only";
+const OTHER_MACHINE: &str = "a login field names a different machine than the token; in a pod, set resource_id to the cluster, or bind the role to service principals only";
 const NO_MACHINE: &str = "a token for an audience of your own does not name a machine; use the cloud's management \
                           audience, or bind the role only to service principals";
 const WRONG_MOUNT: &str = "the mount path or the namespace may be wrong";
@@ -178,9 +178,9 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("service principal not authorized", LoginFailureKind::Refused, PRINCIPAL),
     ("groups not authorized", LoginFailureKind::Refused, PRINCIPAL),
     ("xms_az_rid and xms_mirid claims are missing", LoginFailureKind::Refused, NO_MACHINE),
-    ("token claim does not match", LoginFailureKind::Refused, FOREIGN),
-    ("failed to verify flexible vmss claim", LoginFailureKind::Refused, FOREIGN),
-    ("failed to verify uniform vmss claim", LoginFailureKind::Refused, FOREIGN),
+    ("token claim does not match", LoginFailureKind::Refused, OTHER_MACHINE),
+    ("failed to verify flexible vmss claim", LoginFailureKind::Refused, OTHER_MACHINE),
+    ("failed to verify uniform vmss claim", LoginFailureKind::Refused, OTHER_MACHINE),
     ("provided resource_id does not match", LoginFailureKind::Refused, "resource_id must lie in resource_group_name"),
     ("unable to retrieve", LoginFailureKind::Refused, SERVER_RIGHTS),
     ("unable to get the provider", LoginFailureKind::Refused, SERVER_RIGHTS),
@@ -189,7 +189,7 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("did not return identity information", LoginFailureKind::Refused, "the machine has no managed identity"),
     ("this vm isn't in a scale set", LoginFailureKind::Refused, NO_SCALE_SET),
     ("scale set requires the vmss_name field", LoginFailureKind::Refused, FIELDS),
-    ("differs from what the token says", LoginFailureKind::Refused, FOREIGN),
+    ("differs from what the token says", LoginFailureKind::Refused, OTHER_MACHINE),
     ("virtual machine not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
     ("scale set not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
     ("subscription not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
@@ -201,8 +201,8 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ),
     ("location not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
     ("one of vm_name, vmss_name, resource_id", LoginFailureKind::Refused, FIELDS),
-    ("token object id does not match", LoginFailureKind::Refused, FOREIGN),
-    ("neither token object id nor token app id", LoginFailureKind::Refused, FOREIGN),
+    ("token object id does not match", LoginFailureKind::Refused, OTHER_MACHINE),
+    ("neither token object id nor token app id", LoginFailureKind::Refused, OTHER_MACHINE),
     // Auth methods outside of Azure.
     ("invalid role or secret ID", LoginFailureKind::Refused, SECRET_ID),
     ("invalid secret id", LoginFailureKind::Refused, SECRET_ID),

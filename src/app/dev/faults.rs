@@ -101,7 +101,7 @@ impl Fault {
         match self {
             Self::Server => FaultGuide {
                 broken: "the emulated Vault accepts no connections",
-                look: &[
+                observations: &[
                     (
                         "keyward token --session workload",
                         "served until the token expires, within a minute; then a 503 that names the reason",
@@ -117,7 +117,7 @@ impl Fault {
             },
             Self::Cloud => FaultGuide {
                 broken: "the emulated Azure accepts no connections",
-                look: &[
+                observations: &[
                     ("keyward login --session instance", "no identity token: the metadata service cannot be reached"),
                     ("keyward token --session instance", "served until the token expires, within two minutes"),
                     (
@@ -130,7 +130,7 @@ impl Fault {
             },
             Self::Clock => FaultGuide {
                 broken: "the clocks of the emulated Azure and Vault are an hour ahead",
-                look: &[
+                observations: &[
                     (
                         "keyward login --session workload",
                         "keyward does not send the identity token: it is not valid yet, so this clock is behind the cloud's",
@@ -142,7 +142,7 @@ impl Fault {
             },
             Self::Audience => FaultGuide {
                 broken: "the emulated Azure issues tokens for another audience",
-                look: &[
+                observations: &[
                     (
                         "keyward login --session workload",
                         "the server refuses the identity token, and keyward names the resource",
@@ -154,7 +154,7 @@ impl Fault {
             },
             Self::Token => FaultGuide {
                 broken: "the emulated Vault has revoked every token, so that of session workload is no longer valid",
-                look: &[
+                observations: &[
                     (
                         "keyward exec -- printenv GREETING",
                         "still the secret: the server refused the call, and keyward logged in and repeated it",
@@ -166,7 +166,7 @@ impl Fault {
             },
             Self::Platform => FaultGuide {
                 broken: "the emulated HCP Terraform has revoked the platform token",
-                look: &[
+                observations: &[
                     ("keyward check --online", "the step `platform token` fails"),
                     (
                         "keyward gateway tokens --organization example",
@@ -187,7 +187,7 @@ pub(crate) struct FaultGuide {
     /// Description of the fault.
     pub broken: &'static str,
     /// Commands, and what each shows now.
-    pub look: &'static [(&'static str, &'static str)],
+    pub observations: &'static [(&'static str, &'static str)],
     /// Condition or command that ends it.
     pub end: &'static str,
     /// The recovery after `keyward dev heal`.
@@ -290,7 +290,7 @@ mod tests {
     fn every_fault_has_a_guide_whose_end_heals_it() {
         for fault in Fault::ALL {
             let guide = fault.guide();
-            assert!(!fault.start_calls().is_empty() && !guide.look.is_empty(), "{fault:?}");
+            assert!(!fault.start_calls().is_empty() && !guide.observations.is_empty(), "{fault:?}");
             let heals = format!("keyward dev heal {}", fault.name());
             assert_eq!(guide.end.contains(&heals), !fault.stop_calls().is_empty(), "{fault:?}");
             for text in [guide.end, guide.healed] {

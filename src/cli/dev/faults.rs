@@ -30,7 +30,7 @@ impl Break {
         block_on(FaultSwitch::new(&endpoints)?.start(self.fault))?;
         let guide = self.fault.guide();
         print_line(&format!("broken: {}\n\nlook:", guide.broken));
-        for (command, shows) in guide.look {
+        for (command, shows) in guide.observations {
             print_line(&format!("  {command}\n      {shows}"));
         }
         print_line(&format!("\nends: {}", guide.end));
