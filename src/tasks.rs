@@ -37,7 +37,7 @@ impl TaskGroup {
         self.names.insert(handle.id(), name);
     }
 
-    /// Waits for the first failure, forever if there is none. The other tasks go on until they are stopped.
+    /// Waits for the first failure, forever if there is none. The other tasks continue until they are stopped.
     pub(crate) async fn wait_for_failure(&mut self) -> TaskError {
         loop {
             match self.running.join_next_with_id().await {
@@ -96,7 +96,7 @@ impl TaskGroup {
     }
 }
 
-/// Returns the value of an ended task; `None` if it was aborted. Continues its panic, so that the work that it leaves undone is noticed.
+/// Returns the value of an ended task; `None` if it was aborted. Resumes its panic, so that its unfinished work is not lost silently.
 pub(crate) fn resume_panic<T>(ended: Result<T, JoinError>) -> Option<T> {
     match ended.map_err(JoinError::try_into_panic) {
         Ok(value) => Some(value),

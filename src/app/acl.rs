@@ -28,7 +28,7 @@ pub(super) struct BuiltAclServer {
 }
 
 impl BuiltAclServer {
-    /// Opens the store and binds the sockets, each for so many connections.
+    /// Opens the store and binds the sockets, each for this number of connections.
     ///
     /// # Errors
     /// The store, the certificate or an address cannot be used.

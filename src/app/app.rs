@@ -71,12 +71,12 @@ pub(crate) struct Signals {
     pub for_child: mpsc::Receiver<Signal>,
 }
 
-/// Reason why a new configuration is not put in force.
+/// Reason why a new configuration is not applied.
 #[derive(Debug)]
 pub(crate) struct ReloadRejected {
     /// Its errors, one line each.
     pub errors: Vec<String>,
-    /// True if the running process can never put it in force, and another one could.
+    /// True if the running process can never apply it, and a restarted one could.
     pub needs_restart: bool,
 }
 

@@ -32,7 +32,7 @@ impl RunningAudit {
         Ok(())
     }
 
-    /// Starts new devices, replaces changed ones and stops others. Files of the rest are opened anew where another one stands
+    /// Starts new devices, replaces changed ones and stops others. Files of the rest are reopened if another one is
     /// at their path, as after a rotation by another tool.
     ///
     /// # Errors

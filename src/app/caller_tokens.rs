@@ -60,7 +60,7 @@ pub(super) struct CallerTokensPlan {
     /// Pairs of a session's token and the caller's shared token.
     pub(super) pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
     built: BTreeMap<Key, BuiltToken>,
-    /// Tokens that go on; true if a required listener serves one.
+    /// Tokens that continue to run; true if a required listener serves one.
     reused: BTreeMap<Key, bool>,
     health: Health,
 }

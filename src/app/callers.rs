@@ -21,7 +21,7 @@ pub(super) fn gate(options: &config::Listener, shared: &Shared) -> (CallerGate, 
     (CallerGate::new(policy, options.name.clone(), deps), Some(Arc::new(reader)))
 }
 
-/// Tests what the kernel tells about callers, and logs what it does not.
+/// Tests which facts the kernel reports about callers, and logs those that it does not report.
 fn probe(policy: &CallerPolicy, executables: ExecutableOpener) -> PeerKernel {
     let kernel = PeerKernel::new(KernelSupport::probe()).with_opener(executables);
     let unused = |name: &str| name == "executables" && policy.executables().is_empty();

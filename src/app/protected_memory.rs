@@ -39,7 +39,7 @@ const fn name(protection: MemoryProtection) -> &'static str {
     }
 }
 
-/// Counts the memory of secrets, and warns once in log and status when secrets stand in memory that may be swapped out.
+/// Counts the memory of secrets, and warns once in log and status when secrets are in memory that may be swapped out.
 pub(super) async fn report(health: Health, metrics: Metrics, stop: CancellationToken) -> anyhow::Result<()> {
     let (metrics, mut warning) = (metrics.get::<ProtectedMemoryMetrics>(), None);
     loop {

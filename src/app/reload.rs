@@ -72,7 +72,7 @@ pub(super) struct RunningListener {
 #[derive(Debug)]
 pub(super) struct ReloadPlan {
     sessions: Vec<Session>,
-    /// Sessions that go on, perhaps with other lifecycle options.
+    /// Sessions that continue to run, perhaps with other lifecycle options.
     following: Vec<SessionInputs>,
     sinks: Vec<BuiltSink>,
     pub(super) listeners: Vec<BoundListener>,

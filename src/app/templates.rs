@@ -221,7 +221,7 @@ impl RunningTemplates {
         Ok(plan)
     }
 
-    /// Returns the running registry of a session if it can go on.
+    /// Returns the running registry of a session if it can continue to run.
     fn reusable(
         &self,
         session: &String,

@@ -86,7 +86,7 @@ impl Auditor {
         *self.0.devices.write() = devices;
     }
 
-    /// Records a request that may go on only once its record is kept.
+    /// Records a request that may be served only once its record is kept.
     pub fn admit(&self, record: AuditRecord) -> PendingRecord {
         let mut waiting = Vec::new();
         self.push(record, QueueShare::Full, |device| {
@@ -167,7 +167,7 @@ impl RunningDevice {
         }
     }
 
-    /// Starts the thread of a device, which begins once its predecessor has let go of the file. Called within a runtime.
+    /// Starts the thread of a device, which begins once its predecessor has closed the file. Called within a runtime.
     ///
     /// # Errors
     /// The system starts no thread.
@@ -199,7 +199,7 @@ impl RunningDevice {
         self.handle.clone()
     }
 
-    /// Opens the file anew if another one stands at its path, as a tool that rotates leaves it.
+    /// Reopens the file if another one is at its path, as a tool that rotates leaves it.
     pub(crate) fn reopen(&self) {
         self.handle.0.queue.reopen();
     }

@@ -25,7 +25,7 @@ pub(super) struct AuditFile {
     file: Option<File>,
     /// Bytes that are in the file.
     length: u64,
-    /// Another file may stand at the path.
+    /// Another file may be at the path.
     recheck_path: bool,
     /// An incomplete line follows the whole ones.
     is_torn: bool,

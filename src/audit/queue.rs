@@ -112,7 +112,7 @@ impl RecordQueue {
         self.wake(state);
     }
 
-    /// Has the device open its file anew if another one stands at its path.
+    /// Has the device reopen its file if another one is at its path.
     pub(super) fn reopen(&self) {
         let mut state = self.0.state.lock();
         state.reopen = true;

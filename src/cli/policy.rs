@@ -177,7 +177,7 @@ impl ExplainCaller {
         }
     }
 
-    /// Checks the request on each API proxy, by the facts that the kernel tells there.
+    /// Checks the request on each API proxy, by the facts that the kernel reports there.
     fn check_path(&self, config: &Config, policy: &CallerPolicy, facts: &PeerFacts, path: &str) -> Vec<CheckedRequest> {
         let mut checks = Vec::new();
         for listener in &config.listeners {

@@ -100,7 +100,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Res
     if let Some(descriptor) = &borrowed {
         ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor)));
     }
-    // A socket with a timeout does not go on by itself after a signal (signal(7)).
+    // A call on a socket with a timeout is not restarted after a signal (signal(7)).
     retry_on_intr(|| sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }

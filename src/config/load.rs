@@ -151,7 +151,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let diagnostics = top.scope.diagnostics;
     top.finish();
     let sessions = sessions.into_iter().collect::<Option<_>>()?;
-    // A section that is left out is none; one that could not be read fails all of it.
+    // An omitted section is not an error; a section that could not be read fails the whole configuration.
     let config = Config {
         sessions,
         sinks,

@@ -1,6 +1,6 @@
 //! The configuration file: its format, its diagnostics, and the `Options` that it is converted to.
 //!
-//! [`load()`] reads files and folders into one tree, walks it with readers that record each error and go on, and returns a
+//! [`load()`] reads files and folders into one tree, walks it with readers that record each error and continue, and returns a
 //! [`Config`] if there was none.
 
 // 0: diagnostics, the file as a tree, single values
@@ -358,7 +358,7 @@ pub struct LoadOutcome {
     /// Keys with a placeholder because this machine lacks their value (variable, secret file, user). Check this before
     /// using such a value.
     pub placeholders: BTreeSet<String>,
-    /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are left out.
+    /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are omitted.
     pub paths: Vec<NamedPath>,
     /// Paths as in `paths` that came from a reference. They may hold a secret: show only the key.
     pub referenced_paths: ReferencedPaths,

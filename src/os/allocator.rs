@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for ZeroingAllocator {
         // SAFETY: the caller promises a size other than zero.
         let larger = unsafe { MiMalloc.alloc(new) };
         if !larger.is_null() {
-            // SAFETY: both blocks have so many bytes at least, and they are two.
+            // SAFETY: both blocks have at least this number of bytes, and they do not overlap.
             unsafe { larger.copy_from_nonoverlapping(block, layout.size().min(new_size)) };
             // SAFETY: the caller gives up the block.
             unsafe { self.dealloc(block, layout) };

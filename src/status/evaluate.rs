@@ -70,7 +70,7 @@ pub(crate) struct RunningCall {
     /// `proof`, `login`, `renewal` or `lookup`.
     pub(crate) activity: String,
     pub(crate) for_seconds: u64,
-    /// Time after its beginning at which it is given up.
+    /// Time from its start to its time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gives_up_after_seconds: Option<u64>,
 }

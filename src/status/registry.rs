@@ -24,10 +24,10 @@ struct RegistryState {
 /// Failure of the last reload of the configuration; empty if it succeeded.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct ReloadFailure {
-    /// Errors of the new configuration, in one line; absent if it is in force.
+    /// Errors of the new configuration, in one line; absent if it is applied.
     #[serde(rename = "reload_error", skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// True if the running process can never put the new configuration in force, and another one could.
+    /// True if the running process can never apply the new configuration, and a restarted one could.
     #[serde(rename = "reload_needs_restart", skip_serializing_if = "std::ops::Not::not")]
     pub needs_restart: bool,
 }

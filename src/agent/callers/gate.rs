@@ -53,7 +53,7 @@ struct CallerCounters {
     admitted: Vec<(CallerRoute, Counter)>,
 }
 
-/// Caller of a request that may go on. Without a policy there is none, and it permits what the listener permits.
+/// Caller of an admitted request. Without a policy there is none, and it permits what the listener permits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AdmittedCaller<'a>(Option<Admitted<'a>>);
 

@@ -41,7 +41,7 @@ impl Eq for PersistOptions {}
 pub(in crate::agent) struct EncryptedFile {
     kind: FileKind,
     file: Arc<StateFile>,
-    /// `None` for a document whose fields are left out because no key is configured.
+    /// `None` for a document whose fields are omitted because no key is configured.
     key: Option<Arc<SealingKey>>,
 }
 

@@ -20,7 +20,7 @@ pub(super) fn names_resource(claims: &UnverifiedClaims) -> bool {
 
 /// Returns the fields of a login: from the claims, else from the instance document; `overrides` win.
 ///
-/// Names that the server's rules would refuse are left out, unless the configuration sets them.
+/// Names that the server's rules would refuse are omitted, unless the configuration sets them.
 pub(super) fn login_fields(
     claims: Option<&UnverifiedClaims>,
     instance: Option<&InstanceMetadata>,

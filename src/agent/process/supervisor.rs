@@ -46,7 +46,7 @@ pub(crate) struct Supervisor {
 /// Time after which a process that has not started is reported.
 const START_DELAY: Duration = Duration::from_secs(10);
 
-/// Time after which a killed process that has not ended is reported, and given up at a stop. The kernel cannot end a process that
+/// Time after which a killed process that has not ended is reported, and at a stop no longer waited for. The kernel cannot end a process that
 /// waits uninterruptibly, as for a network file system that does not answer.
 pub(crate) const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 

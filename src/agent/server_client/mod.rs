@@ -65,7 +65,7 @@ pub struct ServerClient {
     login_timeout: Duration,
 }
 
-/// JSON body of a login by a signed token. Fields that are `None` are left out.
+/// JSON body of a login by a signed token. Fields that are `None` are omitted.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct LoginRequest<'a> {
     /// Role on the server.

@@ -47,7 +47,7 @@ impl<'a> ConnectionRecord<'a> {
         }
     }
 
-    /// Records a grant, which may go on only once the record is kept.
+    /// Records a grant. The credential may be sent only once the record is kept.
     ///
     /// # Errors
     /// A device with `fail = "closed"` cannot keep the record.

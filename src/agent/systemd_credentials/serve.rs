@@ -77,7 +77,7 @@ impl CredentialServer {
         self.credentials.push(Credential { rule, source, demand, health });
     }
 
-    /// Serves until `stop`, then lets units that wait go on for `drain` at most.
+    /// Serves until `stop`, then keeps serving units that wait, for `drain` at most.
     pub(crate) async fn serve(self, socket: Listener, drain: Duration, stop: CancellationToken) {
         let Self { options, credentials, deps } = self;
         let listener_metrics = ListenerMetrics { metrics: deps.metrics.clone(), listener: options.name.clone() };

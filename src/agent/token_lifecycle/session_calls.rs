@@ -39,7 +39,7 @@ pub(super) struct SessionCalls {
 pub(super) struct CallInFlight {
     pub(super) kind: ActivityKind,
     pub(super) since: ClockReading,
-    /// Time at which it is given up.
+    /// Time limit of the call.
     pub(super) deadline: ClockReading,
 }
 

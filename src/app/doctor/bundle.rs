@@ -141,7 +141,7 @@ fn config_files(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Lines of keyward itself from the journal; `None` if it cannot be read. Lines of programs that keyward runs may hold secrets
-/// of theirs, and are left out.
+/// of theirs, and are omitted.
 async fn journal(unit: &str) -> Option<String> {
     let mut command = tokio::process::Command::new("journalctl");
     command

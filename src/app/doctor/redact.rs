@@ -34,7 +34,7 @@ impl Redactor {
     pub(crate) fn apply(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
-            // A value may stand in JSON, where some letters are escaped.
+            // A value may be in JSON, where some letters are escaped.
             let escaped = serde_json::to_string(secret.expose_secret()).unwrap_or_default();
             text = text.replace(secret.expose_secret(), REDACTED);
             text = text.replace(escaped.trim_matches('"'), REDACTED);
@@ -179,7 +179,7 @@ fn without_user(text: &str) -> String {
 /// program.
 pub(crate) fn redact_unit(text: &str) -> String {
     let mut output = String::with_capacity(text.len());
-    // Comments may stand beside a secret that was commented out.
+    // Comments may be next to a secret that was commented out.
     for line in super::unit::logical_lines(text) {
         let line = line.trim();
         match line.split_once('=') {

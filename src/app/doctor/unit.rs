@@ -62,7 +62,7 @@ pub(crate) fn is_true(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "1" | "yes" | "y" | "true" | "t" | "on")
 }
 
-/// Joins lines that end in a backslash with the next one. Comments and empty lines are left out, also inside of a joined line.
+/// Joins lines that end in a backslash with the next one. Comments and empty lines are omitted, also inside of a joined line.
 pub(super) fn logical_lines(text: &str) -> Vec<String> {
     let (mut lines, mut open) = (Vec::new(), None::<String>);
     for line in text.lines() {

@@ -24,7 +24,7 @@ use crate::secret_string::SecretString;
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Checks the connection to the platform and the owner of the platform token. A token that comes from a session is read with a
-/// login for this check, which is revoked at its end. Steps after a failed one are left out.
+/// login for this check, which is revoked at its end. Steps after a failed one are omitted.
 pub(crate) async fn check_gateway(
     gateway: &Gateway,
     sessions: &[Session],

@@ -14,7 +14,7 @@ use crate::error_code::ErrorCode;
 use crate::http::client::ClientResponse;
 
 /// Tries what a session needs: the server's name, a connection to it, its clock, the identity source, and a login that is
-/// revoked at once. Later steps are left out once one has failed.
+/// revoked at once. Later steps are omitted once one has failed.
 pub(crate) async fn check_session(
     config: &Config,
     session: &Session,

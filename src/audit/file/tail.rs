@@ -1,4 +1,4 @@
-//! End of an audit file: the chain that it holds, and where that chain goes on.
+//! End of an audit file: the chain that it holds, and the position at which that chain continues.
 
 use std::fs::File;
 use std::io;

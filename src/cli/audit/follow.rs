@@ -68,7 +68,7 @@ impl FollowedFile {
         }
     }
 
-    /// Returns true if another file stands at the path.
+    /// Returns true if another file is at the path.
     fn is_replaced(&self, path: &Path) -> bool {
         std::fs::metadata(path).is_ok_and(|metadata| metadata.ino() != self.inode)
     }

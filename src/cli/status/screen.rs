@@ -62,7 +62,7 @@ impl Drop for AlternateScreen {
     }
 }
 
-/// Cuts lines to a size; the last row says how many are left out.
+/// Cuts lines to a size; the last row says how many are omitted.
 fn fit(lines: &[Line], rows: usize, columns: usize) -> Vec<Line> {
     let cut = |line: &Line| {
         let state = line.state.map_or(0, |_| super::format::STATE_WIDTH);

@@ -158,7 +158,7 @@ impl<'a> Block<'a> {
         self.report.record(self.at, &self.key(key), outcome, detail);
     }
 
-    /// Keys that are left out for one reason.
+    /// Keys that are omitted for one reason.
     pub(super) fn drop_keys(&mut self, keys: &[&str], why: &str) {
         for key in keys {
             if let Some(taken) = self.take(key) {

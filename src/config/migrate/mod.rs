@@ -36,7 +36,7 @@ pub struct Migrated {
 /// Outcome of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportLine {
-    /// The text that it stands in, counted from 0.
+    /// Number of the text that it is in, from 0.
     pub file: usize,
     /// Position of the key.
     pub at: Position,
@@ -102,7 +102,7 @@ pub(crate) fn is_consul_template(texts: &[&str]) -> bool {
     texts.iter().all(|text| hcl::read(text).is_ok_and(|file| !merge::is_vault_agent(&file)))
 }
 
-/// Adds so many lines to an object's positions, so that positions in several files are distinct.
+/// Adds this number of lines to an object's positions, so that positions in several files are distinct.
 fn shift(object: &mut Object, lines: usize) {
     for item in &mut object.attributes {
         item.at.line += lines;

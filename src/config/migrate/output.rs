@@ -15,7 +15,7 @@ pub enum Outcome {
     Kept,
     /// The written configuration does it in another way, or only in part.
     Changed,
-    /// It is left out.
+    /// It is omitted.
     NotSupported,
     /// An operator has to act before keyward serves the same callers. The written setting is the narrower one.
     Action,

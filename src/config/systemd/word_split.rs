@@ -3,7 +3,7 @@
 /// Rules by which a line is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WordSyntax {
-    /// `sh(1)`: operators end a command, redirections and comments are left out, and a backslash in single quotes is a character.
+    /// `sh(1)`: operators end a command, redirections and comments are omitted, and a backslash in single quotes is a character.
     Shell,
     /// `systemd.syntax(7)`: one command, and a backslash escapes everywhere.
     UnitFile,

@@ -31,7 +31,7 @@ static TEMPLATES: LazyLock<Vec<&'static PathTemplate>> = LazyLock::new(|| {
 const MAX_NAME_LENGTH: usize = 100;
 
 impl ReportedCall {
-    /// Reduces a call to this form. A path without a template in the history is left out.
+    /// Reduces a call to this form. A path without a template in the history is omitted.
     pub(crate) fn from_call(call: ApiCall<'_>) -> Self {
         let path = call.path_below_base().unwrap_or_default();
         let template = TEMPLATES.iter().find(|template| template.matches(path));

@@ -88,7 +88,7 @@ impl SlidingWindow {
     }
 }
 
-/// A request's place in a queue; given up on drop, as when the caller goes away.
+/// A request's place in a queue; released when dropped, as when the caller disconnects.
 #[derive(Debug)]
 struct QueuePlace<'a> {
     limiter: &'a RateLimiter,

@@ -53,10 +53,10 @@ pub struct UsageStats {
     deprecated_calls: Mutex<BTreeMap<DeprecatedCallKey, DeprecatedCallCount>>,
 }
 
-/// Kinds of calls that are kept apart by organization and workspace; further ones are counted without them.
+/// Largest number of kinds of calls that are counted by organization and workspace; further ones are counted without them.
 const MAX_DEPRECATED_CALLS: usize = 1024;
 
-/// Clients that are kept apart; further ones are counted together.
+/// Largest number of clients that are counted separately; further ones are counted together.
 const MAX_CLIENTS: usize = 128;
 
 /// Name of all further clients together.

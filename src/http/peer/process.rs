@@ -143,7 +143,7 @@ impl PinnedProcess {
                     cgroup: CgroupRef::Id(info.cgroup_id),
                     by_descriptor: true,
                 },
-                // It stands in a pid namespace that this process does not see.
+                // It is in a pid namespace that this process does not see.
                 Err(_) => ProcessState::default(),
             });
         }

@@ -121,7 +121,7 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
     }
 
     /// Returns the most recently used values whose sizes sum up to at most `max_bytes`, the oldest first. A value that does not
-    /// fit any more is left out.
+    /// fit any more is omitted.
     pub(super) fn most_recent(&self, max_bytes: usize) -> Vec<(&K, &V)> {
         let mut remaining_bytes = max_bytes;
         let mut entries = Vec::new();
