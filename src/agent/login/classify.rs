@@ -51,7 +51,7 @@ pub(super) fn refusal_code(hint: Option<&'static str>) -> ErrorCode {
         Some(PRINCIPAL | SERVICE_ACCOUNT) => ErrorCode::LoginPrincipal,
         Some(NO_ROLE | NO_ROLE_ID) => ErrorCode::LoginRoleUnknown,
         Some(WRONG_MOUNT | WRONG_MOUNT_OR_ADDRESS) => ErrorCode::LoginMount,
-        Some(FIELDS | FOREIGN | NO_MACHINE | ROLE_BOUNDS | NO_SCALE_SET | BAD_FIELD) => ErrorCode::LoginMachine,
+        Some(FIELDS | OTHER_MACHINE | NO_MACHINE | ROLE_BOUNDS | NO_SCALE_SET | BAD_FIELD) => ErrorCode::LoginMachine,
         Some(SERVER_SETTINGS | SERVER_RIGHTS) => ErrorCode::LoginServerSettings,
         Some(SECRET_ID) => ErrorCode::LoginSecretId,
         Some(LIMITED_ROLE | LIMITED_FILE) => ErrorCode::TokenLimitedUse,

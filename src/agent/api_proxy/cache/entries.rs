@@ -254,7 +254,7 @@ impl CachedEntries {
         if let Some(key) = inserted {
             self.paths.insert(Arc::clone(&key));
             self.token_leases.insert(&key, entry.lease_ref());
-            self.await_step(key);
+            self.queue_next_step(key);
         }
         // After the insertion, as the new entry may be a lease of an evicted token.
         for (key, slot) in evicted {

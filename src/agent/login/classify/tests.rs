@@ -97,7 +97,7 @@ fn a_refusal_has_the_code_of_its_advice() {
         (ErrorCode::LoginPrincipal, &[PRINCIPAL, SERVICE_ACCOUNT]),
         (ErrorCode::LoginRoleUnknown, &[NO_ROLE, NO_ROLE_ID]),
         (ErrorCode::LoginMount, &[WRONG_MOUNT, WRONG_MOUNT_OR_ADDRESS]),
-        (ErrorCode::LoginMachine, &[FIELDS, FOREIGN, NO_MACHINE, ROLE_BOUNDS, NO_SCALE_SET, BAD_FIELD]),
+        (ErrorCode::LoginMachine, &[FIELDS, OTHER_MACHINE, NO_MACHINE, ROLE_BOUNDS, NO_SCALE_SET, BAD_FIELD]),
         (ErrorCode::LoginServerSettings, &[SERVER_SETTINGS, SERVER_RIGHTS]),
         (ErrorCode::LoginSecretId, &[SECRET_ID]),
         (ErrorCode::TokenLimitedUse, &[LIMITED_ROLE, LIMITED_FILE]),

@@ -81,7 +81,7 @@ impl TemplateTask {
     }
 
     /// Records that such a file is left as it is.
-    pub(super) fn record_left_changed(&mut self) {
+    pub(super) fn record_unrestored_change(&mut self) {
         let (template, path) = (&self.options.text.name, self.path());
         tracing::warn!(
             event = "template.left_changed",
