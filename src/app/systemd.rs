@@ -89,10 +89,12 @@ pub(crate) async fn notify(
             tracing::info!(event = "agent.ready", "ready");
             release_at = Some(clock.now() + START_ENDS_AFTER);
         }
-        if release_at.take_if(|at| clock.now().until(*at).is_zero()).is_some()
-            && let Err(error) = os::release_program_pages()
-        {
-            tracing::debug!(error = error.to_string(), "the memory of the start's code stays resident");
+        if release_at.is_some_and(|at| clock.now().until(at).is_zero()) {
+            release_at = Some(clock.now() + RELEASE_EVERY);
+            if let Err(error) = os::release_program_pages() {
+                release_at = None;
+                tracing::debug!(error = error.to_string(), "the memory of code that ran once stays resident");
+            }
         }
         let phase = notifier.phase();
         if phase != Phase::Stopping {
@@ -118,19 +120,45 @@ pub(crate) async fn notify(
 
 /// Time after "ready" until the requests that waited for it are served, so that only the start used their code.
 const START_ENDS_AFTER: Duration = Duration::from_secs(4);
+/// Time between two releases of the program's pages. A check of the token maps 2.5 MiB of code, and the next one is minutes away;
+/// a busy process maps its pages again by some hundred page faults.
+const RELEASE_EVERY: Duration = Duration::from_mins(1);
 const EXTEND_EVERY: Duration = Duration::from_secs(15);
 const EXTEND_BY_MICROSECONDS: u32 = 60_000_000;
 
+/// Maximum length of the status, in bytes: systemd ignores messages of more than 4096 bytes (`NOTIFY_BUFFER_MAX`).
+const MAX_STATUS_BYTES: usize = 2048;
+/// Maximum length of one component's reason in it, in bytes.
+const MAX_REASON_BYTES: usize = 160;
+
 fn summary(health: &Health) -> String {
     let components = health.components();
-    let waiting: Vec<_> = components
-        .iter()
-        .filter(|(_, component)| component.required && !component.ready)
-        .map(|(name, component)| format!("{name}: {}", component.describe()))
-        .collect();
-    // A line break would begin another assignment.
-    let waiting = waiting.join("; ").replace(char::is_control, " ");
-    if waiting.is_empty() { "ready".to_owned() } else { format!("waiting for {waiting}") }
+    let waiting = components.iter().filter(|(_, component)| component.required && !component.ready);
+    summarize(waiting.map(|(name, component)| (name.as_str(), component.describe())))
+}
+
+/// Describes the components that are not ready, as far as there is room.
+fn summarize<'a>(waiting: impl Iterator<Item = (&'a str, String)>) -> String {
+    let (mut text, mut omitted) = (String::new(), 0_usize);
+    for (name, mut reason) in waiting {
+        if reason.len() > MAX_REASON_BYTES {
+            reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+            reason.push_str("...");
+        }
+        // A line break would begin another assignment.
+        let component = format!("{name}: {reason}").replace(char::is_control, " ");
+        if text.len() + component.len() > MAX_STATUS_BYTES {
+            omitted += 1;
+            continue;
+        }
+        text.push_str(if text.is_empty() { "waiting for " } else { "; " });
+        text.push_str(&component);
+    }
+    match omitted {
+        0 if text.is_empty() => "ready".to_owned(),
+        0 => text,
+        _ => format!("{text}; and {omitted} more"),
+    }
 }
 
 fn send(state: &[NotifyState<'_>]) {

@@ -1,4 +1,4 @@
-//! Releases the pages of the program's code and constants that only its start needed.
+//! Releases the pages of the program's code and constants that ran once, as the start and the checks of a token do.
 
 use rustix::mm::{Advice, madvise};
 
@@ -11,7 +11,7 @@ unsafe extern "C" {
 
 /// Unmaps the program's code and the constants before it. Code that runs again is mapped again from the page cache; the rest no
 /// longer counts as resident, and the kernel may evict it. The start parses files, builds trust stores and applies the sandbox,
-/// so that most of the pages that it mapped are never used again.
+/// so that most of the pages that it mapped are never used again. A check of the token uses TLS and JSON every few minutes.
 ///
 /// # Errors
 /// The kernel refused, for example because the program's pages are locked. Nothing depends on the release.
