@@ -58,8 +58,26 @@ pub(super) struct Connection {
     client: Client,
     tls: Option<Arc<TlsOptions>>,
     login: Option<options::EtcdLogin>,
-    /// Number of logins; locked during a login, so that concurrent calls share it.
-    logins: Mutex<u64>,
+    /// Locked during a login, so that concurrent calls share it.
+    last_login: Mutex<LastLogin>,
+}
+
+/// Last login of a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LastLogin {
+    /// Number of logins so far.
+    pub(super) number: u64,
+    /// True if etcd had authentication disabled: calls have no token.
+    auth_disabled: bool,
+}
+
+impl LastLogin {
+    /// Returns true if another login may prevent the error. No such call was executed.
+    pub(super) fn may_have_caused(self, error: &MemberError) -> bool {
+        // Authentication was enabled since: without a token the user is empty, or the one that the client certificate names.
+        let is_denied = ["user name is empty", "permission denied"].iter().any(|denial| error.text.contains(denial));
+        error.kind == FailureKind::Unauthenticated || (self.auth_disabled && is_denied)
+    }
 }
 
 impl Connection {
@@ -87,7 +105,7 @@ impl Connection {
             let path = path.map_or(Path::new(""), |path| path).to_owned();
             OpenError::File { path, source: std::io::Error::other(error_chain::format_chain(&error)) }
         })?;
-        Ok(Self { member: Arc::clone(member), client, tls, login: options.login.clone(), logins: Mutex::new(0) })
+        Ok(Self { member: Arc::clone(member), client, tls, login: options.login.clone(), last_login: Mutex::default() })
     }
 
     /// Returns true if the certificate files have not changed since the connection was created.
@@ -104,20 +122,21 @@ impl Connection {
         self.login.is_some()
     }
 
-    /// Logs in if the last login is still number `known_login`; returns the number of the valid login.
+    /// Logs in if the last login is still number `known_login`; returns the valid login.
     ///
     /// # Errors
     /// The password file cannot be read, or the member rejects the login or does not answer by `end`.
-    pub(super) async fn log_in(&self, known_login: u64, end: Instant) -> Result<u64, MemberError> {
-        let Some(login) = &self.login else { return Ok(known_login) };
+    pub(super) async fn log_in(&self, known_login: u64, end: Instant) -> Result<LastLogin, MemberError> {
+        let Some(login) = &self.login else { return Ok(LastLogin::default()) };
         let attempt = async {
-            let mut logins = self.logins.lock().await;
-            if *logins > known_login {
-                return Ok(*logins);
+            let mut last = self.last_login.lock().await;
+            if last.number > known_login {
+                return Ok(*last);
             }
             let password = secret::read_file(&login.password_file)
                 .map_err(|error| MemberError::not_executed(&self.member, error_chain::format_chain(&error)))?;
             let credentials = (login.user.clone(), password.expose_secret().to_owned());
+            let mut auth_disabled = false;
             if let Err(error) = self.client().update_user(Some(credentials)).await {
                 let error = MemberError::from_client(&self.member, &error);
                 if !error.text.contains("authentication is not enabled") {
@@ -135,9 +154,10 @@ impl Connection {
                     etcd,
                     "authentication is disabled in etcd: every client has full access"
                 );
+                auth_disabled = true;
             }
-            *logins += 1;
-            Ok(*logins)
+            *last = LastLogin { number: last.number + 1, auth_disabled };
+            Ok(*last)
         };
         timeout_at(end, attempt).await.unwrap_or_else(|_| Err(MemberError::login_timed_out(&self.member)))
     }

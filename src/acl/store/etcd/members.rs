@@ -144,10 +144,10 @@ impl Member {
             Ok(response) => response.map_err(|error| MemberError::from_client(&self.address, &error)),
             Err(_) => Err(MemberError::timed_out(&self.address)),
         };
-        let logins = connection.log_in(0, end).await?;
+        let login = connection.log_in(0, end).await?;
         let mut response = attempt().await;
-        if response.as_ref().is_err_and(|error| error.kind == FailureKind::Unauthenticated) && connection.has_login() {
-            connection.log_in(logins, end).await?;
+        if response.as_ref().is_err_and(|error| login.may_have_caused(error)) && connection.has_login() {
+            connection.log_in(login.number, end).await?;
             response = attempt().await;
         }
         // The peer may be dead, which TCP detects only after about 15 minutes.
@@ -161,7 +161,7 @@ impl Member {
     pub(super) async fn log_in_again(&self, end: Instant) -> Result<(), MemberError> {
         let connection = self.connection().await;
         let last = connection.log_in(0, end).await?;
-        connection.log_in(last, end).await.map(drop)
+        connection.log_in(last.number, end).await.map(drop)
     }
 
     /// Returns the connection, a new one if the certificate files have changed. Calls on the old one end there.

@@ -165,14 +165,15 @@ impl ChangeWatch {
     }
 }
 
+/// Reasons of etcd to cancel a watch that another login may prevent. etcd 3.4 reports each of them as the first.
+const LOGIN_REASONS: [&str; 4] =
+    ["permission denied", "invalid auth token", "revision of auth store is old", "user name is empty"];
+
 /// Converts the cancellation of a watch into an error.
 fn watch_canceled(member: &Arc<str>, response: &WatchResponse) -> MemberError {
     let (text, kind) = match response.cancel_reason() {
         _ if response.compact_revision() > 0 => ("the changes to watch were compacted", FailureKind::Compacted),
-        // etcd 3.4 also reports expired logins this way.
-        reason if reason.contains("permission denied") || reason.contains("auth token") => {
-            (reason, FailureKind::Unauthenticated)
-        }
+        reason if LOGIN_REASONS.iter().any(|text| reason.contains(text)) => (reason, FailureKind::Unauthenticated),
         reason => (reason, FailureKind::NotExecuted),
     };
     MemberError { kind, ..MemberError::not_executed(member, text) }

@@ -112,13 +112,19 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     let known = EtcdOptions { login: Some(login.clone()), ..certified.clone() };
 
     // Before authentication is enabled, any user name is accepted.
-    Etcd::open(&known, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
+    files.present("stranger");
+    let early = Etcd::open(&known, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
     let tls = TlsOptions::new()
         .ca_certificate(Certificate::from_pem(files.read("ca.pem")))
         .identity(etcd_client::Identity::from_pem(files.read("client.pem"), files.read("client.key")));
     let way = ConnectOptions::new().with_tls(tls);
     let mut admin = Client::connect([server.endpoint("https").as_str()], Some(way)).await.unwrap();
     set_up(&mut admin, &known.prefix).await;
+
+    // The certificate's user may do nothing, so the store that was open before has to log in.
+    early.commit(put("early", "0")).await.unwrap();
+    assert_eq!(value(&early, "early").await.as_deref(), Some("0"));
+    files.present("by-name");
 
     // Unknown users, and missing permissions.
     let quick = |options: EtcdOptions| EtcdOptions { request_timeout: std::time::Duration::from_secs(3), ..options };
@@ -194,4 +200,34 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     for secret in [PASSWORD, OTHER_PASSWORD] {
         assert!(!log_text.contains(secret), "a password is in the log");
     }
+}
+
+#[tokio::test]
+async fn open_stores_log_in_once_authentication_is_enabled() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let password_file = folder.path().join("password");
+    std::fs::write(&password_file, PASSWORD).unwrap();
+    let login = EtcdLogin { user: "keyward".into(), password_file };
+    let known = EtcdOptions { login: Some(login), ..server.options() };
+    let store = Etcd::open(&known, "dc1").await.unwrap();
+    store.commit(put("a", "0")).await.unwrap();
+    // Stale reads have connections of their own.
+    assert!(store.get(&key("a"), Freshness::Stale).await.unwrap().is_some());
+    let idle = Etcd::open(&known, "dc1").await.unwrap();
+
+    let mut admin = Client::connect([server.endpoint("http").as_str()], None).await.unwrap();
+    set_up(&mut admin, &known.prefix).await;
+    let now = store.commit(put("a", "1")).await.unwrap();
+    assert_eq!(value(&store, "a").await.as_deref(), Some("1"));
+    assert_eq!(store.get(&key("a"), Freshness::Stale).await.unwrap().unwrap().modified, now);
+    // Without a user it is an error at once.
+    let unknown = EtcdOptions { login: None, ..known.clone() };
+    refused(&unknown, &["check its users and roles", "user name is empty"]).await;
+
+    // An open watch needs no login, and a new one does: nothing else of this store calls etcd.
+    server.kill();
+    server.run();
+    let other = Etcd::open(&known, "dc1").await.unwrap();
+    let (woken, written) = tokio::join!(soon(idle.changed("token/a", now)), other.commit(put("a", "2")));
+    assert_eq!(woken.unwrap(), written.unwrap());
 }
