@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::MAIN;
 use super::input::{Block, InputValue, NO_FLAG};
 use super::output::{Document, Outcome, Section};
 use super::sink;
@@ -15,7 +16,9 @@ enum TokenUse {
 }
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
-    let (token_use, cache) = api_proxy(top);
+    let (token_use, cache, prepends_namespace) = api_proxy(top);
+    let namespace = document.value(&format!("session.{MAIN}"), "namespace").map(str::to_owned);
+    let namespace = namespace.filter(|_| !prepends_namespace);
     let mut kinds = [0; 2];
     for (kind, mut listener) in top.labelled_blocks("listener") {
         let (count, tcp) = match kind.as_str() {
@@ -50,6 +53,9 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if !metrics {
             token(&listener, section, &token_use);
             header(&mut listener, section);
+            if let Some(namespace) = &namespace {
+                report_namespace(&listener, namespace);
+            }
             if let Some(cache) = &cache {
                 cache.write(document.section(&format!("{name}.cache")));
             }
@@ -70,9 +76,9 @@ const PROXY_CACHE_KEYS: [&str; 4] = [
     "static_secret_token_capability_refresh_behavior",
 ];
 
-/// Reads `api_proxy {}` and `cache {}`: the token on requests, and the cache.
-fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
-    let (mut token_use, mut cache_options) = (TokenUse::Never, None);
+/// Reads `api_proxy {}` and `cache {}`: the token on requests, the cache, and true if the session's namespace is prepended.
+fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>, bool) {
+    let (mut token_use, mut cache_options, mut prepends_namespace) = (TokenUse::Never, None, false);
     // Vault Agent copies the cache's key to an `api_proxy {}` of its own making, and only if there is none.
     let has_proxy = top.has("api_proxy");
     for name in ["cache", "api_proxy"] {
@@ -89,16 +95,21 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>) {
         let why = "the proxy adds no consistency: send X-Vault-Index yourself";
         block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
         if let Some(input) = block.take("prepend_configured_namespace") {
-            input.record_changed(
-                "a request that names no namespace goes to the session's; one that names its own is not prefixed",
-            );
+            prepends_namespace = input.flag() == Some(true);
+            match input.flag() {
+                Some(true) => input.record_changed(
+                    "a request that names no namespace goes to the session's; one that names its own is not prefixed",
+                ),
+                Some(false) => input.record_kept("see the listeners"),
+                None => input.not_supported(NO_FLAG),
+            }
         }
         if name == "cache" {
             cache_options = cache(&mut block);
         }
         block.finish();
     }
-    (token_use, cache_options)
+    (token_use, cache_options, prepends_namespace)
 }
 
 /// Reads `use_auto_auth_token`; `None` for a value that it cannot have.
@@ -271,6 +282,16 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
     }
     let detail = "requests that could reveal, revoke or outlive the session's token are refused unless `exempt` lists them: \
                  auth/token/create, revoke-self, renew-self, sys/seal, sys/raw, sys/rotate, sys/wrapping";
+    listener.record(Outcome::Changed, detail);
+}
+
+/// Reports the namespace of requests without one. The other proxies send the caller's headers alone, without their own
+/// namespace (cache/api_proxy.go).
+fn report_namespace(listener: &Block<'_>, namespace: &str) {
+    let detail = format!(
+        "a request without X-Vault-Namespace went to the root namespace, and goes to {namespace} here: take it out of paths, or send \
+         the header; `namespaces` lists those outside of it that callers may name"
+    );
     listener.record(Outcome::Changed, detail);
 }
 

@@ -15,6 +15,7 @@ mod server;
 mod method;
 mod sink;
 mod listener;
+mod environment;
 mod template;
 mod process;
 

@@ -82,6 +82,12 @@ impl Document {
         self.0.iter().any(|section| section.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
     }
 
+    /// Returns a value as TOML.
+    pub(super) fn value(&self, section: &str, key: &str) -> Option<&str> {
+        let section = self.0.iter().find(|other| other.name == section)?;
+        section.entries.iter().find(|(name, _)| *name == key).map(|(_, value)| value.as_str())
+    }
+
     fn is_disabled(&self, name: &str) -> bool {
         let covers = |section: &Section| {
             name.strip_prefix(&section.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::consul_template::{self, debounce};
+use super::environment::{COMMAND_VARIABLES, PROGRAM_VARIABLES, SOURCE_VARIABLES, report_contents};
 use super::exec;
 use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
@@ -100,7 +101,11 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
             && let Some(text) = input.required_text()
         {
             section.text(key, text);
-            input.record_kept(key);
+            if key == "source" {
+                input.record_changed(SOURCE_VARIABLES);
+            } else {
+                input.record_kept(key);
+            }
         }
     }
     let contents = template.take("contents");
@@ -112,7 +117,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
         && let Some(text) = contents.required_text()
     {
         section.contents(text);
-        contents.record_kept("contents");
+        report_contents(&contents, text, section);
     }
     if let Some(missing) = template.take("error_on_missing_key") {
         match missing.flag() {
@@ -254,11 +259,11 @@ fn command(input: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, sec
     match input.texts().as_deref() {
         Some([line]) if is_shell_line(line) => {
             section.texts("command", std::slice::from_ref(line)).flag("shell", true);
-            input.record_kept("command, with shell = true");
+            input.record_changed(format!("command, with shell = true; {COMMAND_VARIABLES}"));
         }
         Some(arguments) if !arguments.is_empty() && !arguments[0].is_empty() => {
             section.texts("command", arguments);
-            input.record_kept("command");
+            input.record_changed(format!("command; {COMMAND_VARIABLES}"));
         }
         _ => input.not_supported("not a command"),
     }
@@ -333,7 +338,6 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         &["child_process_stdout", "child_process_stderr"],
         "the program inherits the agent's standard output and error",
     );
-    let detail = "the program gets few variables of the agent's environment: add others with pass_env = [\"NAME\"]";
     section.comment("Variables of the agent's environment that the program needs: pass_env = [\"NAME\"]");
-    exec.record(Outcome::Changed, detail);
+    exec.record(Outcome::Changed, PROGRAM_VARIABLES);
 }

@@ -14,6 +14,7 @@ mod init_commands;
 mod manual;
 #[cfg(feature = "dev")]
 mod migrate;
+mod migrate_differences;
 #[cfg(feature = "dev")]
 mod migrate_folder;
 #[cfg(feature = "dev")]

@@ -1,0 +1,71 @@
+//! Variables of the environment that programs, commands and templates have in the other agents -> `pass_env`.
+
+use std::collections::BTreeSet;
+
+use super::input::InputValue;
+use super::output::Section;
+use crate::command::is_reserved;
+use crate::config::references::is_variable;
+
+/// Report of a program.
+pub(super) const PROGRAM_VARIABLES: &str =
+    "the program gets few variables of the agent's environment: add others with pass_env = [\"NAME\"]";
+
+/// Report of a template's command, for which the other agents also set variables of the server (manager/runner.go).
+pub(super) const COMMAND_VARIABLES: &str = "the program gets few variables of the agent's environment, and no VAULT_ADDR, VAULT_CACERT, \
+     VAULT_CAPATH, VAULT_CLIENT_CERT, VAULT_CLIENT_KEY, VAULT_SKIP_VERIFY or VAULT_TLS_SERVER_NAME: add others with pass_env = [\"NAME\"]";
+
+/// Report of a template's file, which `migrate` does not read.
+pub(super) const SOURCE_VARIABLES: &str =
+    "source; if the file reads variables with env or mustEnv, list them: pass_env = [\"NAME\"]";
+
+/// Reports a template's text, and writes `pass_env` with the variables that it reads.
+pub(super) fn report_contents(contents: &InputValue<'_>, text: &str, section: &mut Section) {
+    let (reserved, passed): (Vec<_>, Vec<_>) = variables(text).into_iter().partition(|name| is_reserved(name));
+    if !reserved.is_empty() {
+        contents
+            .action(format!("no template can read {}: write each value in place of its variable", reserved.join(", ")));
+    }
+    if passed.is_empty() {
+        contents.record_kept("contents");
+    } else {
+        section.texts("pass_env", &passed);
+        contents.record_changed(
+            "contents, with its variables in pass_env; one that is not set is an error: read it with envOrDefault",
+        );
+    }
+}
+
+/// Returns the variables that a template reads by name: `env "NAME"`. Text outside of actions counts too.
+fn variables(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for function in ["env", "envOrDefault", "mustEnv"] {
+        for (at, _) in text.match_indices(function) {
+            let is_part = text[..at].ends_with(|before: char| before.is_alphanumeric() || "_.$/-".contains(before));
+            let argument = text[at + function.len()..].trim_start();
+            let name = ['"', '`'].iter().find_map(|quote| Some(argument.strip_prefix(*quote)?.split_once(*quote)?.0));
+            names.extend(name.filter(|name| !is_part && is_variable(name)).map(str::to_owned));
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_a_template_names_are_found() {
+        for (text, expected) in [
+            (r#"{{ env "A" }}{{ mustEnv "B_2" }}{{ envOrDefault "C" "x" }}{{ env "A" }}"#, "A B_2 C"),
+            (r#"{{ with secret (printf "secret/data/%s" (env "APP_ENV")) }}{{end}}"#, "APP_ENV"),
+            ("{{env `A`}}{{ env\n\"B\" }}", "A B"),
+            (r#"{{ .env "A" }}{{ $env "B" }}{{ myenv "C" }}{{ env $name }}{{ env "" }}"#, ""),
+            (r#"run --env "A" /usr/bin/env "B" env"#, ""),
+            (r#"{{ env "1A" }}{{ env "A B" }}{{ env "A"#, ""),
+        ] {
+            let names: Vec<_> = variables(text).into_iter().collect();
+            assert_eq!(names.join(" "), expected, "{text}");
+        }
+    }
+}
