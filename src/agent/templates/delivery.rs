@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::TemplateFile;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::command::CommandError;
 use crate::error_code::ErrorCode;
-use crate::secure_dir::write_error_code;
+use crate::secure_dir::{Dir, write_error_code};
 
 /// Writes the file, and creates its folder first if configured. If the file has a command, a change leaves its marker.
 pub(super) fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
@@ -51,26 +51,68 @@ fn has_bytes(path: &Path, bytes: &[u8]) -> bool {
     read.is_ok() && current[..] == *bytes
 }
 
-/// Returns true if the file's command has not succeeded since a change by an earlier task. Removes the marker if the file has no
-/// command any more.
-pub(super) fn restore_command_pending(file: &TemplateFile) -> bool {
-    if file.command.is_none() {
-        remove_marker(&file.destination);
-        return false;
-    }
-    marker_path(&file.destination).symlink_metadata().is_ok()
+/// The command of a file when a task starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EarlierCommand {
+    /// It has succeeded since the last change of the file, or there is none.
+    Done,
+    /// It has not succeeded since a change by an earlier task.
+    Pending,
+    /// [`MAX_INTERRUPTED`] tasks in a row ended while it ran. Such a command may end the agent, so it is not repeated.
+    Abandoned,
 }
+
+/// Reads the marker. Removes it if the file has no command any more, or its command is abandoned.
+pub(super) fn restore_command(file: &TemplateFile) -> EarlierCommand {
+    let destination = &file.destination;
+    let interrupted = open_marker(destination, OFlags::RDONLY).and_then(|marker| Ok(marker.metadata()?.len()));
+    let command = match interrupted {
+        _ if file.command.is_none() => EarlierCommand::Done,
+        Err(_) => return EarlierCommand::Done,
+        Ok(interrupted) if interrupted >= MAX_INTERRUPTED => EarlierCommand::Abandoned,
+        Ok(_) => return EarlierCommand::Pending,
+    };
+    remove_marker(destination);
+    command
+}
+
+/// Number of tasks that a command may end.
+const MAX_INTERRUPTED: u64 = 3;
 
 /// Adds the marker. Returns true if it was not there. A failure is ignored: without a marker, only a restart forgets the command.
 fn add_marker(destination: &Path) -> bool {
-    let attributes = Attributes { mode: 0o600, owner: None, group: None };
-    let added = atomic_file::replace(&marker_path(destination), b"", &attributes);
-    added.is_ok_and(|outcome| outcome == Outcome::Written)
+    open_marker(destination, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).is_ok()
+}
+
+/// Counts a run of the command in the marker, until [`record_command_end`]. A failure is ignored as in [`add_marker`].
+pub(super) fn record_command_start(destination: &Path) {
+    let marker = open_marker(destination, OFlags::WRONLY | OFlags::APPEND);
+    // A command may reboot the machine: the count must be on the disk.
+    let _ = marker.and_then(|mut marker| marker.write_all(b"x").and_then(|()| marker.sync_data()));
+}
+
+/// Removes the marker of a command that has succeeded; a failed one is repeated, whatever ended its earlier runs.
+pub(super) fn record_command_end(destination: &Path, has_succeeded: bool) {
+    if has_succeeded {
+        return remove_marker(destination);
+    }
+    let _ = open_marker(destination, OFlags::WRONLY).and_then(|marker| marker.set_len(0));
 }
 
 /// Removes the marker. A failure is ignored: with the marker, the command runs once more after the next start.
-pub(super) fn remove_marker(destination: &Path) {
+fn remove_marker(destination: &Path) {
     let _ = atomic_file::remove(&marker_path(destination));
+}
+
+/// Opens the marker. Its length is the number of runs that have not ended.
+fn open_marker(destination: &Path, flags: OFlags) -> std::io::Result<File> {
+    let (folder, name) = Dir::open_parent(&marker_path(destination)).map_err(std::io::Error::other)?;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let marker = rustix::fs::openat(&folder, name.as_os_str(), flags, Mode::RUSR | Mode::WUSR)?;
+    if flags.contains(OFlags::CREATE) {
+        folder.sync()?;
+    }
+    Ok(File::from(marker))
 }
 
 /// `.NAME.command-pending` beside the file. Not longer than the name of its temporary file.

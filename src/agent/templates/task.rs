@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::compile::Template;
-use super::delivery::{DeliveryError, remove_marker, restore_command_pending, write};
+use super::delivery::{
+    DeliveryError, EarlierCommand, record_command_end, record_command_start, restore_command, write,
+};
 use super::dependencies::Dependencies;
 use super::metrics::TemplateMetrics;
 use super::render::Rendered;
@@ -68,6 +70,8 @@ pub struct TemplateTask {
     value: Option<SecretString>,
     /// The file has changed, and its command has not succeeded since, in this task or an earlier one.
     command_pending: bool,
+    /// Earlier tasks ended while the command ran; it has not succeeded since.
+    is_command_abandoned: bool,
     /// Watches the output file for changes by others.
     watched: Option<WatchedOutput>,
     /// Time of the next check of the file, after an event on it.
@@ -98,6 +102,7 @@ impl TemplateTask {
             is_delivered,
             value,
             command_pending,
+            is_command_abandoned: false,
             watched,
             check_at,
             is_restoring,
@@ -266,21 +271,33 @@ impl TemplateTask {
 
     /// Runs the file's command. After a success, later tasks do not repeat it.
     async fn run_command(&mut self, command: TemplateCommand, destination: PathBuf) -> Result<(), DeliveryError> {
-        let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
+        let (started, program) = (destination.clone(), self.command_spec(command.command));
+        self.update_marker(move || record_command_start(&started)).await;
         let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
         self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());
+        let has_succeeded = result.is_ok();
+        self.update_marker(move || record_command_end(&destination, has_succeeded)).await;
         result.map_err(DeliveryError::Command)?;
+        self.is_command_abandoned = false;
         tracing::info!(
             event = "template.command.ok",
             template = self.options.text.name,
             "the template's command succeeded"
         );
+        Ok(())
+    }
+
+    fn command_spec(&self, command: Vec<String>) -> CommandSpec {
+        CommandSpec { command, variables: self.options.text.variables.clone() }
+    }
+
+    /// Changes the marker beside the file. A stop waits for it.
+    async fn update_marker(&mut self, update: impl FnOnce() + Send + 'static) {
         self.write.spawn_blocking(move || {
-            remove_marker(&destination);
+            update();
             Ok(Outcome::Unchanged)
         });
         while self.write.join_next().await.is_some() {}
-        Ok(())
     }
 
     fn publish(&mut self, output: ProvidedEnv) {
@@ -292,9 +309,12 @@ impl TemplateTask {
     /// Removes temporary files of interrupted writes, and finds out if a command of an earlier task has to be repeated.
     async fn restore(&mut self) {
         let Some(file) = self.options.file.clone() else { return };
-        let restore = move || (restore_command_pending(&file), atomic_file::sweep(&file.destination));
-        let Ok((is_pending, swept)) = tokio::task::spawn_blocking(restore).await else { return };
-        self.command_pending = is_pending;
+        let restore = move || (restore_command(&file), atomic_file::sweep(&file.destination));
+        let Ok((command, swept)) = tokio::task::spawn_blocking(restore).await else { return };
+        self.command_pending = command == EarlierCommand::Pending;
+        if command == EarlierCommand::Abandoned {
+            self.record_abandoned_command();
+        }
         if let Ok(files @ 1..) = swept {
             let template = &self.options.text.name;
             tracing::info!(event = "template.swept", template, files, "removed temporary files of interrupted writes");

@@ -13,7 +13,7 @@ use crate::clock::ClockReading;
 pub(super) struct ProofCache(Option<(Arc<IdentityProof>, ClockReading)>);
 
 impl ProofCache {
-    /// Keeps the proof of a login that did not reach a verdict, for the next attempt; drops it after any other result.
+    /// Keeps the requested proof of a login that did not reach a verdict, for the next attempt; drops it after any other result.
     pub(super) fn update(
         &mut self,
         result: &Result<Token, LoginError>,
@@ -29,6 +29,10 @@ impl ProofCache {
     pub(super) fn get(&mut self, now: ClockReading) -> Option<Arc<IdentityProof>> {
         let usable = |(proof, obtained): &(Arc<IdentityProof>, ClockReading)| {
             let IdentityProof::Signed(signed) = &**proof else { return false };
+            // A token of a file is read again: somebody may have replaced it.
+            if signed.audience.is_none() {
+                return false;
+            }
             let ends = signed.claims.as_ref().and_then(|claims| claims.exp);
             let is_valid =
                 ends.is_some_and(|ends| ends.duration_since(now.wall).is_ok_and(|remaining| remaining > MIN_VALIDITY));
@@ -41,3 +45,32 @@ impl ProofCache {
 
 const MIN_VALIDITY: Duration = Duration::from_mins(1);
 const MAX_AGE: Duration = Duration::from_mins(10);
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::agent::identity::{LoginFields, SignedToken};
+    use crate::jwt::UnverifiedClaims;
+    use crate::secret_string::SecretString;
+
+    #[test]
+    fn a_requested_token_is_used_again_and_one_of_a_file_is_not() {
+        let now = ClockReading { boot: Duration::from_secs(100), wall: SystemTime::UNIX_EPOCH };
+        let proof = |audience: Option<&str>| {
+            // {"exp":3600}
+            let claims = UnverifiedClaims::decode("e30.eyJleHAiOjM2MDB9.x").unwrap();
+            let (jwt, audience) = (SecretString::from("jwt".to_owned()), audience.map(ToOwned::to_owned));
+            let signed = SignedToken { jwt, fields: LoginFields::default(), claims: Some(claims), audience };
+            Some(Arc::new(IdentityProof::Signed(Box::new(signed))))
+        };
+        let (message, hint, retry_after, code) = ("no answer".to_owned(), None, None, None);
+        let failed = Err(LoginError::Unavailable { message, hint, retry_after, code });
+        for (audience, is_kept) in [(Some("https://management.azure.com/"), true), (None, false)] {
+            let mut cache = ProofCache::default();
+            cache.update(&failed, proof(audience), now);
+            assert_eq!(cache.get(now).is_some(), is_kept, "{audience:?}");
+        }
+    }
+}

@@ -102,7 +102,7 @@ fn find_socket_dependency(files: &UnitFiles) -> Option<(&Path, &'static str)> {
         let names_socket = |key: &str| {
             unit.assignments(key).into_iter().flat_map(split_unit_words).any(|name| files.expand(&name) == SOCKET_UNIT)
         };
-        let key = ["Requires", "BindsTo"].into_iter().find(|key| names_socket(key))?;
+        let key = ["Requires", "BindsTo", "PartOf"].into_iter().find(|key| names_socket(key))?;
         Some((path.as_path(), key))
     })
 }

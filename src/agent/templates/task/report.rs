@@ -12,6 +12,9 @@ const RENDERED: i64 = 0;
 pub(super) const WAITING: i64 = 1;
 const FAILING: i64 = 2;
 
+const ABANDONED: &str = "the agent ended three times while the command ran, so that it is not repeated until the file changes; \
+                         a command must not end the agent";
+
 impl TemplateTask {
     /// Reports a used secret that is not available, such as one that has ended during the delivery. The rendered file or variable
     /// stays.
@@ -26,8 +29,20 @@ impl TemplateTask {
 
     /// Warns of a secret that could not be read again. What was rendered from it stays.
     fn report_stale(&self) {
-        let Some((path, error)) = self.dependencies.update_error() else { return self.deps.health.clear_warning() };
-        self.deps.health.warn(error.code, format!("{path} could not be read again: {}", error.text));
+        match self.dependencies.update_error() {
+            Some((path, error)) => {
+                self.deps.health.warn(error.code, format!("{path} could not be read again: {}", error.text));
+            }
+            None if self.is_command_abandoned => self.deps.health.warn(ErrorCode::CommandFailed, ABANDONED.to_owned()),
+            None => self.deps.health.clear_warning(),
+        }
+    }
+
+    /// Records that the command of an earlier task is not repeated.
+    pub(super) fn record_abandoned_command(&mut self) {
+        self.is_command_abandoned = true;
+        let (template, code) = (&self.options.text.name, ErrorCode::CommandFailed.as_str());
+        tracing::warn!(event = "template.command.abandoned", template, code, "{ABANDONED}");
     }
 
     /// Records that the rendered text was delivered.

@@ -58,6 +58,22 @@ async fn a_command_that_a_stop_interrupts_is_repeated_by_the_next_agent() {
 }
 
 #[tokio::test]
+async fn a_command_during_which_the_agent_ends_again_and_again_is_abandoned() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let command = format!("PATH=/usr/bin:/bin; echo begun >> {}; exec sleep 600", bench.path("runs").display());
+    for runs in 1..=3 {
+        bench.start_with("conf", "x", Some(&command));
+        until(|| bench.read("runs").is_some_and(|text| text.lines().count() == runs)).await;
+        bench.end().await;
+    }
+    bench.restart_until_ready(Some(&command)).await;
+    assert_eq!(bench.read("runs").unwrap().lines().count(), 3);
+    assert_eq!(bench.read(MARKER), None);
+}
+
+#[tokio::test]
 async fn a_template_that_no_longer_has_a_command_forgets_it() {
     let world = world();
     let session = world.start();
