@@ -88,7 +88,7 @@ impl From<Vec<String>> for ReloadRejected {
 
 impl From<anyhow::Error> for ReloadRejected {
     fn from(error: anyhow::Error) -> Self {
-        vec![error_codes::format(&error)].into()
+        Self { errors: vec![error_codes::format(&error)], needs_restart: error_codes::needs_restart(&error) }
     }
 }
 

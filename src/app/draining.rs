@@ -32,9 +32,9 @@ impl DrainingListeners {
     }
 }
 
-/// Waits until all of `listeners` have ended.
-pub(super) async fn wait_for_all(listeners: Vec<CancellationToken>) {
-    for done in listeners {
+/// Waits until all of these tokens are cancelled.
+pub(super) async fn wait_for_all(tokens: Vec<CancellationToken>) {
+    for done in tokens {
         done.cancelled().await;
     }
 }

@@ -17,6 +17,7 @@ mod certificates;
 mod fd_limits;
 mod fingerprint;
 mod draining;
+mod stopping_outputs;
 mod session;
 mod callers;
 mod audit;

@@ -13,6 +13,7 @@ use super::callers;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
+use super::stopping_outputs::OutputPredecessors;
 use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
@@ -84,13 +85,10 @@ impl BuiltSink {
         &self.options.options.name
     }
 
-    /// Writes the file until it is stopped. Starts after the sinks that it replaces, which may write the same file, have
-    /// ended.
-    pub(super) async fn run(self, control: SinkControl, follows: Vec<CancellationToken>) -> anyhow::Result<()> {
+    /// Writes the file until it is stopped. Starts after its predecessors: a file has one writer at a time.
+    pub(super) async fn run(self, control: SinkControl, follows: OutputPredecessors) -> anyhow::Result<()> {
         let _done = control.done.drop_guard();
-        for other in follows {
-            other.cancelled().await;
-        }
+        follows.wait().await;
         let Shared { clock, metrics, outputs, .. } = self.shared;
         let mut sink =
             FileSink::new(self.options.options, self.watch, clock, self.health, metrics).with_output_watch(outputs);

@@ -7,12 +7,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
 use super::draining::DrainingListeners;
+use super::error_codes;
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
 use super::outputs::{BoundListener, BuiltSink, CacheControl, ListenerInputs, SinkControl, public_key_fingerprint};
 use super::session::{
     FileFingerprint, Predecessor, RunningSession, Session, SessionControl, SessionInputs, SessionRefs, Shared,
 };
+use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
 use crate::agent::token::SessionHandle;
@@ -31,6 +33,7 @@ pub(super) struct RunningAgent {
     /// The gateway's task is among these: it stops when they do.
     pub(super) listeners: RunningGroup<RunningListener>,
     draining: DrainingListeners,
+    stopping_sinks: StoppingOutputs,
     #[cfg(feature = "gateway")]
     gateway: RunningGateway,
     pub(super) templates: RunningTemplates,
@@ -203,13 +206,11 @@ impl RunningAgent {
                 used_sessions.iter().filter_map(|name| Some((name.clone(), sessions.sources.get(name)?.clone())));
             let inputs =
                 ListenerInputs { sources: served.collect(), sessions: sessions.options, credentials, caller_tokens };
-            listeners.push(BoundListener::bind(
-                options.clone(),
-                inputs,
-                socket.map(|running| &running.socket),
-                inherited,
-                shared,
-            )?);
+            let socket = socket.map(|running| &running.socket);
+            let bound = BoundListener::bind(options.clone(), inputs, socket, inherited, shared);
+            let running = self.listeners.running.iter();
+            let running = running.filter_map(|(name, running)| Some((name, running.socket.tcp_address()?)));
+            listeners.push(bound.map_err(|error| error_codes::name_port_holder(error, running))?);
         }
         Ok(listeners)
     }
@@ -229,12 +230,12 @@ impl RunningAgent {
             |name: &String| config.sinks.iter().any(|sink| sink.options.name == *name) && !replaced(name);
         let successors: BTreeSet<&str> =
             plan.sessions.iter().filter(|session| session.inherits).map(Session::name).collect();
-        let mut stopping_sinks = Vec::new();
-        for (_, sink) in self.sinks.take_except(is_unchanged) {
+        for (name, sink) in self.sinks.take_except(is_unchanged) {
             let session = &*sink.options.session;
             let revoked = !successors.contains(session)
                 && ending.get(session).is_some_and(|running| running.inputs.options.lifecycle.revoke_on_exit);
-            stopping_sinks.push(sink.stop(revoked));
+            let (session, file) = (session.to_owned(), Some(sink.options.options.path.clone()));
+            self.stopping_sinks.add(StoppingOutput { name, session, file, done: sink.stop(revoked) });
         }
         let predecessor = |(name, session): (&String, &RunningSession)| {
             let token = successors.contains(&**name).then(|| session.control.hand_over());
@@ -244,11 +245,9 @@ impl RunningAgent {
         for (name, session) in ending {
             // A token is revoked once no file holds it any more, and no request in flight uses it.
             session.control.revoke_after(self.draining.of_session(&name));
-            let files = stopping_sinks.clone();
+            let sinks = self.stopping_sinks.of_session(&name);
             self.sessions.tasks.start(format!("end of session {name}"), async move {
-                for file in files {
-                    file.cancelled().await;
-                }
+                sinks.wait_for_sinks().await;
                 session.control.stop.cancel();
                 Ok(())
             });
@@ -266,7 +265,7 @@ impl RunningAgent {
             self.start_session(session, predecessor);
         }
         for sink in plan.sinks {
-            self.start_sink(sink, stopping_sinks.clone());
+            self.start_sink(sink);
         }
         self.templates.commit(plan.templates, config);
         self.caller_tokens.commit(plan.caller_tokens, &self.draining);
@@ -304,14 +303,14 @@ impl RunningAgent {
         self.sessions.running.insert(name, running);
     }
 
-    /// `stopping` has the sinks that stop: a file has one writer at a time.
-    fn start_sink(&mut self, sink: BuiltSink, stopping: Vec<CancellationToken>) {
+    fn start_sink(&mut self, sink: BuiltSink) {
+        let follows = self.stopping_sinks.predecessors(sink.name(), Some(&sink.options.options.path));
         let stop = self.sinks.tasks.stop_token().child_token();
         let control = SinkControl { stop, ..SinkControl::default() };
         let name = sink.name().to_owned();
         let running =
             RunningSink { options: sink.options.clone(), public_key: sink.public_key, control: control.clone() };
-        self.sinks.tasks.start(format!("sink {name}"), sink.run(control, stopping));
+        self.sinks.tasks.start(format!("sink {name}"), sink.run(control, follows));
         self.sinks.running.insert(name, running);
     }
 
@@ -355,15 +354,12 @@ impl RunningAgent {
             let _ = sink.stop(revoked(sink));
         }
         let processes_ended = caller_tokens.stop().await;
-        let emptied = sinks.tasks.run(SINK_STOP_TIMEOUT).await.and(templates.stop().await);
+        let emptied = sinks.tasks.run(STOP_LIMIT).await.and(templates.stop().await);
         sessions.tasks.stop_token().cancel();
         let ended = sessions.tasks.run(SESSION_STOP_TIMEOUT).await;
         drained.and(processes_ended).and(emptied).and(ended)
     }
 }
-
-/// Time for sinks to finish a write, and to empty their files.
-const SINK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time for a session to write its state and, if configured, to revoke its token.
 const SESSION_STOP_TIMEOUT: Duration = Duration::from_secs(8);

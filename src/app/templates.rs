@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::session::{SessionRefs, Shared, bound_to};
+use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
 use super::systemd_credentials::CredentialInputs;
 use crate::agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
 use crate::agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
@@ -28,6 +29,7 @@ pub(super) struct RunningTemplates {
     registries: BTreeMap<String, RunningRegistry>,
     /// By their component's name in health.
     templates: BTreeMap<String, RunningTemplate>,
+    stopping: StoppingOutputs,
     child: Option<RunningChild>,
     pub(super) ended: ExitCodes,
 }
@@ -237,11 +239,12 @@ impl RunningTemplates {
         let is_unchanged = |name: &String| {
             plan.component_names.contains(name) && !plan.templates.iter().any(|built| built.name == *name)
         };
-        let to_stop: Vec<_> = self.templates.extract_if(.., |name, _| !is_unchanged(name)).collect();
-        // A template that takes over a file starts once its predecessor has finished.
-        let follows: Vec<_> = to_stop.iter().map(|(_, running)| running.done.clone()).collect();
-        for (_, running) in &to_stop {
-            running.stop.cancel();
+        for (name, RunningTemplate { options, stop, done, .. }) in
+            self.templates.extract_if(.., |name, _| !is_unchanged(name))
+        {
+            stop.cancel();
+            let file = options.options.file.map(|file| file.destination);
+            self.stopping.add(StoppingOutput { name, session: options.session, file, done });
         }
         for (session, registry, settings, worker) in plan.registries {
             let (stop, done) = (self.tasks.stop_token().child_token(), CancellationToken::new());
@@ -264,14 +267,13 @@ impl RunningTemplates {
         for built in plan.templates {
             let stop = self.tasks.stop_token().child_token();
             let done = CancellationToken::new();
+            let file = built.options.options.file.as_ref().map(|file| file.destination.as_path());
+            let (task, follows) = (built.task, self.stopping.predecessors(&built.name, file));
             let running =
                 RunningTemplate { options: built.options, watch: built.watch, stop: stop.clone(), done: done.clone() };
-            let (task, follows) = (built.task, follows.clone());
             self.tasks.start(built.name.clone(), async move {
                 let _done = done.drop_guard();
-                for other in follows {
-                    other.cancelled().await;
-                }
+                follows.wait().await;
                 task.run(stop).await;
                 Ok(())
             });
@@ -336,12 +338,9 @@ impl RunningTemplates {
     /// The first task that failed.
     pub(super) async fn stop(self) -> Result<(), TaskError> {
         self.tasks.stop_token().cancel();
-        self.tasks.run(STOP_TIMEOUT).await
+        self.tasks.run(STOP_LIMIT).await
     }
 }
-
-/// Time for templates to finish a write.
-const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl BuiltTemplate {
     fn build(

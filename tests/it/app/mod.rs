@@ -8,6 +8,7 @@ mod consumed_identities;
 mod disk_formats;
 mod draining;
 mod end_to_end;
+mod hanging_sinks;
 #[cfg(feature = "acl")]
 mod journal;
 mod memory;

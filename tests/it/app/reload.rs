@@ -199,6 +199,24 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
 }
 
 #[test]
+fn a_listener_that_moves_to_all_addresses_on_its_port_needs_a_restart() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| {
+            without_sandbox(text) + "[listener.probes]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8302\"\n"
+        });
+        agent.edit(|text| text.replace("127.0.0.1:8302", "0.0.0.0:8302"));
+        agent.reload(FAILED);
+        let status = agent.get("/agent/v1/status");
+        let error = status["reload_error"].as_str().unwrap();
+        assert!(error.contains("listener probes of this agent holds the port: restart keyward"), "{error}");
+        assert!(!error.contains("KW-1501"), "{error}");
+        assert_eq!(status["reload_needs_restart"], true, "{status}");
+        assert!(TcpStream::connect("127.0.0.1:8302").is_ok(), "the old listener serves");
+    });
+}
+
+#[test]
 fn a_reload_does_not_wait_for_a_login_that_hangs() {
     run_in_network_namespace(|| {
         let world = World::start();
