@@ -189,6 +189,16 @@ impl RetryBudget {
         self.succeeded = succeeded;
     }
 
+    /// Returns true if the last login of this process failed because its proof did not fit the clock.
+    pub(crate) const fn failed_for_clock(&self) -> bool {
+        self.clock_failures > 0
+    }
+
+    /// Ends the wait after a failed login: its cause may be gone.
+    pub(crate) const fn end_wait(&mut self, now: ClockReading) {
+        self.not_before = now;
+    }
+
     /// Takes an unplanned login out of the bucket.
     pub fn take_login(&mut self, now: ClockReading) {
         self.logins.take(LOGINS, now, 1);

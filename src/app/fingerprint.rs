@@ -1,4 +1,4 @@
-//! A digest of a session's login settings: when it changes, earlier failures do not count any more.
+//! Digests of a session's login settings: when they change, earlier failures do not count any more, and a saved token is replaced.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,21 +10,30 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::agent::identity::IdentityMethod;
 use crate::config;
 
-/// Returns the digest of a session's server, login, identity, certificates and provider variables. It is stored in the
-/// state file.
+/// Returns the digest of a session's server, login, identity and provider variables, a dot, and the digest of the other files
+/// of its login. They are stored in the state file.
+///
+/// A change of the first makes the saved token outdated. The second has files that may change or vanish from one start to the next,
+/// though the identity stays: CA files, and secret ids that a login consumes.
 ///
 /// Each secret contributes 16 bits: enough to detect a change, too few to guess it. The content of a federated token is
 /// excluded, as it changes every hour.
 pub(super) fn fingerprint(session: &config::Session) -> String {
     let tls = &session.upstream.client.tls;
-    let mut text = format!("{:?}\n{:?}\n{:?}\n", session.upstream, session.login, session.identity);
-    let certificates = tls.ca_file.iter().chain(tls.identity.iter().map(|identity| &identity.certificate));
-    let mut files: Vec<_> = certificates.cloned().collect();
+    let mut settings = format!("{:?}\n{:?}\n{:?}\n", session.upstream, session.login, session.identity);
+    let mut files = String::new();
+    let mut authorities: Vec<_> = tls.ca_file.iter().cloned().collect();
     let folder = tls.ca_dir.iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
-    files.extend(folder.map(|entry| entry.path()));
-    files.sort();
-    for file in files {
-        let _ = writeln!(text, "{} {}", file.display(), content(&file, WHOLE));
+    authorities.extend(folder.map(|entry| entry.path()));
+    authorities.sort();
+    for file in authorities {
+        let _ = writeln!(files, "{} {}", file.display(), content(&file, WHOLE));
+    }
+    if let Some(identity) = &tls.identity {
+        // With other methods the certificate only opens the connection.
+        let is_identity = matches!(session.identity, IdentityMethod::Certificate);
+        let text = if is_identity { &mut settings } else { &mut files };
+        let _ = writeln!(text, "{} {}", identity.certificate.display(), content(&identity.certificate, WHOLE));
     }
     match &session.identity {
         IdentityMethod::Cloud(options) => {
@@ -35,22 +44,22 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
                 }
                 let secret = ["SECRET", "PASSWORD"].iter().any(|word| name.contains(word));
                 let length = if secret { HINT } else { WHOLE };
-                let _ = writeln!(text, "{name} {}", encoded(value.as_bytes(), length));
+                let _ = writeln!(settings, "{name} {}", encoded(value.as_bytes(), length));
             }
             if let Some(certificate) = options.variables.get("AZURE_CLIENT_CERTIFICATE_PATH") {
-                text.push_str(&content(Path::new(certificate), HINT));
+                settings.push_str(&content(Path::new(certificate), HINT));
             }
         }
         IdentityMethod::AppRole(options) => {
-            text.push_str(&content(&options.role_id_file, WHOLE));
+            settings.push_str(&content(&options.role_id_file, WHOLE));
             if let Some(secret) = &options.secret_id_file {
-                text.push_str(&content(secret, HINT));
+                files.push_str(&content(secret, HINT));
             }
         }
-        IdentityMethod::TokenFile(file) => text.push_str(&content(file, HINT)),
+        IdentityMethod::TokenFile(file) => files.push_str(&content(file, HINT)),
         IdentityMethod::Jwt(_) | IdentityMethod::Certificate => {}
     }
-    encoded(text.as_bytes(), WHOLE)
+    format!("{}.{}", encoded(settings.as_bytes(), WHOLE), encoded(files.as_bytes(), WHOLE))
 }
 
 /// Number of bytes of a digest that are used.

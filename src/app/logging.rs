@@ -84,7 +84,11 @@ fn start_on(
         let lines = logging.lines.clone();
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             lines.write_to(&mut out, |count| {
-                tracing::warn!(event = "log.lines.dropped", count, "the log's reader stalled or a write failed, lines were dropped");
+                tracing::warn!(
+                    event = "log.lines.dropped",
+                    count,
+                    "the log's reader stalled or a write failed, lines were dropped"
+                );
             });
         })?;
     }

@@ -7,7 +7,7 @@ use super::schedule::next_check;
 use crate::backoff::random_unit;
 use crate::clock::ClockReading;
 
-/// Time of the next look-up, and of the last one after a clock change.
+/// Time of the next look-up, and of the last clock change that caused calls.
 #[derive(Debug, Default)]
 pub(super) struct LookupSchedule {
     next: Option<ClockReading>,
@@ -44,8 +44,8 @@ impl LookupSchedule {
         self.next = None;
     }
 
-    /// Returns true, and counts a look-up, if a clock change may cause one: a clock that is set all the time must not cause
-    /// calls all the time.
+    /// Returns true, and counts it, if a clock change may cause a look-up or a login: a clock that is set all the time must not
+    /// cause calls all the time.
     pub(super) fn allow_after_clock_change(&mut self, now: ClockReading) -> bool {
         let is_allowed = self.after_clock_change.is_none_or(|last| now.since(last) >= CLOCK_CHANGE_INTERVAL);
         if is_allowed {

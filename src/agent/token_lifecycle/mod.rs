@@ -101,6 +101,7 @@ pub struct TokenManagerDeps {
     pub health: HealthHandle,
     /// Metrics of attempts and expiry.
     pub metrics: Metrics,
-    /// Digest of the login settings: a session does not inherit failures and backoff of other settings.
+    /// Digests of the login settings and, after a dot, of files that may change though the identity stays. A session does not
+    /// inherit failures and backoff if either differs, and replaces a saved token if the first does.
     pub fingerprint: String,
 }

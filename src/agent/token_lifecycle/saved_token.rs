@@ -31,6 +31,8 @@ struct SealedToken<'a> {
     expires: Option<u64>,
     #[serde(default, rename = "looks")]
     lookup_status: Option<LookupStatus>,
+    #[serde(default)]
+    outdated: bool,
 }
 
 /// Serializes a token; returns `None` if that fails.
@@ -54,6 +56,7 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
         obtained: millis(current.lifetime.obtained.wall),
         expires: current.lifetime.ends.map(|ends| millis(ends.wall)),
         lookup_status: Some(current.lookup_status),
+        outdated: current.outdated,
     };
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer(&mut *bytes, &sealed).ok()?;
@@ -113,7 +116,7 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
         renewed,
         lookup_status,
         health: TokenHealth::Good,
-        outdated: false,
+        outdated: sealed.outdated,
     }))
 }
 

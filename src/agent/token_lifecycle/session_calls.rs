@@ -216,6 +216,16 @@ impl SessionCalls {
         (self.lookup, self.renewal) = (None, None);
     }
 
+    /// Waits at most `limit` for a login that is in flight at the server, and returns its token. One that has not reached the server
+    /// is dropped.
+    pub(super) async fn finish_login(&mut self, limit: Duration) -> Option<Token> {
+        let phase = *self.login_phase.borrow();
+        let is_sent = phase.is_some_and(|call| call.kind == ActivityKind::Login);
+        let call = self.login_call.take().filter(|_| is_sent)?;
+        let (result, _) = tokio::time::timeout(limit, call).await.ok()?;
+        result.ok()
+    }
+
     /// Drops all calls in flight; returns the login, which may revoke.
     pub(super) fn into_login(self) -> Login {
         self.login

@@ -20,7 +20,7 @@ use crate::error_code::ErrorCode;
 #[derive(Debug)]
 pub(super) struct SessionStateFile {
     session: String,
-    /// Digest of the session's settings ([`super::TokenManagerDeps::fingerprint`]).
+    /// Digests of the session's settings ([`super::TokenManagerDeps::fingerprint`]).
     fingerprint: String,
     file: EncryptedFile,
     last_write: Option<StartedWrite>,
@@ -124,7 +124,9 @@ impl SessionStateFile {
             return refuse(FileRejected::OtherBinding);
         }
         // Older releases wrote no fingerprint: nothing is known to have changed.
-        let changed = on_disk.fingerprint.is_some_and(|fingerprint| fingerprint != self.fingerprint);
+        let saved_by = on_disk.fingerprint.as_deref().unwrap_or(&self.fingerprint);
+        let changed = saved_by != self.fingerprint;
+        let is_outdated = has_other_settings(saved_by, &self.fingerprint);
         let loaded = LoadedState {
             retry_budget: Some(on_disk.retry_budget),
             last_error: on_disk.last_error,
@@ -135,7 +137,11 @@ impl SessionStateFile {
         let decrypted = self.file.decrypt_field(&token);
         let current = decrypted.and_then(|plain| plain.map_or(Ok(None), |plain| deserialize_token(&plain, now)));
         match current {
-            Ok(current) => LoadedState { current, ..loaded },
+            Ok(current) => {
+                let mark =
+                    |current: CurrentToken| CurrentToken { outdated: current.outdated || is_outdated, ..current };
+                LoadedState { current: current.map(mark), ..loaded }
+            }
             Err(reason) => LoadedState { refused: refuse(reason).refused, ..loaded },
         }
     }
@@ -184,13 +190,23 @@ impl SessionStateFile {
     }
 }
 
+/// Returns true if the fingerprint `saved` shows that the saved token was obtained with other settings than those of `own`.
+fn has_other_settings(saved: &str, own: &str) -> bool {
+    match (saved.split_once('.'), own.split_once('.')) {
+        (Some((saved, _)), Some((own, _))) => saved != own,
+        // Older releases wrote one digest of settings and files: the settings are not known to have changed.
+        (None, Some(_)) => false,
+        _ => saved != own,
+    }
+}
+
 /// Parses the document. The parser's error is dropped, since it may quote the file.
 pub(super) fn parse(text: &[u8]) -> Result<OnDisk, FileRejected> {
     serde_json::from_slice(text).map_err(|_| FileRejected::Format)
 }
 
 /// Content of a write without its encryption, since encrypted bytes differ each time.
-type SavedFingerprint = (RetryBudgetRecord, Option<(Generation, bool, LookupStatus, Option<u64>)>, Option<String>);
+type SavedFingerprint = (RetryBudgetRecord, Option<(Generation, [bool; 2], LookupStatus, Option<u64>)>, Option<String>);
 
 fn saved_fingerprint(
     retry_budget: &RetryBudgetRecord,
@@ -199,7 +215,7 @@ fn saved_fingerprint(
 ) -> SavedFingerprint {
     let current = current.map(|current| {
         let ends = current.lifetime.ends.map(|ends| millis(ends.wall));
-        (current.token.generation, current.lifetime.renewable, current.lookup_status, ends)
+        (current.token.generation, [current.lifetime.renewable, current.outdated], current.lookup_status, ends)
     });
     (retry_budget.clone(), current, last_error.map(str::to_owned))
 }
@@ -227,6 +243,21 @@ mod tests {
 
     use super::*;
     use crate::agent::retry_budget::RetryBudget;
+
+    #[test]
+    fn a_saved_token_is_outdated_by_other_settings_and_not_by_other_files() {
+        let cases = [
+            ("a.x", "a.x", false),
+            ("a.x", "a.y", false),
+            ("a.x", "b.x", true),
+            ("old", "a.x", false),
+            ("one", "one", false),
+            ("one", "two", true),
+        ];
+        for (saved, own, expected) in cases {
+            assert_eq!(has_other_settings(saved, own), expected, "{saved} {own}");
+        }
+    }
 
     #[tokio::test]
     async fn content_is_written_again_until_a_write_of_it_succeeds() {

@@ -20,10 +20,13 @@ pub struct SessionShutdown {
     pub(super) current: Option<CurrentToken>,
     pub(super) replaced: ReplacedTokens,
     pub(super) revoke: bool,
+    /// Time for all revocations.
+    pub(super) revocation_limit: Duration,
 }
 
 impl SessionShutdown {
-    /// Revokes the token and the replaced tokens that are alive, if the session is configured so, in at most 5 s together.
+    /// Revokes the token and the replaced tokens that are alive, if the session is configured so, in at most 5 s together,
+    /// less the time that the shutdown has waited for a login.
     ///
     /// Call it after the outputs have stopped. Replaced tokens are not revoked earlier, since secrets that were read with
     /// them (such as a database login) are leased under them and would be revoked too. Tokens of earlier processes are valid to
@@ -34,9 +37,9 @@ impl SessionShutdown {
         }
         if self.current.is_some() {
             let reason = "the session has ended and its token is revoked".into();
-            self.publisher.publish(Availability::Unavailable { reason, retry_after: LIMIT }, None);
+            self.publisher.publish(Availability::Unavailable { reason, retry_after: REVOCATION_LIMIT }, None);
         }
-        let end = tokio::time::Instant::now() + LIMIT;
+        let end = tokio::time::Instant::now() + self.revocation_limit;
         let current = self.current.as_ref().map(|current| &current.token);
         for token in current.into_iter().chain(self.replaced.iter()).filter(|token| token.kind == TokenKind::Service) {
             self.revoke_one(token, end).await;
@@ -53,11 +56,15 @@ impl SessionShutdown {
                 tracing::info!(event = "token.revoke.ok", session, accessor, "revoked a token of the session");
                 return;
             }
-            Err(_) => format!("no response within {} s", LIMIT.as_secs()),
+            Err(_) => format!("no response within {:.1} s", self.revocation_limit.as_secs_f64()),
         };
         let code = ErrorCode::TokenNotRevoked.as_str();
         tracing::warn!(event = "token.revoke.failed", session, accessor, code, error, "cannot revoke a token");
     }
 }
 
-const LIMIT: Duration = Duration::from_secs(5);
+/// Longest time for all revocations of a session, with the wait for a login. The process stops a session's task after 8 s.
+pub(super) const REVOCATION_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest wait for a login in flight, so that time is left to revoke its token.
+pub(super) const LOGIN_WAIT: Duration = Duration::from_secs(4);

@@ -1,8 +1,11 @@
 //! Keeps one session's token alive: one event loop, which asks `step_planner` for the next step.
 
+mod clock_change;
 mod login_delay;
 mod restore;
 mod results;
+
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +19,7 @@ use super::schedule::{LastOutcome, NextStep};
 use super::session_calls::{CallInFlight, CompletedCall, SessionCalls};
 use super::session_outage::SessionOutage;
 use super::session_publisher::SessionPublisher;
+use super::shutdown::{LOGIN_WAIT, REVOCATION_LIMIT};
 use super::state_saver::StateSaver;
 use super::status_reporter::{SessionSnapshot, StatusReporter};
 use super::step_planner::StepPlanner;
@@ -131,7 +135,8 @@ impl TokenManager {
         self.publish();
     }
 
-    /// Runs until `stop` is cancelled, and then stops at once, dropping calls in flight.
+    /// Runs until `stop` is cancelled, and then stops at once, dropping calls in flight. With `revoke_on_exit` it first awaits a
+    /// login in flight at the server for at most 4 s.
     ///
     /// Publishes the token while it is alive, and within a second after its end that there is none.
     pub async fn run(mut self, stop: CancellationToken) -> SessionShutdown {
@@ -323,9 +328,28 @@ impl TokenManager {
         self.save_state();
     }
 
+    /// Awaits a login that is in flight at the server, if the session revokes its tokens: otherwise nobody would know of the token.
+    /// Returns the time that is left for revocations.
+    async fn finish_login(&mut self) -> Duration {
+        if !self.options.revoke_on_exit {
+            return REVOCATION_LIMIT;
+        }
+        let started = tokio::time::Instant::now();
+        if let Some(token) = self.calls.finish_login(LOGIN_WAIT).await {
+            let new = CurrentToken::new(token);
+            if self.current.is_some() {
+                self.replaced.add(Some(new.token), self.clock.now());
+            } else {
+                self.current = Some(new);
+            }
+        }
+        REVOCATION_LIMIT.saturating_sub(started.elapsed())
+    }
+
     async fn shut_down(mut self) -> SessionShutdown {
         self.apply_options();
         self.save_state();
+        let revocation_limit = self.finish_login().await;
         self.state.finish().await;
         self.reporter.remove_session();
         self.replaced.prune(self.clock.now());
@@ -336,6 +360,7 @@ impl TokenManager {
             current: self.current,
             replaced: self.replaced,
             revoke: self.options.revoke_on_exit,
+            revocation_limit,
         }
     }
 }

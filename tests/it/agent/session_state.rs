@@ -238,6 +238,46 @@ async fn failures_are_inherited_by_a_session_with_the_same_settings_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restart_with_other_settings_replaces_the_saved_token_once() {
+    let (mut world, _folder) = sealed();
+    let mut session = world.start();
+    let first = session.serving().await;
+    minutes(1).await;
+    drop(session);
+    world.fingerprint = "two".to_owned();
+    for _ in 0..2 {
+        let mut session = world.start();
+        session.serving().await;
+        minutes(1).await;
+        let token = session.token().unwrap();
+        assert_ne!(token.secret.secret().expose_secret(), first.secret.secret().expose_secret());
+        assert_eq!(world.count(Operation::Login), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_login_of_a_changed_session_is_still_made_after_a_restart() {
+    let (mut world, _folder) = sealed();
+    let mut session = world.start();
+    let first = session.serving().await;
+    minutes(1).await;
+    world.fingerprint = "two".to_owned();
+    let refused = CannedResponse::error(400, "invalid role name \"dev\"");
+    world.faults().respond_always(Operation::Login, Some(refused));
+    let mut session = world.start_after(Some(session.stop().await));
+    let inherited = session.serving().await;
+    assert_eq!(inherited.secret.secret().expose_secret(), first.secret.secret().expose_secret());
+    minutes(1).await;
+    drop(session);
+
+    world.faults().respond_always(Operation::Login, None);
+    let session = world.start();
+    minutes(6).await;
+    let token = session.token().unwrap();
+    assert_ne!(token.secret.secret().expose_secret(), first.secret.secret().expose_secret());
+}
+
+#[tokio::test(start_paused = true)]
 async fn logins_with_settings_that_change_at_each_restart_share_one_bucket() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());

@@ -257,6 +257,19 @@ async fn a_proof_that_is_not_valid_yet_delays_the_login_and_is_fetched_again_onc
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_login_that_waits_for_a_clock_that_is_hours_behind_is_made_once_the_clock_is_set() {
+    let world = World::new(one_hour_role());
+    world.identity.not_before(world.clock.now().wall + Duration::from_hours(3));
+    let mut session = world.start();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(session.token().is_none());
+    world.driven.set_wall_by(10_900);
+    let served = tokio::time::timeout(Duration::from_secs(5), session.serving()).await;
+    assert!(served.is_ok(), "{}", session.reason());
+    assert_eq!((world.identity.request_count(), world.count(Operation::Login)), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn setting_the_wall_clock_changes_only_the_reported_times() {
     let world = World::new(one_hour_role());
     let mut session = world.start();

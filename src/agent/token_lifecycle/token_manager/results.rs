@@ -1,4 +1,4 @@
-//! Handles the results of logins, renewals and look-ups, the end of a token, and clock changes.
+//! Handles the results of logins, renewals and look-ups, and the end of a token.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use crate::agent::retry_budget::FailureCause;
 use crate::agent::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
 use crate::agent::token::Token;
 use crate::agent::token_lifecycle::current_token::{CurrentToken, LookupStatus, Suspicion, TokenHealth};
-use crate::agent::token_lifecycle::metrics::ClockMetrics;
 use crate::agent::token_lifecycle::schedule::LastOutcome;
 use crate::agent::token_lifecycle::session_calls::LookupOutcome;
 use crate::agent::token_lifecycle::status_reporter::Attempt;
@@ -351,19 +350,6 @@ impl TokenManager {
         let code = ErrorCode::TokenExpired.as_str();
         tracing::warn!(event = "token.expired", session, code, "the token has expired before a login replaced it");
         self.drop_token("the token has expired");
-    }
-
-    pub(super) fn on_clock_change(&mut self) {
-        let now = self.clock.now();
-        self.reporter.metrics.get::<ClockMetrics>().jumps.inc();
-        tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set or the machine resumed");
-        let Some(current) = &mut self.current else { return };
-        current.apply_wall_clock_change(&self.clock);
-        self.publish();
-        self.save_state();
-        if self.lookups.allow_after_clock_change(now) {
-            self.start_lookup();
-        }
     }
 
     fn drop_token(&mut self, unavailability: &'static str) {

@@ -201,3 +201,35 @@ async fn a_revocation_without_a_response_takes_five_seconds() {
     let took = world.clock.now().since(stopping);
     assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_a_login_that_has_reached_the_server_is_revoked_at_shutdown() {
+    let mut world = World::new(one_hour_role());
+    world.options.revoke_on_exit = true;
+    world.faults().hang_only(Operation::Login);
+    let session = world.start();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let response = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.faults().set_unresponsive(false);
+    };
+    let (shutdown, ()) = tokio::join!(session.stop(), response);
+    shutdown.revoke().await;
+    assert_eq!((world.faults().tokens(), world.count(Operation::Revoke)), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_without_a_response_delays_a_shutdown_with_revocation_by_at_most_five_seconds() {
+    let mut world = World::new(one_hour_role());
+    world.options.revoke_on_exit = true;
+    let mut session = world.start();
+    session.serving().await;
+    let old = session.stop().await;
+    world.faults().set_unresponsive(true);
+    let session = world.start_after(Some(old));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let stopping = world.clock.now();
+    session.stop().await.revoke().await;
+    let took = world.clock.now().since(stopping);
+    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
+}
