@@ -8,11 +8,13 @@ mod revocation;
 mod caller_token;
 mod process_token;
 mod process_tokens;
+mod pending_token;
 mod tokens;
 mod token_map;
 
 pub(crate) use caller_token::CallerToken;
 pub(crate) use metrics::CallerTokenMetrics;
+pub(in crate::agent) use pending_token::PendingProcessToken;
 pub(crate) use process_tokens::{ProcessTokenDeps, ProcessTokens};
 pub(in crate::agent) use token_map::TokenMap;
 pub use tokens::{CallerTokenSource, CallerTokens};

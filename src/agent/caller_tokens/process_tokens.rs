@@ -144,6 +144,11 @@ impl ProcessTokens {
         }
     }
 
+    /// Returns the session that the tokens derive from.
+    pub(super) fn session(&self) -> &SessionHandle {
+        &self.table.deps.session
+    }
+
     /// Returns the token of a connection's process. The first request starts its creation; later requests wait for it.
     pub(super) fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
         let result = self.table.get(identity);
@@ -188,7 +193,8 @@ impl ProcessTable {
                 output,
                 accessor = token.accessor,
                 outcome = outcome.name(),
-                "revoked the token of an ended process"
+                "{}",
+                outcome.describe()
             );
         }
     }

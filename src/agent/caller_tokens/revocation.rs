@@ -35,6 +35,15 @@ pub(super) enum Revocation {
 }
 
 impl Revocation {
+    /// Describes it for the log.
+    pub(super) const fn describe(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked the token of an ended process",
+            Self::Gone => "the token of an ended process was no longer valid",
+            Self::Failed => "did not revoke the token of an ended process",
+        }
+    }
+
     /// Value of the metric's label.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -57,17 +66,19 @@ impl TokenRevoker {
             if is_gone(&error) {
                 return Revocation::Gone;
             }
-            let is_transient = error.verdict() == TokenVerdict::Unavailable;
+            let verdict = error.verdict();
+            let is_transient = verdict == TokenVerdict::Unavailable;
             let wait = backoff.next(random_unit()).max(error.retry_after().unwrap_or_default()).max(MIN_WAIT);
             let waited = async { tokio::time::sleep(wait).await };
             if is_transient && stop.run_until_cancelled(waited).await.is_some() {
                 continue;
             }
+            let hint = if verdict == TokenVerdict::Suspect { MAY_BE_VALID } else { "" };
             tracing::warn!(
                 event = "token.derived.revoke_failed",
                 output,
                 accessor = token.accessor,
-                error = format_chain(&error),
+                error = format!("{}{hint}", format_chain(&error)),
                 "the token of a process that has ended could not be revoked; it stays valid until it expires"
             );
             return Revocation::Failed;
@@ -98,15 +109,18 @@ impl TokenRevoker {
     }
 }
 
-/// Returns true if the server does not know the token: an unknown accessor is a 400 or a 404, an unknown token a 403.
+/// Returns true if the server does not know the token: an unknown accessor is a 400 or a 404, an unknown token a 403 that says so.
 fn is_gone(error: &CallError) -> bool {
     match error {
         CallError::Status { status: 400 | 404, errors, .. } => {
             errors.iter().any(|text| text.contains("invalid accessor"))
         }
-        other => other.verdict().suspects_token(),
+        other => other.is_token_dead(),
     }
 }
+
+/// Follows the error of a bare denial.
+const MAY_BE_VALID: &str = "; the token may still be valid: a live one is refused so from outside its bound addresses, and by OpenBao a dead one";
 
 /// Bounds the rate of attempts.
 const MIN_WAIT: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::caller_token::CallerToken;
+use super::pending_token::PendingProcessToken;
 use super::process_tokens::{ProcessTokenRefusal, ProcessTokens};
 use crate::agent::callers::{AdmittedCaller, CallerRefusal};
 
@@ -48,10 +49,26 @@ impl CallerTokens {
             None => Err(caller.refuse(ProcessTokenRefusal::NoSource.into_caller_refusal(name))),
         }
     }
+
+    /// Returns the token of the caller's process for a session, to be waited for; `None` if the caller has no token of its own or
+    /// its processes share one.
+    pub(in crate::agent) fn process_token(
+        &self,
+        caller: &AdmittedCaller<'_>,
+        session: &str,
+    ) -> Option<PendingProcessToken> {
+        let (name, _, identity) = caller.token_options()?;
+        match self.0.get(&(name.to_owned(), session.to_owned()))? {
+            CallerTokenSource::Shared(_) => None,
+            CallerTokenSource::Process(tokens) => {
+                Some(PendingProcessToken::new(name.to_owned(), tokens.clone(), Arc::clone(identity)))
+            }
+        }
+    }
 }
 
 impl ProcessTokenRefusal {
-    fn into_caller_refusal(self, caller: &str) -> CallerRefusal {
+    pub(super) fn into_caller_refusal(self, caller: &str) -> CallerRefusal {
         let (status, reason, message, retry_after) = match self {
             Self::NoSource => {
                 let message = format!("no token is derived from that session for caller {caller}");
