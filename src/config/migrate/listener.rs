@@ -286,7 +286,7 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
 }
 
 /// Reports the namespace of requests without one. The other proxies send the caller's headers alone, without their own
-/// namespace (cache/api_proxy.go).
+/// namespace (`cache/api_proxy.go`).
 fn report_namespace(listener: &Block<'_>, namespace: &str) {
     let detail = format!(
         "a request without X-Vault-Namespace went to the root namespace, and goes to {namespace} here: take it out of paths, or send \
