@@ -276,6 +276,11 @@ impl RefreshSignal {
         RefreshRequest::Accepted
     }
 
+    /// Returns true while a request is not complete.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.0.state.lock().pending
+    }
+
     /// Waits for a request; for the publisher.
     pub async fn requested(&self) {
         self.0.requested.notified().await;

@@ -18,9 +18,9 @@ use super::response_cache::{ResponseCache, is_write};
 use super::rules::{Operation, OperationError, RuleViolation};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
-use super::token_recovery::TokenRecovery;
+use super::token_recovery::{TokenRecovery, WAIT_FOR_TOKEN};
 use super::{cache_clear, namespace};
-use crate::agent::caller_tokens::{CallerTokens, TokenMap};
+use crate::agent::caller_tokens::{CallerTokens, PendingProcessToken, TokenMap};
 use crate::agent::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
 use crate::agent::json_response;
 use crate::agent::server_client::PathClass;
@@ -59,6 +59,8 @@ enum ProxyRoute<'a> {
     Cached(ForwardOptions, &'a Arc<ResponseCache>, EntryKind, ApiPath<'a>, RequestHeaders<'a>),
     /// Forwards a write, or responds to it from the cache if its response makes an entry, then invalidates values below its path.
     Write(ForwardOptions, &'a Arc<ResponseCache>, Option<EntryKind>, ApiPath<'a>),
+    /// Waits a moment for the session's token, which the token of the caller's process derives from, then routes again.
+    AwaitSession(PendingProcessToken),
 }
 
 impl ProxyRouter {
@@ -73,7 +75,7 @@ impl ProxyRouter {
         let guard = Guard::new(access, address, Some(listener_metrics.clone())).with_bodies(u64::MAX);
         let guard = if self.options.request_header { guard } else { guard.without_request_header() };
         let listener = Arc::new(ProxyListener::new(guard, listener_metrics));
-        move |peer, request| self.respond(&listener, &peer, request)
+        move |peer, request| self.respond(&listener, &peer, request, true)
     }
 
     /// Routes by the head only and responds to cache hits at once. Only other requests get a future, each route its own type
@@ -83,8 +85,9 @@ impl ProxyRouter {
         listener: &Arc<ProxyListener>,
         peer: &Peer,
         request: Request<Incoming>,
+        may_await_session: bool,
     ) -> ResponseFuture<ProxyBody> {
-        let route = match self.route(listener, peer, &request) {
+        let route = match self.route(listener, peer, &request, may_await_session) {
             Ok(route) => route,
             Err(response) => return ResponseFuture::ready(listener.count(*response)),
         };
@@ -132,6 +135,13 @@ impl ProxyRouter {
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move { listener.count(cache_clear::clear(&cache, &parts, body).await) })
             }
+            ProxyRoute::AwaitSession(token) => {
+                let (this, peer) = (Arc::clone(self), *peer);
+                ResponseFuture::waiting(async move {
+                    let _ = tokio::time::timeout(WAIT_FOR_TOKEN, token.wait_for_session()).await;
+                    this.respond(&listener, &peer, request, false).await
+                })
+            }
         }
     }
 
@@ -144,6 +154,7 @@ impl ProxyRouter {
         listener: &ProxyListener,
         peer: &Peer,
         request: &'a Request<Incoming>,
+        may_await_session: bool,
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
         let audited = AuditedRequest::from_extensions(request.extensions());
         let admitted = listener.guard.admit(peer, request);
@@ -156,15 +167,7 @@ impl ProxyRouter {
             return Ok(ProxyRoute::ClearCache(cache));
         }
         let limits = self.limits_of(&caller)?;
-        let path = ApiPath::parse(request.uri().path()).or_else(|error| match error {
-            PathError::OutsideApi => refuse(StatusCode::NOT_FOUND, OUTSIDE_API),
-            PathError::Ambiguous(reason) => refuse(StatusCode::BAD_REQUEST, reason),
-        })?;
-        let query = Query::parse(request.uri().query()).or_else(|reason| refuse(StatusCode::BAD_REQUEST, reason))?;
-        let operation = Operation::parse(request.method(), query).or_else(|error| match error {
-            OperationError::Query(reason) => refuse(StatusCode::BAD_REQUEST, reason),
-            OperationError::Method => refuse(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method"),
-        })?;
+        let (path, query, operation) = parse_target(request)?;
         let headers = RequestHeaders::parse(self.sender.dialect.kind, request.headers());
         let (rule_path, is_permitted) = self
             .path_with_namespace(&path, &headers, query, limits)
@@ -175,6 +178,13 @@ impl ProxyRouter {
         self.check_rules(operation, &rule_path, (&caller, limits), audited)?;
         let has_listener_key = local.key_as_token;
         let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
+        if with_session
+            && may_await_session
+            && let Some(token) = self.caller_tokens.tokens.process_token(&caller, &self.session)
+            && token.is_session_absent()
+        {
+            return Ok(ProxyRoute::AwaitSession(token));
+        }
         let caller_token = if with_session { self.resolve_caller_token(&caller)? } else { None };
         let has_caller_token = caller_token.is_some();
         let tokens = caller_token.unwrap_or_else(|| Arc::clone(&self.sender.tokens));
@@ -339,6 +349,23 @@ const CLEAR_ROUTES: [CallerRoute; 1] = [CallerRoute::Refresh];
 /// Returns true for a path that the server serves without a token, in the root namespace alone.
 fn is_root_path(path: &ApiPath<'_>) -> bool {
     UNAUTHENTICATED_PATHS.contains(&path.without_trailing_slash())
+}
+
+/// Parses path, query and operation of a request.
+///
+/// # Errors
+/// The response to a request that is none of the server's API, or that servers could read in several ways.
+fn parse_target<R>(request: &Request<R>) -> Result<(ApiPath<'_>, Query<'_>, Operation), Box<Response<ProxyBody>>> {
+    let path = ApiPath::parse(request.uri().path()).or_else(|error| match error {
+        PathError::OutsideApi => refuse(StatusCode::NOT_FOUND, OUTSIDE_API),
+        PathError::Ambiguous(reason) => refuse(StatusCode::BAD_REQUEST, reason),
+    })?;
+    let query = Query::parse(request.uri().query()).or_else(|reason| refuse(StatusCode::BAD_REQUEST, reason))?;
+    let operation = Operation::parse(request.method(), query).or_else(|error| match error {
+        OperationError::Query(reason) => refuse(StatusCode::BAD_REQUEST, reason),
+        OperationError::Method => refuse(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method"),
+    })?;
+    Ok((path, query, operation))
 }
 
 const UNAUTHENTICATED_PATHS: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];

@@ -179,7 +179,7 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Longest wait for a token, of a request that arrives while there is none.
-const WAIT_FOR_TOKEN: Duration = Duration::from_secs(2);
+pub(super) const WAIT_FOR_TOKEN: Duration = Duration::from_secs(2);
 
 /// Limits the checks after refusals that do not name the token: a policy that always refuses must not use up the checks that a
 /// dead token needs.

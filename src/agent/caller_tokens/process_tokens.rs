@@ -223,7 +223,8 @@ impl ProcessTable {
     /// Requests the creation of a missing token, as after a new login of the session.
     fn request_missing(&self, token: &CallerToken) -> Result<(), ProcessTokenRefusal> {
         let is_available = token.handle.watch.read(|state| matches!(state.availability, Availability::Available(_)));
-        if !is_available {
+        // A creation that was requested has been counted.
+        if !is_available && !token.handle.refresh_signal.is_pending() {
             self.check_session()?;
             self.check_limit()?;
             token.handle.refresh_signal.request();

@@ -20,6 +20,7 @@ mod query;
 mod retry;
 mod token;
 mod served_session;
+mod token_wait;
 mod route;
 
 use std::collections::BTreeMap;

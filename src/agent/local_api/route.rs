@@ -13,9 +13,10 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::query::{self, Query};
 use super::served_session::{CALLER_TOKEN_WAIT, ServedSession, note_token};
+use super::token_wait::TokenWait;
 use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
-use crate::agent::caller_tokens::TokenMap;
+use crate::agent::caller_tokens::{PendingProcessToken, TokenMap};
 use crate::agent::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
 use crate::agent::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
 use crate::agent::token::SessionHandle;
@@ -187,34 +188,38 @@ impl Api {
             }
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
-        let (name, served) = self.session(caller, query.session.as_deref())?;
+        let (name, session) = self.named_session(caller, query.session.as_deref())?;
+        let process = self.deps.caller_tokens.process_token(&caller.caller, name);
+        let awaits_session =
+            !query.wait.is_zero() && process.as_ref().is_some_and(PendingProcessToken::is_session_absent);
+        let mut wait = query.wait;
+        // While a process waits for the session, this is the session, whose token the caller must not get.
+        let served = if awaits_session {
+            Cow::Borrowed(session)
+        } else {
+            let served = self.with_caller_token(caller, name, session)?;
+            // Only the token of a process is created by the request; others are created in advance.
+            if process.is_some() && served.is_missing_caller_token() {
+                wait = wait.max(CALLER_TOKEN_WAIT);
+            }
+            served
+        };
         self.record_grant(caller, "token", (name, &served), request);
-        let is_missing = served.is_missing_caller_token();
-        if !is_missing && (query.wait.is_zero() || served.reader.has_changed(query.after.as_deref())) {
+        if !awaits_session && (wait.is_zero() || served.reader.has_changed(query.after.as_deref())) {
             return Ok(ApiFuture::ready(served.reader.now()));
         }
-        let after = query.after.map(Cow::into_owned);
-        let wait = if is_missing { query.wait.max(CALLER_TOKEN_WAIT) } else { query.wait };
-        let reader = Arc::clone(&served.reader);
-        let response = Arc::clone(&reader).wait(after, wait, self.deps.stop.clone());
-        let SessionHandle { watch, refresh_signal } = served.handle.clone();
-        let waiting = refresh_signal.demand().wait();
-        let audited = AuditedRequest::from_extensions(request.extensions()).cloned();
-        let (caller, name): (_, Arc<str>) = (caller.caller.to_waiting(), name.into());
-        Ok(self.waiting.wait(async move {
-            let _waiting = waiting;
-            // The signal also fires if the creation of a caller token fails.
-            let created = async { if is_missing { refresh_signal.wait().await } else { std::future::pending().await } };
-            let response = tokio::select! {
-                response = response => response,
-                () = created => reader.now(),
-            };
-            audited.inspect(|audited| note_token(audited, &name, &watch));
-            match caller.map_or(Ok(()), |caller| caller.check()) {
-                Ok(()) => response,
-                Err(refusal) => refusal.to_response(),
-            }
-        }))
+        let waiting = TokenWait {
+            session: name.into(),
+            after: query.after.map(Cow::into_owned),
+            wait,
+            caller: caller.caller.to_waiting(),
+            audited: AuditedRequest::from_extensions(request.extensions()).cloned(),
+            stop: self.deps.stop.clone(),
+        };
+        Ok(match process {
+            Some(process) => self.waiting.wait(waiting.respond_for_process(process, self.deps.clock.clone())),
+            None => self.waiting.wait(waiting.respond_for_session(served.into_owned())),
+        })
     }
 
     fn check<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {

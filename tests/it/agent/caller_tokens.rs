@@ -3,6 +3,7 @@
 mod process;
 mod reloads;
 mod shared;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -40,8 +41,13 @@ impl Scene {
     }
 
     fn start_with(callers: &str, session: &str) -> Self {
+        Self::start_as(callers, session, Role::default())
+    }
+
+    /// Starts both; the session's token has the lifetime of this role.
+    fn start_as(callers: &str, session: &str, role: Role) -> Self {
         let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
-        let secrets = server(&mut tasks);
+        let secrets = server(&mut tasks, role);
         let config = format!(
             "[listener.api]\naddress = \"unix://FOLDER/api.sock\"\nmode = \"0666\"\n\
              [listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\nmode = \"0666\"\n\
@@ -111,9 +117,9 @@ impl Scene {
 }
 
 /// A server whose session has three policies: `a` and `b` allow one secret each, and `ops` everything.
-fn server(tasks: &mut TaskGroup) -> Secrets {
+fn server(tasks: &mut TaskGroup, role: Role) -> Secrets {
     let policies = ["a", "b", "ops"].map(str::to_owned).to_vec();
-    let roles = BTreeMap::from([("ci".to_owned(), Role { policies, ..Role::default() })]);
+    let roles = BTreeMap::from([("ci".to_owned(), Role { policies, ..role })]);
     let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
     let allowed = |name: &str| (name.to_owned(), vec![format!("secret/data/{name}")]);
     let bound = |cidr: &str| TokenRole {

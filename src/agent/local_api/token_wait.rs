@@ -1,0 +1,75 @@
+//! Responses with a token that are held back until there is the token that the caller waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+use tokio_util::sync::CancellationToken;
+
+use super::served_session::{ServedSession, note_token};
+use super::token::TokenReader;
+use crate::agent::caller_tokens::PendingProcessToken;
+use crate::agent::callers::WaitingCaller;
+use crate::agent::token::TokenWatch;
+use crate::audit::AuditedRequest;
+use crate::clock::Clock;
+
+/// A request for a token that waits.
+pub(super) struct TokenWait {
+    /// Name of the session.
+    pub(super) session: Arc<str>,
+    /// Generation that the caller already has.
+    pub(super) after: Option<String>,
+    /// Longest wait.
+    pub(super) wait: Duration,
+    /// The caller, whose process may change meanwhile; `None` without callers.
+    pub(super) caller: Option<WaitingCaller>,
+    /// The request as its audit records it; `None` without an audit.
+    pub(super) audited: Option<AuditedRequest>,
+    /// Cancelled when the listener stops.
+    pub(super) stop: CancellationToken,
+}
+
+impl TokenWait {
+    /// Responds with the token of a session, or with the one that a caller's processes share. Both are created without a request.
+    pub(super) async fn respond_for_session(self, served: ServedSession) -> Response<Full<Bytes>> {
+        let _waiting = served.handle.refresh_signal.demand().wait();
+        let response = Arc::clone(&served.reader).wait(self.after.clone(), self.wait, self.stop.clone()).await;
+        self.note(&served.handle.watch);
+        self.check_caller(response)
+    }
+
+    /// Responds with the token of a process, which is created because it is requested.
+    pub(super) async fn respond_for_process(self, token: PendingProcessToken, clock: Clock) -> Response<Full<Bytes>> {
+        let reader = |watch: &TokenWatch| TokenReader::new(self.session.to_string(), watch.clone(), clock.clone());
+        tokio::select! {
+            () = token.wait(|watch| reader(watch).has_changed(self.after.as_deref())) => {}
+            () = tokio::time::sleep(self.wait) => {}
+            () = self.stop.cancelled() => {}
+        }
+        let response = match token.resolve() {
+            Ok(token) => {
+                self.note(&token.handle.watch);
+                reader(&token.handle.watch).now()
+            }
+            Err(refusal) => {
+                self.audited.iter().for_each(|audited| audited.refuse(refusal.reason));
+                refusal.to_response()
+            }
+        };
+        self.check_caller(response)
+    }
+
+    fn note(&self, watch: &TokenWatch) {
+        self.audited.iter().for_each(|audited| note_token(audited, &self.session, watch));
+    }
+
+    fn check_caller(&self, response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+        match self.caller.as_ref().map_or(Ok(()), WaitingCaller::check) {
+            Ok(()) => response,
+            Err(refusal) => refusal.to_response(),
+        }
+    }
+}
