@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::token_state::{TokenProblem, TokenState, wall_time};
 use super::upstream::Upstream;
-use super::upstream_call::UpstreamCall;
+use super::upstream_call::{ACCOUNT_DETAILS, UpstreamCall};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::error_code::ErrorCode;
@@ -185,6 +185,3 @@ impl TokenMonitor {
         self.loaded.set(0);
     }
 }
-
-/// Every kind of token may call it; an expired one is rejected.
-const ACCOUNT_DETAILS: &str = "/api/v2/account/details";

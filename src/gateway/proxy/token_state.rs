@@ -30,6 +30,17 @@ pub(super) struct TokenState {
     rejection_changed: Notify,
     /// One permit per call that may wait.
     waiting: Semaphore,
+    /// Last check of a token after a 401; locked during a check.
+    pub(super) last_check: tokio::sync::Mutex<Option<TokenCheck>>,
+}
+
+/// Check of a token by a call that every valid token may make.
+#[derive(Debug)]
+pub(super) struct TokenCheck {
+    pub(super) token: Arc<PlatformToken>,
+    pub(super) started: Instant,
+    /// `None` if the response did not tell, or there was none.
+    pub(super) accepted: Option<bool>,
 }
 
 /// Token that the platform rejected last, and since when.
@@ -65,6 +76,7 @@ impl TokenState {
             rejected: AtomicBool::new(false),
             rejection_changed: Notify::new(),
             waiting: Semaphore::new((connections / 2).max(1)),
+            last_check: tokio::sync::Mutex::default(),
         }
     }
 

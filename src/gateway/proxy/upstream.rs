@@ -14,8 +14,8 @@ use super::path_class::path_class;
 use super::platform_info::PlatformInfo;
 use super::rate_limiter::RateLimiter;
 use super::response::{self, retry_later};
-use super::token_state::TokenState;
-use super::upstream_call::{ErrorResponse, UpstreamCall};
+use super::token_state::{TokenCheck, TokenState};
+use super::upstream_call::{ACCOUNT_DETAILS, ErrorResponse, UpstreamCall};
 use super::upstream_health::UpstreamHealth;
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
@@ -75,41 +75,74 @@ impl Upstream {
             response = Box::pin(self.send(call, &token, body.into_request_body())).await?;
         }
         if response.status() == StatusCode::UNAUTHORIZED {
-            drop(response);
-            return Box::pin(self.call_with_new_token(call, token, replay)).await;
+            return Box::pin(self.handle_unauthorized(call, token, response, replay)).await;
         }
         self.tokens.record_acceptance(&token);
         Ok(response)
     }
 
-    /// Repeats a call with a new token, as soon as there is one. Safe for every method: a rejected call did nothing.
+    /// Returns a 401 if the platform accepts the token otherwise: then it is about the call's content (Terraform Enterprise
+    /// responds so to wrong SMTP credentials, after it has sent a test mail). Otherwise repeats the call with a new token,
+    /// as soon as there is one. That is safe for every method: a call with a rejected token did nothing.
     ///
     /// # Errors
     /// The response for the caller (never 401) if there is no new token in time, or the call cannot wait.
-    async fn call_with_new_token(
+    async fn handle_unauthorized(
         &self,
         call: &UpstreamCall,
-        mut rejected: Arc<PlatformToken>,
+        mut token: Arc<PlatformToken>,
+        mut response: Response<ResponseBody>,
         body: Option<CallerBody>,
     ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let deadline = Instant::now() + self.tokens.max_wait;
         loop {
-            if self.tokens.record_rejection(&rejected) {
+            if self.is_accepted(&token).await {
+                self.tokens.record_acceptance(&token);
+                return Ok(response);
+            }
+            drop(response);
+            if self.tokens.record_rejection(&token) {
                 // Coalesced: the source refreshes once, however many callers request it.
                 self.tokens.source.refresh_signal.request();
             }
             let Some(body) = body.as_ref().and_then(CallerBody::replay) else {
                 return Err(self.tokens.unavailable("its body is too large to be sent again"));
             };
-            let token = self.tokens.refresh(&rejected, deadline).await?;
+            token = self.tokens.refresh(&token, deadline).await?;
             self.replays.inc();
-            let response = self.send(call, &token, body.into_request_body()).await?;
+            response = self.send(call, &token, body.into_request_body()).await?;
             if response.status() != StatusCode::UNAUTHORIZED {
                 self.tokens.record_acceptance(&token);
                 return Ok(response);
             }
-            rejected = token;
         }
+    }
+
+    /// Returns true if the platform accepts a token, with which a call has just got 401. Calls that got it before a check
+    /// began share the check. Without a usable response to it, the 401 counts as a rejection.
+    async fn is_accepted(&self, token: &Arc<PlatformToken>) -> bool {
+        let unauthorized = Instant::now();
+        let mut last = self.tokens.last_check.lock().await;
+        if let Some(check) = last.as_ref().filter(|check| check.token.is_same(token)) {
+            // While the rejection lasts, a further call needs no check.
+            let is_known = check.accepted == Some(false) && self.tokens.rejected_since().is_some();
+            if is_known || check.started >= unauthorized {
+                return check.accepted == Some(true);
+            }
+        }
+        let started = Instant::now();
+        // Outside the rate limit: calls in its queue would fail until the check's turn.
+        let sent = self.send_unlimited(&UpstreamCall::own(ACCOUNT_DETAILS), token, RequestBody::empty()).await;
+        let accepted = match sent.map(|response| response.status()) {
+            Ok(StatusCode::UNAUTHORIZED) => Some(false),
+            Ok(status) if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => None,
+            // Also 403 and 404: the platform knows who calls.
+            Ok(_) => Some(true),
+            Err(_) => None,
+        };
+        *last = Some(TokenCheck { token: Arc::clone(token), started, accepted });
+        drop(last);
+        accepted == Some(true)
     }
 
     /// Sends a call with a token once its slot of the rate limit has come.
@@ -132,6 +165,19 @@ impl Upstream {
         if !waited.is_zero() {
             self.queue_seconds.observe(waited.as_secs_f64());
         }
+        self.send_unlimited(call, token, body).await
+    }
+
+    /// Sends a call with a token at once, whatever the rate limit.
+    ///
+    /// # Errors
+    /// The response for the caller if the platform did not respond.
+    async fn send_unlimited(
+        &self,
+        call: &UpstreamCall,
+        token: &PlatformToken,
+        body: RequestBody,
+    ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let head = call.head(&self.host, token, &body);
         let (started, class) = (Instant::now(), path_class(call.target.path()));
         match self.forwarder.send(call.caller, &head, body, self.response_timeout).await {

@@ -26,6 +26,9 @@ pub(super) struct UpstreamCall {
     pub(super) audited: Option<AuditedRequest>,
 }
 
+/// Path that tells a valid token from a rejected one, which gets 401. A token without an account gets 403 or 404.
+pub(super) const ACCOUNT_DETAILS: &str = "/api/v2/account/details";
+
 /// Request header that asks for all pages of a list in one response, with the value `true`.
 pub(super) const MERGE_PAGES_HEADER: HeaderName = HeaderName::from_static("keyward-merge-pages");
 

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::front::Front;
 use crate::harness::log;
+use crate::harness::scripted::{Seen, reply};
 
 fn token(text: &str) -> Arc<PlatformToken> {
     Arc::new(PlatformToken::parse(SecretString::from(text), Clock::System.now()).unwrap())
@@ -57,7 +58,8 @@ async fn a_rejected_token_is_refreshed_once_for_all_callers_and_each_call_is_ret
         "{text}"
     );
     let requests = front.platform.requests();
-    let again = requests.iter().filter(|request| request.bearer() == "tok1").count();
+    let is_call = |request: &&Seen| request.target.starts_with("/api/v2/runs/");
+    let again = requests.iter().filter(is_call).filter(|request| request.bearer() == "tok1").count();
     assert!(text.contains(&format!("keyward_gateway_replays_total {again}")), "{again}: {text}");
     for number in 0..100 {
         let of: Vec<_> = requests.iter().filter(|request| request.target == format!("/api/v2/runs/{number}")).collect();
@@ -82,7 +84,49 @@ async fn a_persistent_rejection_gives_503_and_never_401() {
         assert!(status == "503" && detail.contains("rejects the platform token (file "), "{body}");
         assert!(detail.contains("no new one came within 300ms") && !detail.contains("tok1"), "{detail}");
     }
-    assert_eq!(front.platform.requests().len(), 5, "nothing is sent again with the same token");
+    let requests = front.platform.requests();
+    let pings = requests.iter().filter(|request| request.target == "/api/v2/ping").count();
+    assert_eq!((pings, requests.len()), (5, 6), "nothing is sent again with the same token, which is checked once");
+}
+
+#[tokio::test]
+async fn a_401_about_the_content_of_a_call_is_returned_and_the_token_stays_in_use() {
+    const BODY: &str = r#"{"errors":[{"status":"401","title":"SMTP user credentials are invalid"}]}"#;
+    // With each status the token is known to the platform.
+    for status in [200, 403, 404] {
+        // Longer than the test's client waits.
+        let front = Front::with(|options, _| options.token_wait = Duration::from_hours(1));
+        front.platform.answers(move |request| match request.target.as_str() {
+            "/api/v2/admin/smtp-settings" => reply(401, &[("content-type", "application/vnd.api+json")], BODY),
+            _ => reply(status, &[], ""),
+        });
+        for bytes in [10, 2_000_000] {
+            let call = front.request("PATCH", "/api/v2/admin/smtp-settings").body(vec![b'x'; bytes]);
+            let response = call.send().await.unwrap();
+            assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (401, BODY));
+        }
+        let requests = front.platform.requests();
+        let targets: Vec<&str> = requests.iter().map(|request| request.target.as_str()).collect();
+        let (patch, check) = ("/api/v2/admin/smtp-settings", "/api/v2/account/details");
+        assert_eq!(targets, [patch, check, patch, check], "no call is made twice");
+        let document: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
+        assert!(document["platform_token"]["refused_since"].is_null(), "{document}");
+        assert!(front.metrics.text().contains("keyward_gateway_replays_total 0"));
+    }
+}
+
+#[tokio::test]
+async fn without_a_response_to_the_check_of_the_token_a_401_counts_as_its_rejection() {
+    for status in [429, 500, 503] {
+        let front = Front::with(|options, _| options.token_wait = Duration::from_millis(100));
+        front.platform.answers(move |request| match request.target.as_str() {
+            "/api/v2/account/details" => reply(status, &[], ""),
+            _ => reply(401, &[], ""),
+        });
+        assert_eq!(front.get("/api/v2/organizations").await.status(), 503, "{status}");
+        let document: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
+        assert!(document["platform_token"]["refused_since"].is_string(), "{document}");
+    }
 }
 
 #[tokio::test]
@@ -94,7 +138,8 @@ async fn calls_whose_token_is_refused_wait_for_the_next_one_and_none_of_them_see
         (0..20).map(|number| front.request("POST", &format!("/api/v2/runs/{number}")).body(number.to_string()).send()),
     );
     let replacement = async {
-        while front.platform.requests().len() < 20 {
+        let is_call = |request: &&Seen| request.target.starts_with("/api/v2/runs/");
+        while front.platform.requests().iter().filter(is_call).count() < 20 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         front.put_token("tok2");
@@ -176,7 +221,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     assert!(front.health.is_ready() && front.metrics.text().contains("keyward_gateway_token_refused 0"));
     let probes: Vec<_> =
         front.platform.requests().into_iter().filter(|request| request.target == "/api/v2/account/details").collect();
-    assert_eq!(probes.iter().map(super::super::harness::scripted::Seen::bearer).collect::<Vec<_>>(), ["tok0", "tok2"]);
+    assert_eq!(probes.iter().map(Seen::bearer).collect::<Vec<_>>(), ["tok1", "tok0", "tok2"]);
     let lines = log::lines();
     let events = |name: &str| -> Vec<Value> {
         lines.iter().map(|line| line["fields"].clone()).filter(|fields| fields["event"] == name).collect()
