@@ -4,20 +4,21 @@
 //! a symlink, FIFO, device, socket or folder in its place is refused, without waiting on it.
 
 mod error;
+mod sweep;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 pub(crate) use error::ReplaceError;
+pub use sweep::sweep;
+pub(crate) use sweep::sweep_and_log;
 
-use crate::secure_dir::{Dir, DirError};
+use crate::secure_dir::Dir;
 
 /// Mode and ownership of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +50,18 @@ pub enum Outcome {
 pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
     let existing = regular_or_absent(&folder, &name, path)?;
-    if existing.is_some_and(|stat| is_current(&folder, &name, &stat, bytes, attributes)) {
+    if existing.is_some_and(|stat| has_content_and_attributes(&folder, &name, &stat, bytes, attributes)) {
         return Ok(Outcome::Unchanged);
     }
     write_and_rename(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
     Ok(Outcome::Written)
+}
+
+/// Returns true if [`replace`] would change nothing.
+pub(crate) fn is_current(path: &Path, bytes: &[u8], attributes: &Attributes) -> bool {
+    let Ok((folder, name)) = Dir::open_parent(path) else { return false };
+    let existing = regular_or_absent(&folder, &name, path).ok().flatten();
+    existing.is_some_and(|stat| has_content_and_attributes(&folder, &name, &stat, bytes, attributes))
 }
 
 /// Creates `path` with these bytes and attributes, as a whole. Returns false if there is something of that name, which
@@ -83,7 +91,7 @@ pub(crate) fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Resu
 pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
     if let Some(existing) = regular_or_absent(&folder, &name, path)? {
-        if is_current(&folder, &name, &existing, bytes, attributes) {
+        if has_content_and_attributes(&folder, &name, &existing, bytes, attributes) {
             return Ok(Outcome::Unchanged);
         }
         back_up(&folder, &name).map_err(|source| ReplaceError::Step {
@@ -196,69 +204,6 @@ pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     }
 }
 
-/// Removes temporary files in the folder of `path` that killed processes of this user left behind. Returns their number,
-/// 0 if the folder cannot be listed.
-///
-/// A file lock marks those still being written. On a file system without locks, files older than a minute count as
-/// abandoned.
-///
-/// # Errors
-/// The folder cannot be opened.
-pub fn sweep(path: &Path) -> Result<usize, DirError> {
-    let (folder, name) = Dir::open_parent(path)?;
-    let listed = rustix::fs::openat(&folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let Ok(entries) = listed.and_then(rustix::fs::Dir::new) else { return Ok(0) };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut swept = 0;
-    for entry in entries.flatten() {
-        let entry_name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if !is_temporary_of(&name, entry_name) {
-            continue;
-        }
-        let Ok(Some(stat)) = folder.stat(Path::new(entry_name)) else { continue };
-        let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
-        let old = || now.saturating_sub(written) > STALE_AFTER;
-        let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
-        if is_own && remove_if_abandoned(&folder, entry_name, old) {
-            swept += 1;
-        }
-    }
-    Ok(swept)
-}
-
-/// Sweeps like [`sweep`] and logs the result, for callers that start up.
-pub(crate) fn sweep_and_log(path: &Path) {
-    // A missing folder has nothing to sweep; the first write reports other problems with it.
-    if let Ok(files @ 1..) = sweep(path) {
-        tracing::info!(
-            event = "file.swept",
-            path = path.display().to_string(),
-            files,
-            "removed temporary files of an interrupted write"
-        );
-    }
-}
-
-/// Removes the temporary file unless a process is writing it: its writer holds a lock on it. Returns true if it was
-/// removed.
-fn remove_if_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // Root opens files of any mode. For other users, an unreadable file already has its final mode and so is complete.
-    let file = rustix::fs::openat(folder, name, flags, Mode::empty());
-    let abandoned = match file.as_ref().map(|file| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
-        Ok(Ok(())) => true,
-        Ok(Err(Errno::WOULDBLOCK)) => false,
-        Ok(Err(_)) | Err(_) => old(),
-    };
-    let removed = abandoned && rustix::fs::unlinkat(folder, name, AtFlags::empty()).is_ok();
-    // Not before: a writer that has just created the file would get the lock and lose the file.
-    drop(file);
-    removed
-}
-
-/// Age beyond which no running process can still be writing a temporary file.
-const STALE_AFTER: Duration = Duration::from_mins(1);
-
 /// Tries to make a temporary file that no concurrent `sweep` has deleted.
 const ATTEMPTS: u32 = 8;
 
@@ -283,7 +228,7 @@ fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<S
 
 /// Returns true if the file has this content and these attributes. A file with a second link does not: that name would
 /// keep the old content.
-fn is_current(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
+fn has_content_and_attributes(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
     let owner = attributes.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let same_attributes = stat.st_mode & 0o7777 == attributes.mode & 0o7777
         && stat.st_uid == owner
@@ -356,15 +301,6 @@ fn temporary_name(target_name: &OsStr) -> io::Result<OsString> {
     Ok(name)
 }
 
-fn is_temporary_of(name: &OsStr, candidate: &OsStr) -> bool {
-    let digits = candidate
-        .as_bytes()
-        .strip_prefix(b".")
-        .and_then(|rest| rest.strip_prefix(name.as_bytes()))
-        .and_then(|rest| rest.strip_prefix(b"."));
-    digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
-}
-
 /// Maps the system's "leave unchanged" id to `None`.
 fn settable_id(id: u32) -> Option<u32> {
     (id != u32::MAX).then_some(id)
@@ -382,19 +318,5 @@ fn describe_file_type(mode: u32) -> &'static str {
         FileType::Socket => "a socket",
         FileType::BlockDevice | FileType::CharacterDevice => "a device",
         _ => "of an unknown kind",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_temporary_names_are_recognized() {
-        let name = OsStr::new("token");
-        assert!(is_temporary_of(name, &temporary_name(name).unwrap()));
-        for other in [".token.lock", ".token.0123456789abcdeg", "token.0123456789abcdef", ".tokens.0123456789abcdef"] {
-            assert!(!is_temporary_of(name, OsStr::new(other)), "{other}");
-        }
     }
 }

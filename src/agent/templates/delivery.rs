@@ -2,12 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use zeroize::Zeroizing;
 
 use super::TemplateFile;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
@@ -25,30 +24,11 @@ pub(super) fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, Delive
     }
     let attributes = Attributes { mode: file.mode, owner: file.owner, group: file.group };
     let replace = if file.backup { atomic_file::replace_with_backup } else { atomic_file::replace };
-    let has_command = file.command.is_some();
-    // Before the file: an agent that ends in between runs the command once too often, and not never.
-    let is_marked = has_command && !has_bytes(&file.destination, bytes) && add_marker(&file.destination);
-    let outcome = replace(&file.destination, bytes, &attributes)?;
-    match outcome {
-        // Only its mode or owner has changed.
-        Outcome::Written if has_command && !is_marked => {
-            add_marker(&file.destination);
-        }
-        Outcome::Unchanged if is_marked => remove_marker(&file.destination),
-        Outcome::Written | Outcome::Unchanged => {}
+    if file.command.is_some() && !atomic_file::is_current(&file.destination, bytes, &attributes) {
+        // Before the file: an agent that ends in between runs the command once too often, and not never.
+        add_marker(&file.destination);
     }
-    Ok(outcome)
-}
-
-/// Returns true if the file has exactly these bytes; false if it cannot be read.
-fn has_bytes(path: &Path, bytes: &[u8]) -> bool {
-    // NONBLOCK: the path may name a FIFO.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
-    // Allocated once: a buffer that grows leaves copies of a secret in freed memory.
-    let mut current = Zeroizing::new(Vec::with_capacity(bytes.len() + 32));
-    let read = File::from(file).take(bytes.len() as u64 + 1).read_to_end(&mut current);
-    read.is_ok() && current[..] == *bytes
+    Ok(replace(&file.destination, bytes, &attributes)?)
 }
 
 /// The command of a file when a task starts.
@@ -79,9 +59,9 @@ pub(super) fn restore_command(file: &TemplateFile) -> EarlierCommand {
 /// Number of tasks that a command may end.
 const MAX_INTERRUPTED: u64 = 3;
 
-/// Adds the marker. Returns true if it was not there. A failure is ignored: without a marker, only a restart forgets the command.
-fn add_marker(destination: &Path) -> bool {
-    open_marker(destination, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).is_ok()
+/// Adds the marker if it is missing. A failure is ignored: without a marker, only a restart forgets the command.
+fn add_marker(destination: &Path) {
+    let _ = open_marker(destination, OFlags::WRONLY | OFlags::CREATE);
 }
 
 /// Counts a run of the command in the marker, until [`record_command_end`]. A failure is ignored as in [`add_marker`].

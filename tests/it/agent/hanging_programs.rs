@@ -3,51 +3,31 @@
 //! A lease on the program's file plays it: the kernel has everybody who opens the file wait for the lease's holder (`fcntl(2)`,
 //! "Leases"; 45 s by default).
 
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
+use crate::harness::python_script::PythonScript;
 use crate::harness::world::{World, run_in_network_namespace};
 
 /// Less than the kernel's limit of a lease.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A file that nobody can open.
-struct HangingFile(Child);
-
-impl HangingFile {
-    fn new(path: &Path) -> Self {
-        let hold = "import fcntl, os, signal, sys\n\
-                    signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
-                    file = os.open(sys.argv[1], os.O_RDWR)\n\
-                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
-                    print('held', flush=True)\n\
-                    sys.stdin.read()\n";
-        let mut holder = Command::new("python3")
-            .args(["-c", hold])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "held\n");
-        Self(holder)
-    }
-}
-
-impl Drop for HangingFile {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Keeps everybody from opening a file until it is dropped.
+fn hang_file(path: &Path) -> PythonScript {
+    let hold = "import fcntl, os, signal, sys\n\
+                signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+                file = os.open(sys.argv[1], os.O_RDWR)\n\
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+                print('held', flush=True)\n\
+                sys.stdin.read()\n";
+    let mut script = PythonScript::start(hold, path);
+    assert_eq!(script.line(), "held");
+    script
 }
 
 fn write_program(path: &Path, lines: &str) {
@@ -83,7 +63,7 @@ fn check_while_a_command_hangs(sandbox: &str) {
         whole = text.replacen("[agent]\n", &format!("[agent]\nsandbox = \"{sandbox}\"\n"), 1) + process;
         format!("{whole}{}", templates("one"))
     });
-    let hanging = HangingFile::new(&outside.path().join("hanging"));
+    let hanging = hang_file(&outside.path().join("hanging"));
     agent.edit(|_| format!("{whole}{}", templates("two")));
     agent.reload("ok");
     agent.logs("it did not start within 1 s; its file system may be unresponsive");
@@ -92,7 +72,7 @@ fn check_while_a_command_hangs(sandbox: &str) {
     drop(hanging);
     eventually(LIMIT, || runs("hanging", 2));
 
-    let _hanging = HangingFile::new(&outside.path().join("hanging"));
+    let _hanging = hang_file(&outside.path().join("hanging"));
     agent.edit(|_| format!("{whole}{}", templates("three")));
     agent.reload("ok");
     eventually(LIMIT, || runs("other", 3));
@@ -119,7 +99,7 @@ fn a_child_process_that_does_not_start_is_reported_and_starts_once_its_file_syst
         let outside = tempfile::tempdir().unwrap();
         let program = outside.path().join("program");
         write_program(&program, "exec sleep 600");
-        let hanging = HangingFile::new(&program);
+        let hanging = hang_file(&program);
         let agent = Agent::start(&world, &[("PATH", "/usr/bin:/bin")], |text| {
             format!("{text}[process]\ncommand = [\"{}\"]\n", program.display())
         });

@@ -2,9 +2,7 @@
 //!
 //! Permission events of a folder play it: the kernel has everybody who opens a file in it wait for an answer (`fanotify(7)`).
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use keyward::emulators::secrets::Operation;
@@ -12,15 +10,13 @@ use keyward::emulators::secrets::Operation;
 use crate::harness::agent::Agent;
 use crate::harness::binary::eventually;
 use crate::harness::not_run::not_run;
+use crate::harness::python_script::PythonScript;
 use crate::harness::world::{RESOURCE, World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A folder whose files nobody can open. Its files open again when it is dropped.
-struct HangingFolder {
-    holder: Child,
-    lines: BufReader<ChildStdout>,
-}
+struct HangingFolder(PythonScript);
 
 impl HangingFolder {
     /// Returns `None` if the kernel grants no permission events.
@@ -31,38 +27,17 @@ impl HangingFolder {
                     group = libc.fanotify_init(4 | 1, os.O_RDONLY)\n\
                     events = ctypes.c_uint64(0x10000 | 0x8000000)\n\
                     marked = libc.fanotify_mark(group, 1, events, -100, os.fsencode(sys.argv[1]))\n\
-                    print('held' if group >= 0 and marked == 0 else 'refused', flush=True)\n\
+                    if group < 0 or marked != 0: sys.exit('refused')\n\
+                    print('held', flush=True)\n\
                     os.read(group, 4096)\n\
                     print('somebody waits', flush=True)\n\
                     sys.stdin.read()\n";
-        let mut holder = Command::new("python3")
-            .args(["-c", hold])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(holder.stdout.take().unwrap());
-        let mut folder = Self { holder, lines };
-        (folder.line() == "held\n").then_some(folder)
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        line
+        let mut script = PythonScript::start(hold, path);
+        (script.line() == "held").then_some(Self(script))
     }
 
     fn wait_until_somebody_waits(&mut self) {
-        assert_eq!(self.line(), "somebody waits\n");
-    }
-}
-
-impl Drop for HangingFolder {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
+        assert_eq!(self.0.line(), "somebody waits");
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{Acl, can_decrypt, index, make_some_of_each, read, visible_state, written};
 use crate::harness::acl::options;
 use crate::harness::log;
-use crate::harness::served::Served;
+use crate::harness::served::{Answer, Served};
 use crate::harness::store_faults::StoreFaults;
 
 /// Begins a restore that dies after its marker and a part of the records are written.
@@ -23,6 +23,42 @@ async fn break_off(store: &Arc<dyn Store>, options: &AclOptions, secret: &str, s
     faults.batches.store(2, Ordering::SeqCst);
     let broken = server.send("PUT", "/v1/snapshot", &[("X-Service-Token", secret)], snapshot).await;
     assert_eq!(broken.status, 503, "{broken:?}");
+}
+
+/// A server on a store with faults, bootstrapped.
+struct FaultyServer {
+    folder: tempfile::TempDir,
+    options: AclOptions,
+    store: Arc<dyn Store>,
+    faults: Arc<StoreFaults>,
+    server: Served,
+    /// Secret of its management token.
+    root: String,
+}
+
+impl FaultyServer {
+    async fn start(build: fn(&Arc<dyn Store>) -> StoreFaults) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
+        let store: Arc<dyn Store> = Arc::new(Embedded::open(options.store.folder().unwrap(), "dc1").unwrap());
+        let faults = Arc::new(build(&store));
+        let server = Served::without_background(faults.clone(), &options, Clock::System).await;
+        let root = server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+        let root = root["SecretID"].as_str().unwrap().to_owned();
+        Self { folder, options, store, faults, server, root }
+    }
+
+    async fn snapshot(&self) -> Vec<u8> {
+        let url = format!("{}/v1/snapshot", self.server.url);
+        let request = self.server.http.get(url).header("X-Service-Token", &self.root);
+        request.send().await.unwrap().bytes().await.unwrap().to_vec()
+    }
+
+    /// Restores a snapshot, with this number of batches before the store fails.
+    async fn restore(&self, batches: usize, snapshot: &[u8]) -> Answer {
+        self.faults.batches.store(batches, Ordering::SeqCst);
+        self.server.send("PUT", "/v1/snapshot", &[("X-Service-Token", &self.root)], snapshot).await
+    }
 }
 
 /// Waits until the service is locked.
@@ -152,20 +188,13 @@ async fn only_a_restore_that_locked_the_store_is_logged_as_failed() {
 #[tokio::test]
 async fn the_message_of_a_failed_restore_says_how_far_it_came_and_what_to_do() {
     log::keep();
-    let folder = tempfile::tempdir().unwrap();
-    let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
-    let store: Arc<dyn Store> = Arc::new(Embedded::open(options.store.folder().unwrap(), "dc1").unwrap());
-    let faults = Arc::new(StoreFaults::new(&store));
-    let server = Served::without_background(faults.clone(), &options, Clock::System).await;
-    let root = server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
-    let root = root["SecretID"].as_str().unwrap();
-    let by_root = [("X-Service-Token", root)];
-    let snapshot = server.http.get(format!("{}/v1/snapshot", server.url)).header("X-Service-Token", root);
-    let (header, mut records) = read(&snapshot.send().await.unwrap().bytes().await.unwrap());
+    let faulty = FaultyServer::start(StoreFaults::new).await;
+    let FaultyServer { options, store, faults, server, root, .. } = &faulty;
+    let (header, mut records) = read(&faulty.snapshot().await);
     records.retain(|(key, _)| key != "token/default/00000000-0000-0000-0000-000000000002");
     let snapshot = written(&header, &records);
-    let fail = async |status: u16, text: &str, advice: &str| {
-        let failed = server.send("PUT", "/v1/snapshot", &by_root, &snapshot).await;
+    let fail = async |batches: usize, status: u16, text: &str, advice: &str| {
+        let failed = faulty.restore(batches, &snapshot).await;
         assert!(failed.status == status && failed.text.contains(text), "{failed:?}, not {status} {text}");
         let lines = log::lines();
         let last = lines.iter().rfind(|line| line["fields"]["event"] == "acl.restore.failed");
@@ -177,7 +206,7 @@ async fn the_message_of_a_failed_restore_says_how_far_it_came_and_what_to_do() {
     let sealed = store.get(&seal_key, Freshness::Linearizable).await.unwrap().unwrap().value.to_vec();
     let change = async |write: Write| store.commit(Batch { checks: vec![], writes: vec![write] }).await.unwrap();
     change(Write::Delete(seal_key.clone())).await;
-    fail(500, "internal error", "did not begin: correct the key file or the store").await;
+    fail(usize::MAX, 500, "internal error", "did not begin: correct the key file or the store").await;
     change(Write::Put(seal_key, sealed)).await;
     // The batches: the marker, the namespaces, the other records, the end.
     for (batches, status, text, advice) in [
@@ -185,31 +214,20 @@ async fn the_message_of_a_failed_restore_says_how_far_it_came_and_what_to_do() {
         (1, 503, "restore again with the same token", "restore again to unlock the store"),
         (4, 500, "the records were restored, but", "restart the server"),
     ] {
-        faults.batches.store(batches, Ordering::SeqCst);
-        fail(status, text, advice).await;
+        fail(batches, status, text, advice).await;
     }
     assert_eq!(server.call("GET", "/v1/acl/roles", Some(root), None).await.status, 200, "the store is not locked");
     faults.batches.store(usize::MAX, Ordering::SeqCst);
-    let again = Served::without_background(faults.clone(), &options, Clock::System).await;
+    let again = Served::without_background(faults.clone(), options, Clock::System).await;
     assert_eq!(again.call("GET", "/v1/acl/token/self", Some("anonymous"), None).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_restore_that_fills_the_disk_says_that_it_must_be_repeated() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
-    let store: Arc<dyn Store> = Arc::new(Embedded::open(options.store.folder().unwrap(), "dc1").unwrap());
-    let faults = Arc::new(StoreFaults::with_full_disk(&store));
-    let server = Served::without_background(faults.clone(), &options, Clock::System).await;
-    let root = server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
-    let root = root["SecretID"].as_str().unwrap();
-    let by_root = [("X-Service-Token", root)];
-    let snapshot = server.http.get(format!("{}/v1/snapshot", server.url)).header("X-Service-Token", root);
-    let snapshot = snapshot.send().await.unwrap().bytes().await.unwrap();
-    let restore = async |batches: usize| {
-        faults.batches.store(batches, Ordering::SeqCst);
-        server.send("PUT", "/v1/snapshot", &by_root, &snapshot).await
-    };
+    let faulty = FaultyServer::start(StoreFaults::with_full_disk).await;
+    let FaultyServer { server, root, .. } = &faulty;
+    let snapshot = faulty.snapshot().await;
+    let restore = async |batches: usize| faulty.restore(batches, &snapshot).await;
 
     let before = restore(0).await;
     assert_eq!((before.status, before.text.as_str()), (507, "the disk of the store is full: nothing was written"));
@@ -219,9 +237,9 @@ async fn a_restore_that_fills_the_disk_says_that_it_must_be_repeated() {
     assert_eq!(server.call("GET", "/v1/acl/roles", Some(root), None).await.status, 503);
     #[cfg(feature = "dev")]
     {
-        let file = folder.path().join("all.snapshot");
+        let file = faulty.folder.path().join("all.snapshot");
         std::fs::write(&file, &snapshot).unwrap();
-        faults.batches.store(2, Ordering::SeqCst);
+        faulty.faults.batches.store(2, Ordering::SeqCst);
         let words = format!("restore {}", file.display());
         let failed = crate::acl::cli_requests::acl(&server.url, root, &words, "").await;
         assert!(failed.error.contains("run the restore again with the same token"), "{failed:?}");
