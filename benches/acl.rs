@@ -26,15 +26,15 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
-use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::store::{
+use keyward_acl::model::authorize::DefaultPolicy;
+use keyward_acl::store::{
     Batch, Check, CommitError, Embedded, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
     StoreOptions, Write,
 };
-use keyward::acl::{AclOptions, AclServer, api};
-use keyward::clock::Clock;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits};
-use keyward::metrics::Metrics;
+use keyward_acl::{AclOptions, AclServer, api};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::metrics::Metrics;
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;

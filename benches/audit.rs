@@ -8,18 +8,18 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use keyward::audit::{
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::{
     AuditCaller, AuditNote, AuditRecord, AuditedRequest, Auditor, RecordKind, RequestFacts, RequestState, RunningDevice,
 };
-use keyward::clock::Clock;
-use keyward::health::Health;
-use keyward::metrics::Metrics;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
 
 use audit_device::audit_options;
 
 /// The allocator of the program.
 #[global_allocator]
-static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
+static ALLOCATOR: keyward_machine::os::ZeroingAllocator = keyward_machine::os::ZeroingAllocator;
 
 /// Records that wait at the same time, as concurrent requests do.
 const CONCURRENT: u64 = 64;

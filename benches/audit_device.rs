@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keyward::atomic_file::Attributes;
-use keyward::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
-use keyward::secret_string::SecretString;
+use keyward_machine::atomic_file::Attributes;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
 
 /// Returns the default options of a configuration, with a size limit that no benchmark reaches.
 pub(crate) fn audit_options(path: PathBuf) -> AuditOptions {

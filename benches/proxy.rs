@@ -10,26 +10,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{
+use keyward_agent::api_proxy::{
     AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheLimits, CacheOptions, CallerProxyRules, Rule,
     Rules, TokenMode,
 };
-use keyward::agent::caller_tokens::CallerTokens;
-use keyward::agent::callers::{
+use keyward_agent::caller_tokens::CallerTokens;
+use keyward_agent::callers::{
     CallerGate, CallerGateDeps, CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, NamePattern,
 };
-use keyward::agent::server_client;
-use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
-use keyward::audit::{Auditor, RunningDevice};
-use keyward::clock::Clock;
-use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::health::Health;
-use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
-use keyward::http::guard::{self, AccessMode};
-use keyward::http::peer::{KernelSupport, PeerKernel, PeerReader};
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
-use keyward::metrics::Metrics;
-use keyward::secret_string::SecretString;
+use keyward_agent::server_client;
+use keyward_agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use keyward_http::guard::{self, AccessMode};
+use keyward_http::peer::{KernelSupport, PeerKernel, PeerReader};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::audit::{Auditor, RunningDevice};
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,7 @@ use audit_device::audit_options;
 
 /// The allocator of the program.
 #[global_allocator]
-static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
+static ALLOCATOR: keyward_machine::os::ZeroingAllocator = keyward_machine::os::ZeroingAllocator;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use keyward::clock::Clock;
-use keyward::emulators::cloud::{self, Cloud};
-use keyward::emulators::secrets::{self, Bounds, Role, Secrets, Verification};
-use keyward::http::tls::ServerCertificate;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::cloud::{self, Cloud};
+use keyward_emulators::secrets::{self, Bounds, Role, Secrets, Verification};
+use keyward_http::tls::ServerCertificate;
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::TaskGroup;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio_util::sync::CancellationToken;
 

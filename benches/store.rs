@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use keyward::acl::store::{Batch, Check, Embedded, Freshness, Key, Page, Store as _, Write};
+use keyward_acl::store::{Batch, Check, Embedded, Freshness, Key, Page, Store as _, Write};
 use redb::{Database, TableDefinition};
 use tokio::task::JoinSet;
 

@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keyward::agent::output_watch::{OnMissing, OutputWatch};
-use keyward::agent::secrets::{SecretRegistry, SecretRegistryDeps};
-use keyward::agent::server_client::{self, ServerClient};
-use keyward::agent::templates::{Template, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask};
-use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
-use keyward::atomic_file::{self, Attributes};
-use keyward::clock::Clock;
-use keyward::command::EnvVars;
-use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::emulators::secrets::{self, Role, Secrets};
-use keyward::health::Health;
-use keyward::http::client;
-use keyward::metrics::Metrics;
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_agent::output_watch::{OnMissing, OutputWatch};
+use keyward_agent::secrets::{SecretRegistry, SecretRegistryDeps};
+use keyward_agent::server_client::{self, ServerClient};
+use keyward_agent::templates::{Template, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask};
+use keyward_agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_emulators::secrets::{self, Role, Secrets};
+use keyward_http::client;
+use keyward_machine::atomic_file::{self, Attributes};
+use keyward_machine::clock::Clock;
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -213,7 +213,7 @@ impl Fixture {
             health: self.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.metrics.clone(),
             outputs: OutputWatch::disabled(),
-            launcher: keyward::command::Launcher::default(),
+            launcher: keyward_machine::command::Launcher::default(),
         };
         self.running.spawn(TemplateTask::new(options, template, deps).run(CancellationToken::new()));
     }

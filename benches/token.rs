@@ -7,25 +7,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::agent::caller_tokens::CallerTokens;
-use keyward::agent::callers::CallerGate;
-use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
-use keyward::agent::session_status::SessionStatusRegistry;
-use keyward::agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind};
-use keyward::clock::Clock;
-use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::health::Health;
-use keyward::http::guard::{self, AccessMode};
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
-use keyward::metrics::Metrics;
-use keyward::secret_string::SecretString;
-use keyward::status::StatusRegistry;
+use keyward_agent::caller_tokens::CallerTokens;
+use keyward_agent::callers::CallerGate;
+use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
+use keyward_agent::session_status::SessionStatusRegistry;
+use keyward_agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_http::guard::{self, AccessMode};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// The allocator of the program.
 #[global_allocator]
-static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
+static ALLOCATOR: keyward_machine::os::ZeroingAllocator = keyward_machine::os::ZeroingAllocator;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 /// The allocator of the program.
 #[global_allocator]
-static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
+static ALLOCATOR: keyward_machine::os::ZeroingAllocator = keyward_machine::os::ZeroingAllocator;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
+static ALLOCATOR: keyward_machine::os::ZeroingAllocator = keyward_machine::os::ZeroingAllocator;
 
 fn main() -> ExitCode {
     keyward::cli::main()

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use keyward::acl::api::json::{DecodeError, JsonFields};
-use keyward::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyId, PolicyInScope, Resource};
-use keyward::acl::model::rules::Rules;
-use keyward::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader, SnapshotWriter};
-use keyward::acl::service::issuer_keys;
-use keyward::jwt::UnverifiedClaims;
+use keyward_acl::api::json::{DecodeError, JsonFields};
+use keyward_acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyId, PolicyInScope, Resource};
+use keyward_acl::model::rules::Rules;
+use keyward_acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader, SnapshotWriter};
+use keyward_acl::service::issuer_keys;
+use keyward_credentials::jwt::UnverifiedClaims;
 
 /// Parses bytes as a policy's rules, and compares the decisions on every kind of resource.
 pub(crate) fn rules(bytes: &[u8]) {
@@ -143,7 +143,7 @@ pub(crate) fn selector(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let values = [("name", "web-1"), ("team", "shop"), ("empty", "")];
     let lists: [(&str, &[&str]); 2] = [("groups", &["ops", "dev"]), ("none", &[])];
-    let select = |text: &str| keyward::acl::model::fuzz::select(text, &values, &lists);
+    let select = |text: &str| keyward_acl::model::fuzz::select(text, &values, &lists);
     match select(text) {
         Ok(matches) => {
             assert_eq!(select(text), Ok(matches), "two evaluations differ");

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use keyward::agent::secrets::{SecretFields, SecretRequest, SecretResponse};
-use keyward::agent::server_client::fuzz::{ResponseKind, parse};
-use keyward::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
-use keyward::agent::{identity, secrets, token_lifecycle};
-use keyward::clock::ClockReading;
-use keyward::command::EnvVars;
-use keyward::secret_string::SecretString;
+use keyward_agent::secrets::{SecretFields, SecretRequest, SecretResponse};
+use keyward_agent::server_client::fuzz::{ResponseKind, parse};
+use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
+use keyward_agent::{identity, secrets, token_lifecycle};
+use keyward_machine::clock::ClockReading;
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret_string::SecretString;
 
 /// Credential of a request, or secret of a template. No message may contain it.
 const CANARY: &str = "canary-5ecret";

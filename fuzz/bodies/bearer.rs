@@ -9,7 +9,7 @@ use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize, PublicKeyComponents};
 use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use keyward::acl::service::login::fuzz::{verify, verify_by_pem};
+use keyward_acl::service::login::fuzz::{verify, verify_by_pem};
 use serde_json::{Map, Value};
 
 /// Keys of one owner, one of each type.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use keyward::agent::api_proxy::fuzz::{FuzzedCache, FuzzedHit, FuzzedRequest, FuzzedScope};
+use keyward_agent::api_proxy::fuzz::{FuzzedCache, FuzzedHit, FuzzedRequest, FuzzedScope};
 
 /// Sizes of the cache in bytes: one that holds the responses of any script, and one that evicts.
 const SIZES: [usize; 2] = [1 << 24, 2500];

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use keyward::config::migrate::migrate;
-use keyward::config::{Environment, Purpose, load_text};
+use keyward_config::migrate::migrate;
+use keyward_config::{Environment, Purpose, load_text};
 
 /// Loads bytes as keyward's configuration.
 pub(crate) fn config(bytes: &[u8]) {
@@ -43,7 +43,7 @@ pub(crate) fn migration(bytes: &[u8]) {
 pub(crate) fn hcl(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let lines = text.split('\n').count();
-    match keyward::hcl_fuzz::read(text) {
+    match keyward_hcl::fuzz::read(text) {
         Ok(read) => {
             assert!(read.depth <= 64, "nested {} deep", read.depth);
             for position in &read.positions {
@@ -52,7 +52,7 @@ pub(crate) fn hcl(bytes: &[u8]) {
                     "a position outside the text: {position}"
                 );
             }
-            let again = keyward::hcl_fuzz::read(&read.json).expect("the JSON form is rejected");
+            let again = keyward_hcl::fuzz::read(&read.json).expect("the JSON form is rejected");
             assert_eq!(again.json, read.json, "the JSON form differs from the object");
         }
         Err(error) => {

@@ -11,7 +11,7 @@ const GATEWAY: &str = "http://127.0.0.1:8800";
 /// Reads bytes as a document of the platform and rewrites its links.
 pub(crate) fn links(bytes: &[u8]) {
     let platform = Url::parse(PLATFORM).expect("a URL");
-    let rewrite = |part_size| keyward::gateway::proxy::fuzz::rewrite_links(&platform, GATEWAY, bytes, part_size);
+    let rewrite = |part_size| keyward_gateway::proxy::fuzz::rewrite_links(&platform, GATEWAY, bytes, part_size);
     let whole = rewrite(bytes.len());
     assert_eq!(whole, rewrite(super::part_length(bytes)), "the result depends on the parts");
     assert_eq!(whole, rewrite(1), "the result differs byte by byte");

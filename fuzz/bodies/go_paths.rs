@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use http::Method;
 use http::uri::PathAndQuery;
-use keyward::agent::api_proxy::fuzz::read_request;
-use keyward::gateway::proxy::fuzz::{is_forwarded, is_minting};
+use keyward_agent::api_proxy::fuzz::read_request;
+use keyward_gateway::proxy::fuzz::{is_forwarded, is_minting};
 use parking_lot::Mutex;
 
 /// A request line as Go parses it.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
-use keyward::http::reverse_proxy::fuzz::{DecodedResponse, decode_response};
+use keyward_http::reverse_proxy::fuzz::{DecodedResponse, decode_response};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Parses bytes as an upstream's response, as a whole, in parts, and with hyper's client.

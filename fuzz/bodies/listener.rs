@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use http::Request;
-use keyward::agent::api_proxy::fuzz::read_request;
-use keyward::agent::systemd_credentials::fuzz::decide_request;
-use keyward::gateway::proxy::fuzz::is_forwarded;
-use keyward::http::guard::{self, AccessMode};
-use keyward::http::tls;
+use keyward_agent::api_proxy::fuzz::read_request;
+use keyward_agent::systemd_credentials::fuzz::decide_request;
+use keyward_gateway::proxy::fuzz::is_forwarded;
+use keyward_http::guard::{self, AccessMode};
+use keyward_http::tls;
 
 /// Key of a listener.
 const KEY: &str = "0123456789abcdef";
@@ -133,9 +133,9 @@ pub(crate) fn certificates(bytes: &[u8]) {
         Err(message) => super::assert_one_line(&message),
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
-        assert_ne!(keyward::acl::service::issuer_keys::fuzz::count_pem_keys(text), Some(0));
+        assert_ne!(keyward_acl::service::issuer_keys::fuzz::count_pem_keys(text), Some(0));
     }
-    if let Err(message) = keyward::agent::identity::fuzz::certificate_and_key(bytes, "secret") {
+    if let Err(message) = keyward_agent::identity::fuzz::certificate_and_key(bytes, "secret") {
         super::assert_one_line(message);
     }
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::service::seal;
 use super::store::{Batch, Check, CommitError, Embedded, Freshness, Page, Store, StoreError, StoreOptions};
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 impl LostStoreError {
     /// Returns the code for operators.
-    pub(crate) const fn code(&self) -> Option<ErrorCode> {
+    pub const fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Lost { .. } => Some(ErrorCode::StoreLost),
             Self::Present { .. } | Self::Etcd => None,

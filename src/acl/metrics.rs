@@ -5,11 +5,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of the ACL server.
 #[derive(Debug, Clone)]
-pub(crate) struct AclMetrics {
+pub struct AclMetrics {
     /// Requests answered by the ACL server, by operation, such as `token.read`, and HTTP status.
     pub(crate) requests: Family<AclRequestLabels, Counter>,
     /// Blocking queries that wait for a change.
@@ -35,7 +35,7 @@ impl MetricSet for AclMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct AclRequestLabels {
     /// Operation, such as `token.read`.
-    pub(crate) operation: &'static str,
+    pub operation: &'static str,
     /// The HTTP status.
-    pub(crate) code: u16,
+    pub code: u16,
 }

@@ -20,11 +20,11 @@ use super::service::login::LoginMethods;
 use super::service::seal::{SealKeyError, Sealer};
 use super::service::snapshot::RestoreRunner;
 use super::store::{self, Store};
-use crate::clock::Clock;
-use crate::error_code::ErrorCode;
-use crate::http::server::{Peer, ResponseFuture};
-use crate::metrics::Metrics;
-use crate::tasks::{TaskError, TaskGroup};
+use keyward_http::server::{Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::{TaskError, TaskGroup};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::metrics::Metrics;
 
 /// Opened ACL server, not yet serving.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl AclServer {
         Ok(Self { state })
     }
 
-    /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
+    /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`keyward_http::server`].
     pub fn handler(
         &self,
         address: Option<SocketAddr>,
@@ -155,7 +155,7 @@ fn validate(options: &AclOptions) -> Result<(), AclOpenError> {
 
 impl AclOpenError {
     /// Returns the code for operators.
-    pub(crate) const fn code(&self) -> Option<ErrorCode> {
+    pub const fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Options { .. } => Some(ErrorCode::InvalidValue),
             Self::Store(error) => Some(error.code()),

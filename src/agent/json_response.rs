@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-use crate::http::guard::GuardRejection;
+use keyward_http::guard::GuardRejection;
 
 /// Builds a response with this body. Headers forbid caches to store it and browsers to guess its type.
 pub(super) fn with_body(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {

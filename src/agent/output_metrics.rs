@@ -4,11 +4,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of outputs that others delete or change.
 #[derive(Debug, Clone)]
-pub(crate) struct OutputMetrics {
+pub struct OutputMetrics {
     /// Outputs (`sink/NAME`, `template/NAME`) that others deleted or changed. `outcome` is `restored` or `left`.
     pub(crate) changes: Family<OutputChangeLabels, Counter>,
 }
@@ -23,7 +23,7 @@ impl MetricSet for OutputMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct OutputChangeLabels {
     /// Such as `sink/NAME` or `template/NAME`.
-    pub(crate) output: String,
+    pub output: String,
     /// `restored` or `left`.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
 }

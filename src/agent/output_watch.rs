@@ -19,8 +19,8 @@ use tokio::io::Interest;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, ClockReading};
-use crate::os;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::os;
 
 /// Reaction to an output that another process deleted or changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl OutputWatch {
     }
 
     /// Notifies watchers of changes in the folders, until `stop` is cancelled.
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub async fn run(self, stop: CancellationToken) {
         let events = self.0.events.as_ref().map(|events| events.try_clone().and_then(os::readable));
         let Some(Ok(events)) = events else { return stop.cancelled().await };
         let read = async {

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use self::caller_retries::{CallerRetries, spacing};
-use crate::backoff::Backoff;
-use crate::clock::ClockReading;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::backoff::Backoff;
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_machine::clock::ClockReading;
 
 pub(crate) use self::caller_retries::CallerRetriesRecord;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Status of one session. Times are RFC 3339, in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -54,17 +54,17 @@ pub struct SessionStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SessionActivity {
     /// Kind of the call.
-    pub kind: ActivityKind,
+    pub(crate) kind: ActivityKind,
     /// Beginning of the call.
-    pub since: String,
+    pub(crate) since: String,
     /// Time at which the session gives the call up.
-    pub deadline: String,
+    pub(crate) deadline: String,
 }
 
 /// Kind of a session's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ActivityKind {
+pub(crate) enum ActivityKind {
     /// Gets the proof of a login from the identity source.
     Proof,
     /// Logs in at the server.

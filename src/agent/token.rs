@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::clock::ClockReading;
-use crate::credential_watch::{CredentialPublisher, CredentialWatch, RefreshSignal};
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_credentials::credential_watch::{CredentialPublisher, CredentialWatch, RefreshSignal};
+use keyward_machine::clock::ClockReading;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 /// A token of a server, with its accessor, lease and policies.
 #[derive(Debug)]

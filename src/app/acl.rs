@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 use super::audit;
 use super::error_codes::ListenError;
 use super::session::Shared;
-use crate::acl::AclServer;
-use crate::config;
-use crate::health::HealthHandle;
-use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
-use crate::http::tls::ServerTls;
+use keyward_acl::AclServer;
+use keyward_config as config;
+use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use keyward_http::tls::ServerTls;
+use keyward_telemetry::health::HealthHandle;
 
 /// ACL server with an open store and bound sockets that does not accept connections yet.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl BuiltAclServer {
             sockets.push(socket.map_err(|error| ListenError::new("the ACL server", endpoint, error))?);
         }
         #[cfg(feature = "ui")]
-        shared.ui_sources.set_acl(Some(crate::http::in_process::InProcessService::new(
+        shared.ui_sources.set_acl(Some(keyward_http::in_process::InProcessService::new(
             audit::acl(shared, "ui").wrap(service.handler(None)),
         )));
         let health = shared.health.register("listener/acl", true, "not serving yet");

@@ -23,20 +23,20 @@ use super::session::Shared;
 use super::socket_placement::{discard_replaced, place_sockets};
 use super::spawner;
 use super::systemd;
-use crate::agent::process::KILL_TIMEOUT;
-use crate::agent::session_status::SessionStatusRegistry;
-use crate::command::{Launcher, SpawnerConnection};
-use crate::config::{Config, OpenFiles};
-use crate::health::Health;
-use crate::http::server::ActivatedSockets;
+use keyward_agent::process::KILL_TIMEOUT;
+use keyward_agent::session_status::SessionStatusRegistry;
+use keyward_config::{Config, OpenFiles};
+use keyward_http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
-use crate::http::server::Endpoint;
-use crate::status::ReloadFailure;
-use crate::tasks::{TaskError, TaskGroup};
+use keyward_http::server::Endpoint;
+use keyward_machine::command::{Launcher, SpawnerConnection};
+use keyward_machine::tasks::{TaskError, TaskGroup};
+use keyward_telemetry::health::Health;
+use keyward_telemetry::status::ReloadFailure;
 
 /// Everything that the configuration asks for, running or about to run.
 #[derive(Debug)]
-pub(crate) struct App {
+pub struct App {
     shared: Shared,
     config: Config,
     log: Option<LogLevel>,
@@ -49,7 +49,7 @@ pub(crate) struct App {
 
 /// State of the process that was set before its event loop.
 #[derive(Debug, Default)]
-pub(crate) struct ProcessSetup {
+pub struct ProcessSetup {
     /// Changes the log level on reload, unless the command line sets it.
     pub log: Option<LogLevel>,
     /// Sockets that the service manager passed.
@@ -62,7 +62,7 @@ pub(crate) struct ProcessSetup {
 
 /// Requests from outside to a running [`App`].
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub struct Signals {
     /// Cancelled to stop it.
     pub stop: CancellationToken,
     /// A new configuration, or the errors of one that was rejected.
@@ -73,7 +73,7 @@ pub(crate) struct Signals {
 
 /// Reason why a new configuration is not applied.
 #[derive(Debug)]
-pub(crate) struct ReloadRejected {
+pub struct ReloadRejected {
     /// Its errors, one line each.
     pub errors: Vec<String>,
     /// True if the running process can never apply it, and a restarted one could.
@@ -94,7 +94,7 @@ impl From<anyhow::Error> for ReloadRejected {
 
 impl Signals {
     /// Requests for a configuration without a child process: no signal is forwarded.
-    pub(crate) fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, ReloadRejected>>) -> Self {
+    pub fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, ReloadRejected>>) -> Self {
         Self { stop, reloads, for_child: mpsc::channel(1).1 }
     }
 }
@@ -105,7 +105,7 @@ impl App {
     /// # Errors
     /// A file cannot be used, or an address cannot be bound.
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
-    pub(crate) async fn build(config: Config, setup: ProcessSetup) -> anyhow::Result<Self> {
+    pub async fn build(config: Config, setup: ProcessSetup) -> anyhow::Result<Self> {
         let ProcessSetup { log, inherited, spawner, sandbox } = setup;
         let shared = match spawner {
             Some(SpawnerConnection { stream, executables }) => {
@@ -142,24 +142,24 @@ impl App {
     }
 
     /// Readiness of its components.
-    pub(crate) const fn health(&self) -> &Health {
+    pub const fn health(&self) -> &Health {
         &self.shared.health
     }
 
     /// Status of its sessions.
-    pub(crate) const fn session_statuses(&self) -> &SessionStatusRegistry {
+    pub const fn session_statuses(&self) -> &SessionStatusRegistry {
         &self.shared.session_statuses
     }
 
     /// Bound addresses of the ACL server; empty without one.
     #[cfg(feature = "acl")]
-    pub(crate) fn acl_endpoints(&self) -> Vec<Endpoint> {
+    pub fn acl_endpoints(&self) -> Vec<Endpoint> {
         self.acl.as_ref().map(BuiltAclServer::endpoints).unwrap_or_default()
     }
 
     /// Bound addresses of the gateway; empty without one.
     #[cfg(feature = "gateway")]
-    pub(crate) fn gateway_endpoints(&self) -> Vec<Endpoint> {
+    pub fn gateway_endpoints(&self) -> Vec<Endpoint> {
         self.plan.gateway_endpoints()
     }
 
@@ -168,7 +168,7 @@ impl App {
     ///
     /// # Errors
     /// A task failed that never should.
-    pub(crate) async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
+    pub async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
         let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;
         let mut audit = RunningAudit::default();

@@ -9,12 +9,12 @@ use http_body_util::Full;
 
 use super::session::Shared;
 #[cfg(feature = "acl")]
-use crate::acl;
-use crate::agent::local_api;
-use crate::audit::{AuditOptions, RunningDevice};
+use keyward_acl as acl;
+use keyward_agent::local_api;
 #[cfg(feature = "gateway")]
-use crate::gateway;
-use crate::http::audited::AuditedService;
+use keyward_gateway as gateway;
+use keyward_http::audited::AuditedService;
+use keyward_telemetry::audit::{AuditOptions, RunningDevice};
 
 /// Running audit devices, by name.
 #[derive(Debug, Default)]

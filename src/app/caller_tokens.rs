@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use super::derived_tokens;
 use super::draining::{self, DrainingListeners};
 use super::session::{SessionRefs, Shared};
-use crate::agent::caller_tokens::{CallerToken, CallerTokenSource, CallerTokens, ProcessTokenDeps, ProcessTokens};
-use crate::agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
-use crate::agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions};
-use crate::agent::server_client::ServerClient;
-use crate::agent::token::{SessionHandle, TokenWatch};
-use crate::config::{self, Config};
-use crate::health::Health;
-use crate::tasks::{TaskError, TaskGroup};
+use keyward_agent::caller_tokens::{CallerToken, CallerTokenSource, CallerTokens, ProcessTokenDeps, ProcessTokens};
+use keyward_agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
+use keyward_agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions};
+use keyward_agent::server_client::ServerClient;
+use keyward_agent::token::{SessionHandle, TokenWatch};
+use keyward_config::{self as config, Config};
+use keyward_machine::tasks::{TaskError, TaskGroup};
+use keyward_telemetry::health::Health;
 
 /// Caller and session of a token.
 type Key = (String, String);

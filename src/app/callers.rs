@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::session::Shared;
-use crate::agent::callers::{CallerGate, CallerGateDeps, CallerPolicy};
-use crate::command::ExecutableOpener;
-use crate::config;
-use crate::http::peer::{KernelSupport, PeerKernel, PeerReader};
+use keyward_agent::callers::{CallerGate, CallerGateDeps, CallerPolicy};
+use keyward_config as config;
+use keyward_http::peer::{KernelSupport, PeerKernel, PeerReader};
+use keyward_machine::command::ExecutableOpener;
 
 /// Builds the gate of a listener, and the reader of its peers; without callers neither does anything.
 pub(super) fn gate(options: &config::Listener, shared: &Shared) -> (CallerGate, Option<Arc<PeerReader>>) {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use rustls::pki_types::CertificateDer;
 
-use crate::agent::identity::IdentityMethod;
-use crate::config::Config;
-use crate::http::tls::{self, CertificateError, TlsOptions};
+use keyward_agent::identity::IdentityMethod;
+use keyward_config::Config;
+use keyward_http::tls::{self, CertificateError, TlsOptions};
 
 /// The certificate files of a configuration by the key that names them, such as `server.main.ca_file`.
 pub(super) type CertificateFiles = BTreeMap<String, CertificatePaths>;
@@ -46,7 +46,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     }
     #[cfg(feature = "ui")]
     for listener in &config.listeners {
-        if let crate::config::Serves::Ui(Some(pair)) = &listener.serves {
+        if let keyward_config::Serves::Ui(Some(pair)) = &listener.serves {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
             let name = format!("listener.{}.tls_cert", listener.name);
             files.insert(name, CertificatePaths::Pair { certificate, key });
@@ -58,13 +58,13 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     }
     #[cfg(feature = "acl")]
     if let Some(server) = &config.acl {
-        use crate::acl::service::issuer_keys::CaSource;
+        use keyward_acl::service::issuer_keys::CaSource;
         if let Some(pair) = &server.tls {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
             files.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });
         }
         #[cfg(feature = "etcd")]
-        if let crate::acl::store::StoreOptions::Etcd(etcd) = &server.service.store {
+        if let keyward_acl::store::StoreOptions::Etcd(etcd) = &server.service.store {
             if let Some(path) = &etcd.ca_file {
                 files.insert("acl.etcd.ca_file".to_owned(), CertificatePaths::CaFile(path.clone()));
             }

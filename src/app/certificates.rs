@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::certificate_files::{CertificateFiles, CertificatePaths};
 use super::metrics::{CertificateLabels, CertificateMetrics};
-use crate::clock::Clock;
-use crate::error_chain::format_chain;
-use crate::file_watch::FileWatch;
-use crate::http::tls::{self, Expiry};
-use crate::metrics::Metrics;
-use crate::time_format::format_rfc3339;
+use keyward_http::tls::{self, Expiry};
+use keyward_machine::clock::Clock;
+use keyward_machine::file_watch::FileWatch;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// Watches the files until `stop`. Each reload sends a new list, which replaces the one before.
 pub(super) async fn watch(

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct CheckResult {
+pub struct CheckResult {
     /// Part of the configuration or of the machine, such as `session`, `gateway` or `unit`.
     pub part: &'static str,
     /// Name of the part, such as the session's.
@@ -31,7 +31,7 @@ pub(crate) struct CheckResult {
 /// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum CheckStatus {
+pub enum CheckStatus {
     /// As it should be.
     Ok,
     /// Not checked; `message` has the reason.
@@ -44,17 +44,17 @@ pub(crate) enum CheckStatus {
 
 impl CheckResult {
     /// True unless the check failed.
-    pub(crate) fn is_ok(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         self.status != CheckStatus::Failed
     }
 
     /// Returns the subject for people: `session web`, `gateway`.
-    pub(crate) fn subject(&self) -> String {
+    pub fn subject(&self) -> String {
         self.name.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
     }
 
     /// Returns the message with the error code appended.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         ErrorCode::tag(self.code, &self.message)
     }
 }
@@ -103,7 +103,7 @@ impl Problem {
 
 /// Reports the names of checks that have ended, for a line on the terminal. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Progress(Option<Arc<ReportProgress>>);
+pub struct Progress(Option<Arc<ReportProgress>>);
 
 type ReportProgress = dyn Fn(&str) + Send + Sync;
 
@@ -115,7 +115,7 @@ impl fmt::Debug for Progress {
 
 impl Progress {
     /// Calls `report` with each check that has ended.
-    pub(crate) fn new(report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn new(report: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(report)))
     }
 

@@ -8,14 +8,14 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::Shared;
-use crate::agent::secrets::{CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
-use crate::agent::server_client::ServerClient;
-use crate::agent::token::SessionHandle;
-use crate::agent::token::TokenWatch;
-use crate::config;
-use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
-use crate::health::HealthHandle;
-use crate::tasks::resume_panic;
+use keyward_agent::secrets::{CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+use keyward_agent::server_client::ServerClient;
+use keyward_agent::token::SessionHandle;
+use keyward_agent::token::TokenWatch;
+use keyward_config as config;
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_machine::tasks::resume_panic;
+use keyward_telemetry::health::HealthHandle;
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
 ///

@@ -2,7 +2,7 @@
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config;
+use keyward_config as config;
 
 /// Stopped listeners that drain. Those that have ended are dropped when another is added.
 #[derive(Debug, Default)]

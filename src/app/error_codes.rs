@@ -3,23 +3,23 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::agent::login::LoginError;
-use crate::agent::server_client::CallError;
-use crate::atomic_file::ReplaceError;
-use crate::error_code::ErrorCode;
-use crate::http::client::{BuildError, TransportError};
-use crate::http::server::{Endpoint, SocketOwnerError};
-use crate::http::tls::CertificateError;
-use crate::secret::SecretFileError;
-use crate::secure_dir::DirError;
+use keyward_agent::login::LoginError;
+use keyward_agent::server_client::CallError;
+use keyward_http::client::{BuildError, TransportError};
+use keyward_http::server::{Endpoint, SocketOwnerError};
+use keyward_http::tls::CertificateError;
+use keyward_machine::atomic_file::ReplaceError;
+use keyward_machine::secret::SecretFileError;
+use keyward_machine::secure_dir::DirError;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Returns the code of the outermost cause that has one.
-pub(crate) fn find(error: &anyhow::Error) -> Option<ErrorCode> {
+pub fn find(error: &anyhow::Error) -> Option<ErrorCode> {
     error.chain().find_map(code_of)
 }
 
 /// Formats an error with its causes and its code, in one line.
-pub(crate) fn format(error: &anyhow::Error) -> String {
+pub fn format(error: &anyhow::Error) -> String {
     ErrorCode::tag(find(error), &format!("{error:#}"))
 }
 
@@ -39,14 +39,14 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
         .or_else(|| cause.downcast_ref::<CertificateError>().map(|_| ErrorCode::CertificateFile));
     #[cfg(feature = "acl")]
     let code = code
-        .or_else(|| cause.downcast_ref::<crate::acl::AclOpenError>()?.code())
-        .or_else(|| cause.downcast_ref::<crate::acl::LostStoreError>()?.code());
+        .or_else(|| cause.downcast_ref::<keyward_acl::AclOpenError>()?.code())
+        .or_else(|| cause.downcast_ref::<keyward_acl::LostStoreError>()?.code());
     #[cfg(feature = "gateway")]
     let code = code.or_else(|| {
-        cause.downcast_ref::<crate::gateway::local_token::LocalTokenError>().map(|_| ErrorCode::LocalTokenFile)
+        cause.downcast_ref::<keyward_gateway::local_token::LocalTokenError>().map(|_| ErrorCode::LocalTokenFile)
     });
-    code.or_else(|| cause.downcast_ref().map(ReplaceError::code))
-        .or_else(|| cause.downcast_ref().map(DirError::code))
+    code.or_else(|| cause.downcast_ref().map(|error: &ReplaceError| error.into()))
+        .or_else(|| cause.downcast_ref().map(|error: &DirError| error.into()))
         .or_else(|| cause.downcast_ref::<SecretFileError>().map(|_| ErrorCode::UnresolvedValue))
 }
 

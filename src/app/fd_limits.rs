@@ -3,9 +3,9 @@
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::OpenFiles;
+use keyward_config::OpenFiles;
 #[cfg(feature = "acl")]
-use crate::http::server::ListenerLimits;
+use keyward_http::server::ListenerLimits;
 
 /// Raises the process's soft limit of open files up to its hard one if `files` needs more than the soft one.
 ///

@@ -7,8 +7,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::agent::identity::IdentityMethod;
-use crate::config;
+use keyward_agent::identity::IdentityMethod;
+use keyward_config as config;
 
 /// Returns the digest of a session's server, login, identity and provider variables, a dot, and the digest of the other files
 /// of its login. They are stored in the state file.

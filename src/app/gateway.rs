@@ -11,19 +11,19 @@ use super::audit;
 use super::error_codes::ListenError;
 use super::platform_token::PlatformTokenProvider;
 use super::session::{SessionRefs, Shared};
-use crate::command::ProvidedEnv;
-use crate::config;
-use crate::credential_watch::CredentialWatch;
-use crate::gateway::availability::PlatformStatus;
-use crate::gateway::client_setup::{ChildEnv, CliConfig, ClientTokenKind, ClientTokenSource, TfrcFile};
-use crate::gateway::local_token::LocalTokenManager;
-use crate::gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
-use crate::health::HealthHandle;
+use keyward_config as config;
+use keyward_credentials::credential_watch::CredentialWatch;
+use keyward_gateway::availability::PlatformStatus;
+use keyward_gateway::client_setup::{ChildEnv, CliConfig, ClientTokenKind, ClientTokenSource, TfrcFile};
+use keyward_gateway::local_token::LocalTokenManager;
+use keyward_gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
 #[cfg(feature = "ui")]
-use crate::http::in_process::InProcessService;
-use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
-use crate::status::StatusRegistry;
-use crate::tasks::TaskGroup;
+use keyward_http::in_process::InProcessService;
+use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use keyward_machine::command::ProvidedEnv;
+use keyward_machine::tasks::TaskGroup;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::status::StatusRegistry;
 
 /// A gateway with its sockets bound that serves no request yet.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) struct BuiltGateway {
     listener_metrics: ListenerMetrics,
     shared: Shared,
     #[cfg(feature = "ui")]
-    ui_sources: crate::ui::UiSources,
+    ui_sources: keyward_ui::UiSources,
 }
 
 /// The running gateway, if there is one, with the inputs that it was built from.
@@ -55,7 +55,7 @@ struct RunningInstance {
     child: Option<CredentialWatch<ProvidedEnv>>,
     status_registry: StatusRegistry,
     #[cfg(feature = "ui")]
-    ui_sources: crate::ui::UiSources,
+    ui_sources: keyward_ui::UiSources,
     stop: CancellationToken,
     /// Cancelled if no other gateway replaces it: idle connections close then.
     close_idle: CancellationToken,

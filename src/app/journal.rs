@@ -10,7 +10,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Returns true if standard error is connected to the journal: `JOURNAL_STREAM` holds its device and inode
 /// (`systemd.exec(5)`). A process that redirects its standard error inherits the variable too.
-pub(crate) fn is_stderr(variables: &BTreeMap<String, String>) -> bool {
+pub fn is_stderr(variables: &BTreeMap<String, String>) -> bool {
     let stream = variables.get("JOURNAL_STREAM").and_then(|stream| stream.split_once(':'));
     let stream = stream.and_then(|(device, inode)| Some((device.parse().ok()?, inode.parse().ok()?)));
     let stderr = rustix::fs::fstat(std::io::stderr()).ok();

@@ -11,11 +11,11 @@ use tracing_subscriber::{fmt, registry, reload};
 
 use super::journal::{self, JournalFormat};
 use super::log_writer::LogWriter;
-use crate::config::{Environment, Log, LogFormat};
+use keyward_config::{Environment, Log, LogFormat};
 
 /// Changes the filter of a running log.
 #[derive(Debug, Clone)]
-pub(crate) struct LogLevel(reload::Handle<Targets, registry::Registry>);
+pub struct LogLevel(reload::Handle<Targets, registry::Registry>);
 
 impl LogLevel {
     /// Filters by `targets` from now on.
@@ -29,7 +29,7 @@ impl LogLevel {
 /// Running log. Dropping it flushes queued lines for at most one second.
 #[derive(Debug)]
 #[must_use = "what is logged last is lost without it"]
-pub(crate) struct Logging {
+pub struct Logging {
     /// Changes its filter.
     pub level: LogLevel,
     lines: LogWriter,
@@ -48,7 +48,7 @@ impl Drop for Logging {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(crate) fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
+pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
     let is_journal = journal::is_stderr(&Environment::current().variables);
     start_on(targets, format, is_journal, std::io::stderr())
 }
@@ -58,7 +58,7 @@ pub(crate) fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logg
 /// # Errors
 /// The thread cannot be started.
 #[cfg(feature = "dev")]
-pub(crate) fn start_in(targets: Targets, format: LogFormat, file: std::fs::File) -> std::io::Result<Logging> {
+pub fn start_in(targets: Targets, format: LogFormat, file: std::fs::File) -> std::io::Result<Logging> {
     start_on(targets, format, false, file)
 }
 
@@ -79,7 +79,7 @@ fn start_on(
     // Fails only where a log was started before, as several tests in one process do.
     let registry = registry().with(layer);
     #[cfg(feature = "ui")]
-    let registry = registry.with(crate::recent_events::RecentEvents);
+    let registry = registry.with(keyward_telemetry::recent_events::RecentEvents);
     if registry.try_init().is_ok() {
         let lines = logging.lines.clone();
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
@@ -97,17 +97,23 @@ fn start_on(
 
 /// The filter of a configuration. At the level `info`, libraries log from `warn` on: their lines about each call would
 /// repeat ours. At `debug` they log at the same level as keyward.
-pub(crate) fn targets(log: &Log) -> Targets {
+pub fn targets(log: &Log) -> Targets {
     let (default_level, own_target) = match log.level {
         LevelFilter::INFO => (LevelFilter::WARN, Some((OURS.to_owned(), LevelFilter::INFO))),
         level => (level, None),
     };
-    let config_targets = log.targets.iter().map(|(name, level)| (name.clone(), *level));
+    let config_targets = log.targets.iter().map(|(name, level)| (crate_target(name), *level));
     Targets::new().with_default(default_level).with_targets(own_target.into_iter().chain(config_targets))
 }
 
-/// The target of this program's own lines begins so.
-const OURS: &str = env!("CARGO_CRATE_NAME");
+/// The targets of this program's own lines begin so: they are paths of modules, in the crates `keyward_agent`, `keyward_http` and so on.
+const OURS: &str = "keyward";
+
+/// Returns the target that a configuration means. Configurations of before the program was divided into crates have
+/// `keyward::agent` for `keyward_agent`.
+fn crate_target(name: &str) -> String {
+    name.strip_prefix("keyward::").map_or_else(|| name.to_owned(), |module| format!("{OURS}_{module}"))
+}
 
 #[cfg(test)]
 mod tests {
@@ -126,8 +132,16 @@ mod tests {
             assert!(!is_enabled("info", library, Level::INFO), "{library}");
             assert!(is_enabled("info", library, Level::WARN) && is_enabled("debug", library, Level::INFO), "{library}");
         }
-        assert!(is_enabled("info", "keyward::agent::token_lifecycle", Level::INFO));
-        assert!(!is_enabled("info", "keyward::agent::token_lifecycle", Level::DEBUG));
-        assert!(!is_enabled("warn", "keyward::agent::token_lifecycle", Level::INFO));
+        assert!(is_enabled("info", "keyward_agent::token_lifecycle", Level::INFO));
+        assert!(!is_enabled("info", "keyward_agent::token_lifecycle", Level::DEBUG));
+        assert!(!is_enabled("warn", "keyward_agent::token_lifecycle", Level::INFO));
+    }
+
+    #[test]
+    fn a_level_for_a_module_of_one_crate_is_one_for_its_own_crate() {
+        let targets = [("keyward::agent::sinks".to_owned(), LevelFilter::TRACE)].into();
+        let filter = super::targets(&Log { level: LevelFilter::WARN, targets, format: LogFormat::Text });
+        assert!(filter.would_enable("keyward_agent::sinks::file", &Level::TRACE));
+        assert!(!filter.would_enable("keyward_agent::login", &Level::INFO));
     }
 }

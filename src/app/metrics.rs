@@ -8,24 +8,24 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 #[cfg(feature = "acl")]
-use crate::acl::AclMetrics;
-use crate::agent::api_proxy::{CacheMetrics, ProxyMetrics};
-use crate::agent::caller_tokens::CallerTokenMetrics;
-use crate::agent::callers::CallerMetrics;
-use crate::agent::local_api::ReadyMetrics;
-use crate::agent::output_metrics::OutputMetrics;
-use crate::agent::process::ProcessMetrics;
-use crate::agent::secrets::SecretMetrics;
-use crate::agent::sinks::SinkMetrics;
-use crate::agent::systemd_credentials::SystemdCredentialMetrics;
-use crate::agent::templates::TemplateMetrics;
-use crate::agent::token_lifecycle::{AttemptMetrics, ClockMetrics, SessionMetrics};
-use crate::audit::AuditMetrics;
+use keyward_acl::AclMetrics;
+use keyward_agent::api_proxy::{CacheMetrics, ProxyMetrics};
+use keyward_agent::caller_tokens::CallerTokenMetrics;
+use keyward_agent::callers::CallerMetrics;
+use keyward_agent::local_api::ReadyMetrics;
+use keyward_agent::output_metrics::OutputMetrics;
+use keyward_agent::process::ProcessMetrics;
+use keyward_agent::secrets::SecretMetrics;
+use keyward_agent::sinks::SinkMetrics;
+use keyward_agent::systemd_credentials::SystemdCredentialMetrics;
+use keyward_agent::templates::TemplateMetrics;
+use keyward_agent::token_lifecycle::{AttemptMetrics, ClockMetrics, SessionMetrics};
 #[cfg(feature = "gateway")]
-use crate::gateway::GatewayMetrics;
-use crate::http::reverse_proxy::UpstreamMetrics;
-use crate::http::server::HttpMetrics;
-use crate::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_gateway::GatewayMetrics;
+use keyward_http::reverse_proxy::UpstreamMetrics;
+use keyward_http::server::HttpMetrics;
+use keyward_telemetry::audit::AuditMetrics;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
 
 use super::protected_memory::ProtectedMemoryMetrics;
 use super::sandbox::SandboxMetrics;

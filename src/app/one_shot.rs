@@ -1,13 +1,13 @@
 //! One login without an agent: for a trial, for scripts, and for `check --online`.
 
 use super::error_codes;
-use crate::agent::identity::{self, IdentityProof};
-use crate::agent::login::{Login, LoginError};
-use crate::agent::server_client::{CallError, ServerClient};
-use crate::agent::token::Token;
-use crate::clock::Clock;
-use crate::config::Session;
-use crate::error_code::ErrorCode;
+use keyward_agent::identity::{self, IdentityProof};
+use keyward_agent::login::{Login, LoginError};
+use keyward_agent::server_client::{CallError, ServerClient};
+use keyward_agent::token::Token;
+use keyward_config::Session;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Result of one login.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ pub enum OneShotError {
 
 impl OneShotError {
     /// Returns the code for operators.
-    pub(crate) fn code(&self) -> Option<ErrorCode> {
+    pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Local(error) => error_codes::find(error),
             Self::Login(error) => error.code(),

@@ -8,20 +8,20 @@ use anyhow::Context as _;
 use zeroize::Zeroizing;
 
 use super::one_shot::LoggedIn;
-use crate::agent::secrets::{SecretRequest, SecretResponse};
-use crate::agent::server_client::{self, CallError, ServerClient, TokenVerdict};
-use crate::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
-use crate::agent::token::ClientToken;
-use crate::clock::Clock;
-use crate::config::Session;
-use crate::error_chain::format_chain;
-use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_agent::secrets::{SecretRequest, SecretResponse};
+use keyward_agent::server_client::{self, CallError, ServerClient, TokenVerdict};
+use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
+use keyward_agent::token::ClientToken;
+use keyward_config::Session;
+use keyward_http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Client that reads the secrets of one rendering.
 #[derive(Debug)]
-pub(crate) struct OneShotReader {
+pub struct OneShotReader {
     upstream: ServerClient,
     token: Option<ClientToken>,
     namespace: Option<String>,
@@ -35,11 +35,7 @@ impl OneShotReader {
     ///
     /// # Errors
     /// The client cannot be built, or the key is not valid in a header.
-    pub(crate) fn via_api_proxy(
-        session: &Session,
-        proxy: ServerAddress,
-        key: Option<SecretString>,
-    ) -> anyhow::Result<Self> {
+    pub fn via_api_proxy(session: &Session, proxy: ServerAddress, key: Option<SecretString>) -> anyhow::Result<Self> {
         let client = client::ClientOptions {
             address: proxy,
             tls: TlsOptions::default(),
@@ -59,7 +55,7 @@ impl OneShotReader {
     }
 
     /// Creates a reader with the token of a separate login.
-    pub(crate) fn with_login(session: &Session, logged_in: &LoggedIn) -> Self {
+    pub fn with_login(session: &Session, logged_in: &LoggedIn) -> Self {
         let token = Some(logged_in.token.secret.clone());
         Self {
             upstream: logged_in.upstream().clone(),
@@ -73,7 +69,7 @@ impl OneShotReader {
     ///
     /// # Errors
     /// No response, a refusal of the server or the agent, or an invalid response.
-    pub(crate) async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
+    pub async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
         self.upstream.request_secret(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
 
@@ -81,7 +77,7 @@ impl OneShotReader {
     ///
     /// # Errors
     /// The template is invalid, a secret cannot be read, or no server answers.
-    pub(crate) async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
+    pub async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
         let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Template)?;
         let mut resolved = BTreeMap::new();
@@ -123,7 +119,7 @@ impl OneShotReader {
 
 /// Reason why a template was not rendered.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RenderError {
+pub enum RenderError {
     /// The template is invalid, or a secret that it reads does not exist.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Template(Vec<TemplateError>),

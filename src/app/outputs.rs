@@ -17,22 +17,22 @@ use super::stopping_outputs::OutputPredecessors;
 use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
-use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps, ProxyCache};
-use crate::agent::caller_tokens::CallerTokens;
-use crate::agent::callers::CallerGate;
-use crate::agent::local_api;
-use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions};
-use crate::agent::secrets::DerivedTokenManager;
-use crate::agent::sinks::FileSink;
-use crate::agent::systemd_credentials::CredentialServer;
-use crate::agent::token::{SessionHandle, TokenWatch};
-use crate::config;
-use crate::config::Serves;
-use crate::health::HealthHandle;
-use crate::http::peer::PeerReader;
-use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use keyward_agent::api_proxy::{ApiProxy, ApiProxyDeps, ProxyCache};
+use keyward_agent::caller_tokens::CallerTokens;
+use keyward_agent::callers::CallerGate;
+use keyward_agent::local_api;
+use keyward_agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions};
+use keyward_agent::secrets::DerivedTokenManager;
+use keyward_agent::sinks::FileSink;
+use keyward_agent::systemd_credentials::CredentialServer;
+use keyward_agent::token::{SessionHandle, TokenWatch};
+use keyward_config as config;
+use keyward_config::Serves;
+use keyward_http::peer::PeerReader;
+use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
 #[cfg(feature = "ui")]
-use crate::http::tls::ServerTls;
+use keyward_http::tls::ServerTls;
+use keyward_telemetry::health::HealthHandle;
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]

@@ -4,16 +4,16 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::{SessionRefs, Shared};
-use crate::agent::secrets::{
+use keyward_agent::secrets::{
     QuickRetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
-use crate::agent::server_client::ServerClient;
-use crate::clock::ClockReading;
-use crate::config;
-use crate::config::TokenSource;
-use crate::credential_watch::{RefreshSignal, credential_channel};
-use crate::gateway::platform_token::{PlatformToken, PlatformTokenFile, PlatformTokenSource};
-use crate::gateway::token_minting::{self, Minter};
+use keyward_agent::server_client::ServerClient;
+use keyward_config as config;
+use keyward_config::TokenSource;
+use keyward_credentials::credential_watch::{RefreshSignal, credential_channel};
+use keyward_gateway::platform_token::{PlatformToken, PlatformTokenFile, PlatformTokenSource};
+use keyward_gateway::token_minting::{self, Minter};
+use keyward_machine::clock::ClockReading;
 
 /// Provides the gateway with platform tokens while it runs.
 #[derive(Debug)]

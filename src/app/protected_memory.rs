@@ -5,9 +5,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::Health;
-use crate::metrics::{MetricRegistry, MetricSet, Metrics};
-use crate::os::{self, MemoryProtection};
+use keyward_machine::os::{self, MemoryProtection};
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
 
 /// Metrics of the memory of secrets.
 #[derive(Debug, Clone)]

@@ -17,13 +17,13 @@ use super::session::{
 use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
-use crate::agent::token::SessionHandle;
-use crate::config;
-use crate::config::Config;
+use keyward_agent::token::SessionHandle;
+use keyward_config as config;
+use keyward_config::Config;
 #[cfg(feature = "gateway")]
-use crate::http::server::Endpoint;
-use crate::http::server::{ActivatedSockets, Listener};
-use crate::tasks::{TaskError, TaskGroup};
+use keyward_http::server::Endpoint;
+use keyward_http::server::{ActivatedSockets, Listener};
+use keyward_machine::tasks::{TaskError, TaskGroup};
 
 /// The running sessions, and the outputs that use their tokens.
 #[derive(Debug, Default)]

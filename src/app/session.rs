@@ -12,22 +12,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::draining;
 use super::fingerprint::fingerprint;
-use crate::agent::callers::CallerRegistry;
-use crate::agent::identity::{ConsumedSecrets, IdentityMethod};
-use crate::agent::login::Login;
-use crate::agent::output_watch::OutputWatch;
-use crate::agent::server_client::ServerClient;
-use crate::agent::session_status::SessionStatusRegistry;
-use crate::agent::token::SessionHandle;
-use crate::agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
-use crate::audit::Auditor;
-use crate::clock::Clock;
-use crate::command::{ExecutableOpener, Launcher};
-use crate::config;
-use crate::credential_watch::{RefreshSignal, credential_channel};
-use crate::health::Health;
-use crate::metrics::Metrics;
-use crate::status::StatusRegistry;
+use keyward_agent::callers::CallerRegistry;
+use keyward_agent::identity::{ConsumedSecrets, IdentityMethod};
+use keyward_agent::login::Login;
+use keyward_agent::output_watch::OutputWatch;
+use keyward_agent::server_client::ServerClient;
+use keyward_agent::session_status::SessionStatusRegistry;
+use keyward_agent::token::SessionHandle;
+use keyward_agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
+use keyward_config as config;
+use keyward_credentials::credential_watch::{RefreshSignal, credential_channel};
+use keyward_machine::clock::Clock;
+use keyward_machine::command::{ExecutableOpener, Launcher};
+use keyward_telemetry::audit::Auditor;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 
 /// Shared handles that every part gets.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub(super) executables: ExecutableOpener,
     /// Services that pages show.
     #[cfg(feature = "ui")]
-    pub(super) ui_sources: crate::ui::UiSources,
+    pub(super) ui_sources: keyward_ui::UiSources,
 }
 
 /// The sessions of a configuration, as outputs are joined to them.
@@ -181,7 +181,7 @@ pub(super) struct Session {
     pub(super) inputs: SessionInputs,
     pub(super) source: SessionHandle,
     /// Replaces the lifecycle options of the running session.
-    pub(super) lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
+    pub lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
     /// True if it takes over the token of the session that it follows.
     pub(super) inherits: bool,
     manager: TokenManager,

@@ -2,7 +2,7 @@
 
 use super::error_codes::ListenError;
 use super::reload::ReloadPlan;
-use crate::http::server::{Endpoint, Listener};
+use keyward_http::server::{Endpoint, Listener};
 
 /// Moves the files of the new sockets to their paths, where they replace those of running sockets.
 ///

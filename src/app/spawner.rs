@@ -5,11 +5,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::command::{ExecutableOpener, Launcher};
-use crate::error_code::ErrorCode;
-use crate::health::Health;
-use crate::metrics::{MetricRegistry, MetricSet, Metrics};
-use crate::outage::Outage;
+use keyward_machine::command::{ExecutableOpener, Launcher};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_telemetry::outage::Outage;
 
 /// Metrics of the spawner.
 #[derive(Debug, Clone)]

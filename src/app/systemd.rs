@@ -7,10 +7,10 @@ use sd_notify::NotifyState;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
-use crate::config::ReadyWhen;
-use crate::health::Health;
-use crate::os;
+use keyward_config::ReadyWhen;
+use keyward_machine::clock::Clock;
+use keyward_machine::os;
+use keyward_telemetry::health::Health;
 
 /// Returns true once the components that `when` names have been ready.
 pub(crate) fn is_reached(when: ReadyWhen, health: &Health) -> bool {

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 
 use super::session::Shared;
-use crate::agent::secrets::SecretRegistry;
-use crate::agent::systemd_credentials::{
+use keyward_agent::secrets::SecretRegistry;
+use keyward_agent::systemd_credentials::{
     CredentialServer, CredentialServerDeps, CredentialServerOptions, CredentialSource,
 };
-use crate::agent::token::SessionHandle;
-use crate::command::ProvidedEnv;
-use crate::config;
-use crate::config::CredentialContent;
-use crate::credential_watch::CredentialWatch;
+use keyward_agent::token::SessionHandle;
+use keyward_config as config;
+use keyward_config::CredentialContent;
+use keyward_credentials::credential_watch::CredentialWatch;
+use keyward_machine::command::ProvidedEnv;
 
 /// Secrets and rendered templates of the credentials of all listeners.
 #[derive(Debug, Default)]

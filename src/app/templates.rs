@@ -11,15 +11,15 @@ use tokio_util::sync::CancellationToken;
 use super::session::{SessionRefs, Shared, bound_to};
 use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
 use super::systemd_credentials::CredentialInputs;
-use crate::agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
-use crate::agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
-use crate::agent::server_client::ServerClient;
-use crate::agent::templates::{Template, TemplateDeps, TemplateTask};
-use crate::command::ProvidedEnv;
-use crate::config;
-use crate::config::Config;
-use crate::credential_watch::{CredentialWatch, credential_channel};
-use crate::tasks::{TaskError, TaskGroup};
+use keyward_agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
+use keyward_agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
+use keyward_agent::server_client::ServerClient;
+use keyward_agent::templates::{Template, TemplateDeps, TemplateTask};
+use keyward_config as config;
+use keyward_config::Config;
+use keyward_credentials::credential_watch::{CredentialWatch, credential_channel};
+use keyward_machine::command::ProvidedEnv;
+use keyward_machine::tasks::{TaskError, TaskGroup};
 
 /// The running templates, and the child process that waits for them.
 #[derive(Debug, Default)]
@@ -350,7 +350,7 @@ impl BuiltTemplate {
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let join = |errors: Vec<_>| {
-            let all: Vec<_> = errors.iter().map(crate::agent::templates::TemplateError::to_string).collect();
+            let all: Vec<_> = errors.iter().map(keyward_agent::templates::TemplateError::to_string).collect();
             anyhow::anyhow!("{name}: {}", all.join("; "))
         };
         let template = Template::compile(options.options.text.clone()).map_err(join)?;

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
 use super::{Exit, Format, print_error, print_error_with_code, print_line};
-use crate::agent::local_api::SESSION_NEEDED;
-use crate::error_code::ErrorCode;
-use crate::http::client::TransportError;
+use keyward_agent::local_api::SESSION_NEEDED;
+use keyward_http::client::TransportError;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Print the token that the running agent serves.
 #[derive(Debug, Args)]

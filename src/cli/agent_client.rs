@@ -14,14 +14,14 @@ use serde_json::Value;
 use url::Url;
 
 use super::{ConfigFiles, Exit, print_error, print_error_with_code, print_warning};
-use crate::app::doctor::AgentContact;
-use crate::config::{self, Environment, Listener, LoadOutcome, Purpose, Serves};
-use crate::error_code::ErrorCode;
-use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
-use crate::http::guard::AccessMode;
-use crate::http::server::Endpoint;
-use crate::os;
-use crate::secret_string::SecretString;
+use keyward_app::doctor::AgentContact;
+use keyward_config::{self as config, Environment, Listener, LoadOutcome, Purpose, Serves};
+use keyward_http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use keyward_http::guard::AccessMode;
+use keyward_http::server::Endpoint;
+use keyward_machine::os;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Flags that lead to the running agent.
 #[derive(Debug, Clone, Args)]

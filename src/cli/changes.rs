@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::output::{json, table};
 use super::{Exit, Format, print_error, print_line, print_note};
-use crate::gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
+use keyward_gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
 
 /// Search the history of the API of HCP Terraform and Terraform Enterprise.
 #[derive(Debug, Args)]

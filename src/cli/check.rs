@@ -6,11 +6,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ConfigFiles, Exit, Format, emulated, print_line};
-use crate::app::check_result::{CheckResult, CheckStatus, Progress};
+use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
 #[cfg(feature = "gateway")]
-use crate::app::probes::check_gateway;
-use crate::app::probes::{Limits, check_session};
-use crate::config::{Config, Purpose};
+use keyward_app::probes::check_gateway;
+use keyward_app::probes::{Limits, check_session};
+use keyward_config::{Config, Purpose};
 
 /// Check a configuration.
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ fn online_step(step: &CheckResult) -> serde_json::Value {
 }
 
 fn try_online(config: &Config) -> anyhow::Result<Vec<CheckResult>> {
-    crate::os::forbid_core_dumps()?;
+    keyward_machine::os::forbid_core_dumps()?;
     let (limits, progress) = (Limits::default(), Progress::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use super::agent_client::find_contact;
 use super::output::strip_control_chars;
 use super::{ConfigFiles, Exit, Format, emulated, print, print_line};
-use crate::app::check_result::{CheckResult, CheckStatus, Progress};
-use crate::app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
-use crate::config::Environment;
-use crate::error_code::ErrorCode;
+use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
+use keyward_app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
+use keyward_config::Environment;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Check configuration, machine and servers, and name the remedies.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn run(mut self) -> anyhow::Result<Exit> {
-        crate::os::forbid_core_dumps()?;
+        keyward_machine::os::forbid_core_dumps()?;
         // Remedies are run in other folders, and the unit names whole paths.
         for path in &mut self.files.config {
             *path = std::path::absolute(&*path).with_context(|| format!("cannot resolve {}", path.display()))?;

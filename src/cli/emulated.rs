@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::{self, Environment, LoadOutcome, Purpose};
+use keyward_config::{self as config, Environment, LoadOutcome, Purpose};
 
 /// Reads configuration files. If `KEYWARD_DEV_DIR` names the folder of a running `keyward dev` and they are its own, the
 /// sessions meet its emulated Azure; every other configuration meets the real one.
@@ -20,7 +20,7 @@ pub(super) fn load(files: &[PathBuf], purpose: Purpose) -> anyhow::Result<LoadOu
 #[cfg_attr(not(feature = "dev"), expect(clippy::unnecessary_wraps, reason = "a build with dev has errors here"))]
 pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Purpose) -> anyhow::Result<LoadOutcome> {
     #[cfg(feature = "dev")]
-    if let Some(endpoints) = crate::app::dev::find_running(files, environment)? {
+    if let Some(endpoints) = keyward_app::dev::find_running(files, environment)? {
         let mut outcome = config::load(files, &endpoints.environment(), purpose);
         if let Some(config) = &mut outcome.config {
             endpoints.move_endpoints(config)?;

@@ -9,12 +9,12 @@ use super::agent_client::ProxyEndpoint;
 use super::missing_values::require_values;
 use super::template::print_render_error;
 use super::{ConfigFiles, Exit, print_error};
-use crate::app::one_shot_render::OneShotReader;
-use crate::command::{CommandSpec, EnvVars};
-use crate::config::{self, Config, Environment, LoadOutcome, Purpose};
+use keyward_app::one_shot_render::OneShotReader;
+use keyward_config::{self as config, Config, Environment, LoadOutcome, Purpose};
 #[cfg(feature = "gateway")]
-use crate::gateway::client_setup::UserConfigFiles;
-use crate::secret_string::SecretString;
+use keyward_gateway::client_setup::UserConfigFiles;
+use keyward_machine::command::{CommandSpec, EnvVars};
+use keyward_machine::secret_string::SecretString;
 
 /// Run a program with environment templates, and with the variables that point its clients at the gateway.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) struct Exec {
 
 impl Exec {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        crate::os::forbid_core_dumps()?;
+        keyward_machine::os::forbid_core_dumps()?;
         let environment = Environment::current();
         let outcome = config::load(&self.files.config, &environment, Purpose::Check);
         let Some(config) = &outcome.config else {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::output::{json, table};
 use super::{Exit, Format, print_line};
-use crate::error_code::{ErrorCode, Explanation};
+use keyward_telemetry::error_code::{ErrorCode, Explanation};
 
 /// Explain an error code.
 #[derive(Debug, Args)]

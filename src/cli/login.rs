@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::run::start_log;
 use super::{ConfigFiles, Exit, Format, LogChoice, emulated, print_error, print_error_with_code, print_line};
-use crate::agent::login::LoginError;
-use crate::app::one_shot::{self, OneShotError};
-use crate::config::{Config, Log, Purpose, Session};
-use crate::error_code::ErrorCode;
-use crate::time_format::format_duration;
+use keyward_agent::login::LoginError;
+use keyward_app::one_shot::{self, OneShotError};
+use keyward_config::{Config, Log, Purpose, Session};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 
 /// Log in once and print the token's properties, without its secret.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(super) struct LoginOnce {
 
 impl LoginOnce {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
-        crate::os::forbid_core_dumps()?;
+        keyward_machine::os::forbid_core_dumps()?;
         let outcome = emulated::load(&self.files.config, Purpose::Run)?;
         let Some(config) = outcome.config else {
             for error in outcome.errors {

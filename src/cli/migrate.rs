@@ -10,13 +10,13 @@ use clap::Args;
 use super::init::folder_commands;
 use super::setup_files::{self, Destination, Existing, SetupFile};
 use super::{Exit, print, print_error};
-use crate::atomic_file::{self, Attributes};
-use crate::config::migrate::{self, Migrated, Outcome};
-use crate::config::systemd::{UnitNeeds, is_system_folder};
-use crate::config::{self, Environment, Purpose};
-use crate::count_format::format_count;
-use crate::hcl;
-use crate::os;
+use keyward_config::migrate::{self, Migrated, Outcome};
+use keyward_config::systemd::{UnitNeeds, is_system_folder};
+use keyward_config::{self as config, Environment, Purpose};
+use keyward_hcl as hcl;
+use keyward_machine::atomic_file::{self, Attributes};
+use keyward_machine::os;
+use keyward_telemetry::count_format::format_count;
 
 /// Convert a configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template to keyward's.
 #[derive(Debug, Args)]

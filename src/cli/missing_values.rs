@@ -1,9 +1,9 @@
 //! Values that a command uses and this machine lacks.
 
 use super::{Exit, print_error};
-use crate::config::LoadOutcome;
+use keyward_config::LoadOutcome;
 
-/// Checks a configuration that was read for [`Purpose::Check`](crate::config::Purpose) before a command uses these keys, with
+/// Checks a configuration that was read for [`Purpose::Check`](keyward_config::Purpose) before a command uses these keys, with
 /// all below them: what this machine lacks is a note there, and its value a placeholder or nothing.
 ///
 /// # Errors

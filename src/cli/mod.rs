@@ -52,10 +52,10 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 pub(crate) use exit::Exit;
 
-use crate::app::{error_codes, journal};
-use crate::command::SpawnerDescriptors;
-use crate::config::{self, Environment, LogFormat};
-use crate::error_code::ErrorCode;
+use keyward_app::{error_codes, journal};
+use keyward_config::{self as config, Environment, LogFormat};
+use keyward_machine::command::SpawnerDescriptors;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
 #[derive(Debug, Parser)]
@@ -197,7 +197,7 @@ pub fn main() -> ExitCode {
     if let Some(arguments) = gateway::parse_helper_invocation(std::env::args_os()) {
         return gateway::respond_to_helper(&arguments).into();
     }
-    if let Some(descriptors) = crate::command::parse_spawner_invocation(std::env::args_os()) {
+    if let Some(descriptors) = keyward_machine::command::parse_spawner_invocation(std::env::args_os()) {
         return run_spawner(descriptors).into();
     }
     if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
@@ -239,7 +239,7 @@ pub fn main() -> ExitCode {
 
 /// Runs as the spawner of the agent that started this process, until that agent ends.
 fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
-    let Err(error) = crate::command::run_spawner(descriptors);
+    let Err(error) = keyward_machine::command::run_spawner(descriptors);
     print_error(&format!("the spawner cannot serve the agent: {error}"));
     Exit::Failed
 }

@@ -2,11 +2,11 @@
 
 use tokio::sync::watch;
 
-use crate::agent::session_status::SessionStatusRegistry;
-use crate::app::App;
-use crate::config::Config;
-use crate::error_code::ErrorCode;
-use crate::health::{Component, Health};
+use keyward_agent::session_status::SessionStatusRegistry;
+use keyward_app::App;
+use keyward_config::Config;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::{Component, Health};
 
 /// Keeps only the sessions, sinks and templates of a configuration.
 ///

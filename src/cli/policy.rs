@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::output::json;
 use super::{ConfigFiles, Exit, Format, print_error, print_line};
-use crate::agent::api_proxy::explain_request;
-use crate::agent::callers::{CallerGrants, CallerPolicy, CallerRoute, CallerVerdict};
-use crate::config::{self, Config, Environment, Purpose, Serves};
-use crate::http::peer::{KernelSupport, PeerFacts, PeerKernel, PeerReader};
-use crate::http::server::Endpoint;
+use keyward_agent::api_proxy::explain_request;
+use keyward_agent::callers::{CallerGrants, CallerPolicy, CallerRoute, CallerVerdict};
+use keyward_config::{self as config, Config, Environment, Purpose, Serves};
+use keyward_http::peer::{KernelSupport, PeerFacts, PeerKernel, PeerReader};
+use keyward_http::server::Endpoint;
 
 /// Commands about callers.
 #[derive(Debug, Subcommand)]

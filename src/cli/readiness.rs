@@ -11,8 +11,8 @@ use super::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT
 use super::deadline::Deadline;
 use super::running_process::RunningProcess;
 use super::{Exit, print_error};
-use crate::error_code::ErrorCode;
-use crate::time_format::format_duration;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 
 /// Wait until the running agent or gateway is ready.
 #[derive(Debug, Args)]

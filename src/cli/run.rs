@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFiles, Exit, LogChoice, once, print_error};
-use crate::app::logging::{self, LogLevel, Logging};
-use crate::app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
-use crate::app::{App, ProcessSetup, ReloadRejected, Signals};
-use crate::command::{SpawnerConnection, SpawnerProcess};
-use crate::config::{self, Config, Diagnostic, Environment, Purpose, SandboxMode};
-use crate::http::server::ActivatedSockets;
+use keyward_app::logging::{self, LogLevel, Logging};
+use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
+use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
+use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
+use keyward_http::server::ActivatedSockets;
+use keyward_machine::command::{SpawnerConnection, SpawnerProcess};
 
 /// Run the agent until it is told to stop.
 #[derive(Debug, Clone, Args)]
@@ -34,7 +34,7 @@ pub(super) struct Run {
 }
 
 pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
-    crate::os::forbid_core_dumps()?;
+    keyward_machine::os::forbid_core_dumps()?;
     let environment = Environment::current();
     let loaded = load(run, &environment, None);
     let LoadedRun { config, warnings, plan } = match loaded {
@@ -135,7 +135,7 @@ impl RunEnd {
 #[cfg(feature = "acl")]
 pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
     let server = config.acl.as_ref().context("--new-store is given, and the configuration has no [acl]")?;
-    Ok(crate::acl::begin_store(&server.service).await?)
+    Ok(keyward_acl::begin_store(&server.service).await?)
 }
 
 /// The sockets that the service manager passed.
@@ -176,7 +176,7 @@ pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Resu
     let spawner = has_spawner.then(SpawnerProcess::start).transpose();
     let spawner = spawner.context("cannot start the spawner")?;
     if mode != SandboxMode::Off {
-        crate::http::peer::check_tcp_owners();
+        keyward_http::peer::check_tcp_owners();
     }
     let (allowed, report) = sandbox::apply(plan, mode, has_spawner)?;
     Ok((spawner, report, allowed))

@@ -8,10 +8,10 @@ use anyhow::Context as _;
 use zeroize::Zeroizing;
 
 use super::{Exit, print_error};
-use crate::atomic_file::{self, Attributes};
-use crate::config::systemd::UnitNeeds;
-use crate::os;
-use crate::secret_string::SecretString;
+use keyward_config::systemd::UnitNeeds;
+use keyward_machine::atomic_file::{self, Attributes};
+use keyward_machine::os;
+use keyward_machine::secret_string::SecretString;
 
 /// A file for a machine.
 #[derive(Debug)]

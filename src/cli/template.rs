@@ -6,13 +6,13 @@ use clap::{Args, Subcommand};
 
 use super::agent_client::ProxyEndpoint;
 use super::{ConfigFiles, Exit, emulated, print, print_error, print_error_with_code};
-use crate::agent::templates::TemplateSource;
-use crate::app::one_shot;
-use crate::app::one_shot_render::{OneShotReader, RenderError};
-use crate::command::EnvVars;
-use crate::config::{Environment, Purpose, Session};
-use crate::error_code::ErrorCode;
-use crate::secret;
+use keyward_agent::templates::TemplateSource;
+use keyward_app::one_shot;
+use keyward_app::one_shot_render::{OneShotReader, RenderError};
+use keyward_config::{Environment, Purpose, Session};
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Test templates.
 #[derive(Debug, Subcommand)]
@@ -63,7 +63,7 @@ impl Template {
 
 impl Try {
     fn run(self) -> anyhow::Result<Exit> {
-        crate::os::forbid_core_dumps()?;
+        keyward_machine::os::forbid_core_dumps()?;
         let environment = Environment::current();
         let purpose = if self.login { Purpose::Run } else { Purpose::Check };
         let outcome = emulated::load(&self.files.config, purpose)?;
@@ -84,7 +84,9 @@ impl Try {
             name: self.file.display().to_string(),
             text: secret::read_text(&self.file)
                 .map_err(|error| {
-                    anyhow::anyhow!(crate::error_chain::format_chain(&error).replace("a secret", "a template"))
+                    anyhow::anyhow!(
+                        keyward_telemetry::error_chain::format_chain(&error).replace("a secret", "a template")
+                    )
                 })?
                 .expose_secret()
                 .to_owned(),
@@ -143,7 +145,7 @@ pub(super) fn print_render_error(what: &str, error: &RenderError) -> Exit {
             Exit::NotRunning
         }
         RenderError::Unavailable { .. } => {
-            print_error(&format!("{what}: {}", crate::error_chain::format_chain(error)));
+            print_error(&format!("{what}: {}", keyward_telemetry::error_chain::format_chain(error)));
             Exit::TryLater
         }
     }

@@ -8,20 +8,20 @@ use super::diagnostic::Location;
 use super::listener::{endpoint, host};
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
-use crate::acl::AclOptions;
-use crate::acl::api;
-use crate::acl::model::authorize::DefaultPolicy;
-use crate::acl::model::azure_identity::{BoundClaims, IssuerConfig};
-use crate::acl::model::jwks_url::{self, JwksUrlError};
-use crate::acl::model::names::is_name;
-use crate::acl::model::token::{MAX_TTL, MIN_TTL};
-use crate::acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
-use crate::acl::service::login::{self, LoginRoleOptions};
-use crate::acl::store::StoreOptions;
-use crate::error_code::ErrorCode;
-use crate::http::server::Endpoint;
-use crate::http::tls::ServerCertificate;
-use crate::time_format::format_duration;
+use keyward_acl::AclOptions;
+use keyward_acl::api;
+use keyward_acl::model::authorize::DefaultPolicy;
+use keyward_acl::model::azure_identity::{BoundClaims, IssuerConfig};
+use keyward_acl::model::jwks_url::{self, JwksUrlError};
+use keyward_acl::model::names::is_name;
+use keyward_acl::model::token::{MAX_TTL, MIN_TTL};
+use keyward_acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
+use keyward_acl::service::login::{self, LoginRoleOptions};
+use keyward_acl::store::StoreOptions;
+use keyward_http::server::Endpoint;
+use keyward_http::tls::ServerCertificate;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 
 /// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]

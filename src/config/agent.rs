@@ -60,7 +60,7 @@ pub(super) fn read_log(mut reader: Reader<'_>) -> Log {
     Log { level, targets, format: format.unwrap_or(LogFormat::Text) }
 }
 
-/// Default level and levels by target, parsed from a string such as `info,keyward::http=debug`.
+/// Default level and levels by target, parsed from a string such as `info,keyward_http=debug`.
 type LogLevels = (LevelFilter, BTreeMap<String, LevelFilter>);
 
 fn levels(text: &str) -> Result<LogLevels, ValueError> {
@@ -85,7 +85,7 @@ fn levels(text: &str) -> Result<LogLevels, ValueError> {
 ///
 /// # Errors
 /// The error and its remedy, for people.
-pub(crate) fn log(text: &str, format: LogFormat) -> Result<Log, String> {
+pub fn log(text: &str, format: LogFormat) -> Result<Log, String> {
     let error = |error: ValueError| format!("{} {}; {}", quote(text), error.message, error.advice);
     let (level, targets) = levels(text).map_err(error)?;
     Ok(Log { level, targets, format })
@@ -121,7 +121,7 @@ mod tests {
         };
         check("debug", Ok("debug {}"));
         check("off", Ok("off {}"));
-        check("warn, keyward::http=trace", Ok(r#"warn {"keyward::http": LevelFilter::TRACE}"#));
+        check("warn, keyward_http=trace", Ok(r#"warn {"keyward_http": LevelFilter::TRACE}"#));
         check("a=debug,b=off", Ok(r#"info {"a": LevelFilter::DEBUG, "b": LevelFilter::OFF}"#));
         check("loud", Err("is not a log level"));
         check("5", Err("is not a log level"));

@@ -6,10 +6,10 @@ use super::reader::Reader;
 use super::sink::Sessions;
 use super::tree::quote;
 use super::values::join_alternatives;
-use crate::agent::api_proxy::{
+use keyward_agent::api_proxy::{
     AllowedNamespaces, ApiProxyOptions, CacheLimits, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
 };
-use crate::time_format::format_duration;
+use keyward_telemetry::time_format::format_duration;
 
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 

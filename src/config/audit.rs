@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::diagnostic::Location;
 use super::reader::Reader;
 use super::sink::file_path;
-use crate::atomic_file::Attributes;
-use crate::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
-use crate::error_code::ErrorCode;
-use crate::time_format::format_duration;
+use keyward_machine::atomic_file::Attributes;
+use keyward_telemetry::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 
 /// Default mode of an audit file.
 const DEFAULT_FILE_MODE: u32 = 0o600;

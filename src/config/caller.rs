@@ -12,14 +12,14 @@ use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid, join_alternatives};
 use super::{Config, Credential, Listener, Serves};
-use crate::agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
-use crate::agent::callers::{
+use keyward_agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
+use keyward_agent::callers::{
     CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CallerTokenScope, CgroupPattern, ExecutableRule,
     NamePattern, PodPattern, UNIT_KINDS,
 };
-use crate::error_code::ErrorCode;
-use crate::hex::decode_hex;
-use crate::http::server::Endpoint;
+use keyward_http::server::Endpoint;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::hex::decode_hex;
 
 /// A caller as it was read, before it is joined to listeners and credentials.
 #[derive(Debug)]
@@ -335,7 +335,7 @@ fn check_listeners_of_derived(
 }
 
 /// Describes the token that a caller gets, in words that follow `it gets`.
-pub(crate) fn describe_token(config: &Config, grants: &CallerGrants) -> String {
+pub fn describe_token(config: &Config, grants: &CallerGrants) -> String {
     if let Some(options) = &grants.derived_token {
         return derived_token::describe_for_caller(options);
     }

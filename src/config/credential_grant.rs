@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Listener, Serves, Template};
-use crate::agent::secrets::{OfflineOptions, SecretRequest};
-use crate::agent::systemd_credentials::GrantRule;
+use keyward_agent::secrets::{OfflineOptions, SecretRequest};
+use keyward_agent::systemd_credentials::GrantRule;
 
 /// Credentials of a listener for systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum CredentialContent {
 
 impl Listener {
     /// Returns its credentials for systemd; empty for another kind of listener.
-    pub(crate) fn systemd_credentials(&self) -> &[CredentialGrant] {
+    pub fn systemd_credentials(&self) -> &[CredentialGrant] {
         match &self.serves {
             Serves::SystemdCredentials(credentials) => &credentials.grants,
             _ => &[],
@@ -58,7 +58,7 @@ impl Listener {
     }
 
     /// Returns true if it serves the token of this session, one of its own.
-    pub(crate) fn serves_token_of(&self, session: &str) -> bool {
+    pub fn serves_token_of(&self, session: &str) -> bool {
         let is_token = |grant: &CredentialGrant| grant.session == session && grant.content == CredentialContent::Token;
         match &self.serves {
             Serves::SystemdCredentials(credentials) => credentials.grants.iter().any(is_token),
@@ -67,7 +67,7 @@ impl Listener {
     }
 
     /// Returns the templates of its credentials.
-    pub(crate) fn credential_templates(&self) -> impl Iterator<Item = &Template> {
+    pub fn credential_templates(&self) -> impl Iterator<Item = &Template> {
         self.systemd_credentials().iter().filter_map(|grant| match &grant.content {
             CredentialContent::Template(template) => Some(&**template),
             CredentialContent::Token | CredentialContent::Secret { .. } => None,
@@ -76,7 +76,7 @@ impl Listener {
 
     /// Returns the settings by which its credentials' secrets are read: the session, the interval, and the file across
     /// restarts.
-    pub(crate) fn credential_secrets(&self) -> impl Iterator<Item = (&String, Duration, Option<&OfflineOptions>)> {
+    pub fn credential_secrets(&self) -> impl Iterator<Item = (&String, Duration, Option<&OfflineOptions>)> {
         self.systemd_credentials().iter().filter_map(|grant| match &grant.content {
             CredentialContent::Secret { interval, offline, .. } => Some((&grant.session, *interval, offline.as_ref())),
             CredentialContent::Token | CredentialContent::Template(_) => None,

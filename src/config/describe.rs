@@ -16,29 +16,29 @@ use super::{
     Template,
 };
 use super::{audit, caller, credential, derived_token, process, server, systemd_credentials, template};
-use crate::agent::callers::CallerPolicy;
-use crate::agent::identity::IdentityMethod;
-use crate::agent::secrets::DerivedTokenKind;
-use crate::agent::server_client::ServerKind;
-use crate::agent::sinks::{OnExpiry, SinkFormat};
-use crate::http::client::{ProxyMode, ServerAddress};
-use crate::http::guard::AccessMode;
-use crate::http::server::Endpoint;
-use crate::time_format::format_duration;
+use keyward_agent::callers::CallerPolicy;
+use keyward_agent::identity::IdentityMethod;
+use keyward_agent::secrets::DerivedTokenKind;
+use keyward_agent::server_client::ServerKind;
+use keyward_agent::sinks::{OnExpiry, SinkFormat};
+use keyward_http::client::{ProxyMode, ServerAddress};
+use keyward_http::guard::AccessMode;
+use keyward_http::server::Endpoint;
+use keyward_telemetry::time_format::format_duration;
 
 /// Result of `keyward check` as JSON.
 #[derive(Debug, serde::Serialize)]
 pub struct CheckReport {
     /// True if there are no errors.
-    pub ok: bool,
+    pub(crate) ok: bool,
     /// Errors: the configuration cannot run.
-    pub errors: Vec<Diagnostic>,
+    pub(crate) errors: Vec<Diagnostic>,
     /// Warnings: allowed, but probably unintended.
-    pub warnings: Vec<Diagnostic>,
+    pub(crate) warnings: Vec<Diagnostic>,
     /// Notes: files, users or variables that this machine lacks.
-    pub notes: Vec<Diagnostic>,
+    pub(crate) notes: Vec<Diagnostic>,
     /// Description of the configuration; `None` if there are errors.
-    pub does: Option<Description>,
+    pub(crate) does: Option<Description>,
 }
 
 impl LoadOutcome {
@@ -63,12 +63,12 @@ impl LoadOutcome {
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Description {
     /// Sessions, sinks, listeners, and the agent itself.
-    pub parts: Vec<PartDescription>,
+    pub(crate) parts: Vec<PartDescription>,
 }
 
 /// Description of one part.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
-pub struct PartDescription {
+pub(crate) struct PartDescription {
     /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `caller`, `audit`, `acl`, `gateway`
     /// or `agent`.
     pub part: &'static str,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Purpose;
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// An error, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: MESSAGE; ADVICE [CODE]`; never holds a value that
 /// could be a secret.

@@ -6,8 +6,8 @@ use url::Url;
 
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
-use crate::acl::store::etcd::{EtcdLogin, EtcdOptions, is_address, is_prefix};
-use crate::http::client::{ClientCertificate, is_loopback};
+use keyward_acl::store::etcd::{EtcdLogin, EtcdOptions, is_address, is_prefix};
+use keyward_http::client::{ClientCertificate, is_loopback};
 
 const TENTH: Duration = Duration::from_millis(100);
 

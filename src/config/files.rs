@@ -13,7 +13,7 @@ use super::diagnostic::{Diagnostics, Location};
 use super::permissions;
 use super::references::{has_reference, unescape};
 use super::tree::{self, Entry, Table, Value, quote};
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Maximum size of a configuration file, in bytes.
 const MAX_FILE_SIZE: u64 = 1024 * 1024;

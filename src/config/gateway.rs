@@ -16,14 +16,14 @@ use super::server;
 use super::sink::Sessions;
 use super::tree::quote;
 use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
-use crate::atomic_file::Attributes;
-use crate::error_code::ErrorCode;
-use crate::gateway::actions::{self, DeprecatedCallMode};
-use crate::gateway::client_setup::{ClientTokenKind, ServiceHost, TfrcFileOptions, UserConfigFiles};
-use crate::gateway::local_token;
-use crate::gateway::proxy::{Exemption, GatewayOptions, RateLimit};
-use crate::http::client::{ProxyMode, is_loopback};
-use crate::http::server::Endpoint;
+use keyward_gateway::actions::{self, DeprecatedCallMode};
+use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost, TfrcFileOptions, UserConfigFiles};
+use keyward_gateway::local_token;
+use keyward_gateway::proxy::{Exemption, GatewayOptions, RateLimit};
+use keyward_http::client::{ProxyMode, is_loopback};
+use keyward_http::server::Endpoint;
+use keyward_machine::atomic_file::Attributes;
+use keyward_telemetry::error_code::ErrorCode;
 
 pub(super) use describe::describe_gateway;
 
@@ -45,7 +45,7 @@ pub struct Gateway {
     /// Token in the environment of programs that keyward runs; `None` sets no variables.
     pub process_token: Option<ClientTokenKind>,
     /// User configuration files of Terraform and OpenTofu for the child process; `None` without `[process]`.
-    pub(crate) process_files: Option<UserConfigFiles>,
+    pub process_files: Option<UserConfigFiles>,
     /// True if readiness depends on the gateway.
     pub required: bool,
 }

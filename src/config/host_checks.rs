@@ -14,12 +14,12 @@ use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
 use super::values;
-use crate::error_code::ErrorCode;
-use crate::os;
-use crate::posix_acl;
-use crate::secret;
-use crate::secret_string::SecretString;
-use crate::secure_dir::{self, Dir, DirError};
+use keyward_machine::os;
+use keyward_machine::posix_acl;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::secure_dir::{self, Dir, DirError};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Id that the kernel gives no process.
 const UNKNOWN_ID: u32 = u32::MAX;

@@ -20,12 +20,12 @@ use super::tree::{self, Table, join};
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, ReferencedPaths, Serves};
 use super::{agent, audit, caller, credential, listener, process, server, session, sink, template};
-use crate::agent::server_client::ServerKind;
-use crate::error_code::ErrorCode;
+use keyward_agent::server_client::ServerKind;
 #[cfg(feature = "gateway")]
-use crate::gateway::client_setup::UserConfigFiles;
-use crate::http::client::ServerAddress;
-use crate::http::server::Endpoint;
+use keyward_gateway::client_setup::UserConfigFiles;
+use keyward_http::client::ServerAddress;
+use keyward_http::server::Endpoint;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> LoadOutcome {
@@ -49,7 +49,7 @@ pub fn load_text(name: &Path, text: &str, environment: &Environment, purpose: Pu
 /// Reads one section from a command line: its settings by name, with the values of each. Errors name `the command line` as
 /// their file.
 #[cfg(any(feature = "acl", feature = "gateway"))]
-pub(crate) fn load_section(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> LoadOutcome {
+pub fn load_section(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> LoadOutcome {
     let mut diagnostics = Diagnostics::new(Purpose::Run);
     let at = diagnostics.file(Path::new("the command line"));
     let entry = |value| Entry { key: at, at, value };
@@ -92,10 +92,6 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
 }
 
 /// Reads all sections. `valid_listeners` takes the listeners that could be read, also where another section has errors.
-#[expect(
-    clippy::too_many_lines,
-    reason = "a statement for each section, in the order in which they refer to each other"
-)]
 fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Config> {
     let mut table = top.table("agent");
     let is_state_dir_set = table.as_mut().is_some_and(|table| table.locate("state_dir").is_some());

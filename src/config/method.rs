@@ -7,13 +7,13 @@ use super::cloud;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
 use super::{PathUse, Session};
-use crate::agent::identity::{
+use keyward_agent::identity::{
     AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
     LoginFields, ManagedIdentity,
 };
-use crate::agent::login::AuthMethodKind;
-use crate::agent::server_client::{ServerClientOptions, ServerKind};
-use crate::http::client::{ClientCertificate, ServerAddress};
+use keyward_agent::login::AuthMethodKind;
+use keyward_agent::server_client::{ServerClientOptions, ServerKind};
+use keyward_http::client::{ClientCertificate, ServerAddress};
 
 /// Method of a session, with the values that it implies for the login.
 pub(super) struct SessionMethod {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
-use crate::gateway::token_minting::{MintOptions, TokenOwner};
+use keyward_gateway::token_minting::{MintOptions, TokenOwner};
 
 /// Owner of the minted tokens, the key `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ pub struct NamedPath {
 
 /// Paths that came from references and may hold secrets: `Debug` shows their keys only.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct ReferencedPaths(pub(crate) Vec<NamedPath>);
+pub struct ReferencedPaths(pub Vec<NamedPath>);
 
 impl std::fmt::Debug for ReferencedPaths {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,11 +1,11 @@
 //! Computes the open files that a configuration needs: for the limit of the process, and for that of the systemd unit.
 
 use super::{Config, Listener, Serves};
-use crate::http::server::ListenerLimits;
+use keyward_http::server::ListenerLimits;
 
 /// Open files that a configuration needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OpenFiles {
+pub struct OpenFiles {
     /// Configured numbers of connections, such as `gateway.connections = 256`, each with the files that it takes.
     pub configured: Vec<(String, usize)>,
     /// Sockets without a configured number: they serve fewer clients if the process may not open so many files.
@@ -16,10 +16,10 @@ pub(crate) struct OpenFiles {
 
 impl OpenFiles {
     /// Files that are not connections: store, log, the agent's own sockets.
-    pub(crate) const RESERVED: usize = 256;
+    pub const RESERVED: usize = 256;
 
     /// Adds up all parts of a configuration.
-    pub(crate) fn new(config: &Config) -> Self {
+    pub fn new(config: &Config) -> Self {
         let credentials = config.listeners.iter().flat_map(Listener::credential_templates).count();
         let templates = config.templates.len() + config.env_templates.len() + credentials;
         let (sockets, timers) = (config.listeners.len(), templates * TIMERS_PER_TEMPLATE);
@@ -50,12 +50,12 @@ impl OpenFiles {
     }
 
     /// Returns the files that the configured numbers of connections need.
-    pub(crate) fn least(&self) -> usize {
+    pub fn least(&self) -> usize {
         self.configured.iter().fold(Self::RESERVED, |sum, (_, files)| sum.saturating_add(*files))
     }
 
     /// Returns the files that all parts need, with the default number of clients for the other sockets.
-    pub(crate) fn total(&self) -> usize {
+    pub fn total(&self) -> usize {
         let clients = self.sockets.saturating_mul(ListenerLimits::default().connections);
         self.least().saturating_add(clients).saturating_add(self.timers)
     }

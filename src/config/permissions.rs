@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfsMountFlags;
 
-use crate::os;
-use crate::posix_acl::{self, AclWriter};
+use keyward_machine::os;
+use keyward_machine::posix_acl::{self, AclWriter};
 
 /// Returns problems with owner or mode of a file and its folder, each with advice. Read-only mounts, such as a
 /// `ConfigMap`'s, have none. A folder in `checked` is skipped; folders above it are not checked.

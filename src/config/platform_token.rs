@@ -8,7 +8,7 @@ use super::reader::Reader;
 use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid};
-use crate::gateway::token_minting;
+use keyward_gateway::token_minting;
 
 /// Source of the platform token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum TokenSource {
 
 impl TokenSource {
     /// The session that it needs.
-    pub(crate) fn session(&self) -> Option<&String> {
+    pub fn session(&self) -> Option<&String> {
         match self {
             Self::File(_) | Self::Mint(_) => None,
             Self::Secret(secret) => Some(&secret.session),

@@ -9,8 +9,8 @@ use super::references::{ReadContext, Text};
 use super::renamed;
 use super::tree::{self, Entry, Table, Value, quote};
 use super::values;
-use crate::error_code::ErrorCode;
-use crate::http::tls::ServerCertificate;
+use keyward_http::tls::ServerCertificate;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// A table whose keys are being read.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::diagnostic::{Diagnostics, Location};
 use super::named_path::NamedPath;
 use super::tree::quote;
 use super::{Environment, FileOwners};
-use crate::agent::systemd_credentials::is_credential_name;
-use crate::secret;
+use keyward_agent::systemd_credentials::is_credential_name;
+use keyward_machine::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
 pub const REFERENCE_KEYS: [&str; 70] = [
@@ -249,12 +249,12 @@ pub(super) fn unescape(written: &str) -> String {
 }
 
 /// Writes a text so that it is read as it is, without references.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace("${", "$${")
 }
 
 /// Lists the references in a value, such as `env:NAME`.
-pub(crate) fn find_references(mut written: &str) -> Vec<&str> {
+pub fn find_references(mut written: &str) -> Vec<&str> {
     let mut references = Vec::new();
     while let Some((_, after)) = split_at_reference(written) {
         let Some((reference, rest)) = after.split_once('}') else { break };

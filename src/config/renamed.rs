@@ -28,6 +28,6 @@ pub(super) fn key(pattern: &str) -> Option<&'static str> {
 }
 
 /// The name today of a command or a flag of the command line.
-pub(crate) fn argument(old: &str) -> Option<&'static str> {
+pub fn argument(old: &str) -> Option<&'static str> {
     ARGUMENTS.iter().find(|(name, _)| *name == old).map(|(_, new)| *new)
 }

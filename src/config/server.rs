@@ -7,9 +7,9 @@ use url::{Host, Url};
 use super::PathUse;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
-use crate::agent::server_client::{ServerClientOptions, ServerKind};
-use crate::http::client;
-use crate::http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
+use keyward_agent::server_client::{ServerClientOptions, ServerKind};
+use keyward_http::client;
+use keyward_http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 
 const KINDS: [(&str, ServerKind); 4] = [
     ("vault", ServerKind::Vault),
@@ -93,7 +93,7 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 ///
 /// # Errors
 /// It is not such an address; the message says how to write one.
-pub(crate) fn address(text: &str) -> Result<ServerAddress, String> {
+pub fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
     server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.message, error.advice))
 }

@@ -12,13 +12,13 @@ use super::reader::Reader;
 use super::tree::quote;
 use super::values::{self, ValueError, did_you_mean, invalid};
 use super::{Session, Sink};
-use crate::agent::encrypted_file::PersistOptions;
-use crate::agent::output_watch::OnMissing;
-use crate::agent::secrets::DerivedTokenKind;
-use crate::agent::server_client::ServerKind;
-use crate::agent::sinks::{OnExpiry, SinkEncryption, SinkFormat, SinkOptions};
-use crate::agent::token_lifecycle;
-use crate::error_code::ErrorCode;
+use keyward_agent::encrypted_file::PersistOptions;
+use keyward_agent::output_watch::OnMissing;
+use keyward_agent::secrets::DerivedTokenKind;
+use keyward_agent::server_client::ServerKind;
+use keyward_agent::sinks::{OnExpiry, SinkEncryption, SinkFormat, SinkOptions};
+use keyward_agent::token_lifecycle;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// The default mode of a sink: the owner writes, the group reads.
 const DEFAULT_FILE_MODE: u32 = 0o640;

@@ -11,12 +11,12 @@ use super::template::{self, TemplateContext};
 use super::tree::quote;
 use super::values::{ValueError, invalid};
 use super::{CredentialContent, CredentialGrant, SystemdCredentials, Template};
-use crate::agent::secrets::{DerivedTokenOptions, SecretRequest};
-use crate::agent::systemd_credentials::{GrantRule, PeerName, UnitPattern, is_credential_name};
-use crate::agent::templates::TemplateOptions;
-use crate::error_code::ErrorCode;
-use crate::http::server::{Endpoint, UnixSocket};
-use crate::time_format::format_duration;
+use keyward_agent::secrets::{DerivedTokenOptions, SecretRequest};
+use keyward_agent::systemd_credentials::{GrantRule, PeerName, UnitPattern, is_credential_name};
+use keyward_agent::templates::TemplateOptions;
+use keyward_http::server::{Endpoint, UnixSocket};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 
 /// The keys that only such a listener has, besides its table.
 pub(super) const KEYS: [&str; 1] = ["wait"];

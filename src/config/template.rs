@@ -16,12 +16,12 @@ use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quote;
 use super::values;
 use super::{PathUse, Sink, Template, server};
-use crate::agent::secrets::OfflineOptions;
-use crate::agent::templates;
-use crate::agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
-use crate::command::{CommandSpec, EnvVars, is_reserved};
-use crate::error_code::ErrorCode;
-use crate::secret;
+use keyward_agent::secrets::OfflineOptions;
+use keyward_agent::templates;
+use keyward_agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
+use keyward_machine::command::{CommandSpec, EnvVars, is_reserved};
+use keyward_machine::secret;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
@@ -318,7 +318,8 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
                     Some(text.expose_secret().to_owned())
                 }
                 Err(error) => {
-                    let message = crate::error_chain::format_chain(&error).replace("a secret", "a template");
+                    let message =
+                        keyward_telemetry::error_chain::format_chain(&error).replace("a secret", "a template");
                     reader.scope.diagnostics.missing_on_host(source.at, &source.key, message, "create the template");
                     None
                 }

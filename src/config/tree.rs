@@ -6,7 +6,7 @@ use std::collections::btree_map;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostics, Location, Position};
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// A table's keys.
 pub(super) type Table = BTreeMap<String, Entry>;

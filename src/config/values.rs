@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::tree::quote;
-use crate::os;
-pub(super) use crate::suggest::did_you_mean;
-use crate::time_format::format_duration;
+use keyward_machine::os;
+pub(super) use keyward_telemetry::suggest::did_you_mean;
+use keyward_telemetry::time_format::format_duration;
 
 /// Error about a single value, with advice.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{ReservedPort, axum_service};
-use crate::http::server::{Endpoint, Listener, ListenerLimits};
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_http::server::{Endpoint, Listener, ListenerLimits};
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 /// `?on=true`.
 #[derive(Deserialize)]

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpSocket;
 
-use crate::http::server::{Endpoint, Listener};
+use keyward_http::server::{Endpoint, Listener};
 
 /// An address that stays bound until this is dropped.
 ///
 /// It is bound by a socket that does not listen. The system gives a bound port to no other socket, and lets a server
 /// bind to it when it names the port, as both have `SO_REUSEADDR` (`socket(7)`).
 #[derive(Debug)]
-pub(crate) struct ReservedPort {
+pub struct ReservedPort {
     address: SocketAddr,
     _socket: TcpSocket,
 }
@@ -22,7 +22,7 @@ impl ReservedPort {
     ///
     /// # Errors
     /// Another socket listens at the address, or it is none of this machine's.
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
@@ -38,7 +38,8 @@ impl ReservedPort {
         Ok((port.listen()?, port))
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Returns the reserved address.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 

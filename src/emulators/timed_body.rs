@@ -19,7 +19,7 @@ pub(super) struct TimedBody {
 /// Reason why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    #[error("the body did not arrive within {}", crate::time_format::format_duration(*.0))]
+    #[error("the body did not arrive within {}", keyward_telemetry::time_format::format_duration(*.0))]
     Late(Duration),
     #[error("the body did not arrive completely")]
     Broken(#[source] hyper::Error),

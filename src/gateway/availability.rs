@@ -7,7 +7,7 @@ use super::api_changelog::{Change, Edition, GatewayAction, Release};
 
 /// A product that serves the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Product {
+pub enum Product {
     /// HCP Terraform: run by the vendor, always current.
     Hosted,
     /// Terraform Enterprise: run by its users, each with a release of their choice.
@@ -26,7 +26,7 @@ impl Product {
 
 /// Properties of a server, as its response headers report them. Each part is unknown until it is learned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ServerInfo {
+pub struct ServerInfo {
     /// Product, if known.
     pub product: Option<Product>,
     /// Release; HCP Terraform has none.
@@ -49,20 +49,20 @@ pub(crate) enum Availability {
 /// Facts about the gateway's upstream, HCP Terraform or Terraform Enterprise; each is `None` until the upstream has
 /// reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct PlatformStatus {
+pub struct PlatformStatus {
     /// Origin of the upstream, such as `https://app.terraform.io`.
-    pub upstream: String,
+    pub(crate) upstream: String,
     /// `hosted` or `self-managed`.
-    pub product: Option<&'static str>,
+    pub(crate) product: Option<&'static str>,
     /// Release of a self-managed one.
-    pub release: Option<String>,
+    pub(crate) release: Option<String>,
     /// Version of its API, such as `2.6`.
-    pub api_version: Option<String>,
+    pub(crate) api_version: Option<String>,
 }
 
 impl PlatformStatus {
     /// Key in the status of the process.
-    pub(crate) const KEY: &str = "platform";
+    pub const KEY: &str = "platform";
 }
 
 impl ServerInfo {
@@ -81,7 +81,7 @@ impl ServerInfo {
     /// Reads `TFP-AppName`, `TFP-API-Version`, `X-TFE-Version` and `X-TFE-Current-Version`. A response without them
     /// changes nothing; one that names the product replaces product and release. Contradictory or unknown values leave
     /// the part unknown.
-    pub(crate) fn updated_by(&self, headers: &HeaderMap) -> Option<Self> {
+    pub fn updated_by(&self, headers: &HeaderMap) -> Option<Self> {
         let header = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let (app, current, version) = (header(&APP_NAME), header(&CURRENT_VERSION), header(&VERSION));
         let (mut product_now, mut release) = (self.product, self.release);
@@ -143,7 +143,7 @@ impl Availability {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::api_changelog::Changelog;
+    use crate::api_changelog::Changelog;
 
     /// Response headers of each kind of server.
     const SERVERS: [(&str, &[(&str, &str)]); 8] = [

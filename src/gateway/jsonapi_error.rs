@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Media type of every document of the platform.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";

@@ -17,15 +17,15 @@ use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-pub(crate) use error::LocalTokenError;
+pub use error::LocalTokenError;
 
-use crate::atomic_file::{self, Attributes, ReplaceError};
-use crate::clock::Clock;
-use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
-use crate::error_code::ErrorCode;
-use crate::secret;
-use crate::secret_string::SecretString;
-use crate::time_format::format_rfc3339;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
+use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// Settings of the local token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub struct AcceptedTokens {
     /// Current token, which clients are given.
     pub current: SecretString,
     /// Creation time.
-    pub created: SystemTime,
+    pub(crate) created: SystemTime,
     /// Previous token and its end.
-    pub previous: Option<(SecretString, SystemTime)>,
+    pub(crate) previous: Option<(SecretString, SystemTime)>,
 }
 
 /// Token that a caller has presented.
@@ -123,7 +123,7 @@ impl LocalTokenManager {
 
     /// Rotates on schedule until `stop`. A failed rotation is retried after a minute; the current token stays valid
     /// meanwhile.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let wait = self.options.max_age.map(|max_age| {
                 let age = self.clock.now().wall.duration_since(self.accepted.created).unwrap_or_default();
@@ -137,7 +137,7 @@ impl LocalTokenManager {
                 tracing::warn!(
                     event = "gateway.local_token.failed",
                     code = ErrorCode::LocalTokenFile.as_str(),
-                    error = crate::error_chain::format_chain(&error),
+                    error = keyward_telemetry::error_chain::format_chain(&error),
                     "the local token could not be rotated; the current one stays valid"
                 );
                 tokio::select! {

@@ -5,11 +5,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{LatencyHistogram, MetricRegistry, MetricSet, latency_histogram};
+use keyward_telemetry::metrics::{LatencyHistogram, MetricRegistry, MetricSet, latency_histogram};
 
 /// Metrics of the gateway.
 #[derive(Debug, Clone)]
-pub(crate) struct GatewayMetrics {
+pub struct GatewayMetrics {
     /// Calls that the gateway retried because the upstream had rejected its platform token.
     pub(crate) replays: Counter,
     /// 1 while the upstream rejects the platform token.
@@ -48,9 +48,9 @@ impl MetricSet for GatewayMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct DeprecatedCallLabels {
     /// Id of the change, such as `2021-06-08/d1`.
-    pub(crate) change: String,
+    pub change: String,
     /// Client by its `User-Agent`, from a bounded set.
-    pub(crate) client: String,
+    pub client: String,
     /// `deprecated`, `warned` or `refused`.
-    pub(crate) what: &'static str,
+    pub what: &'static str,
 }

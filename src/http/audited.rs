@@ -7,29 +7,39 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::server::{Peer, ResponseFuture};
-use crate::audit::{
+use keyward_telemetry::audit::{
     AuditCaller, AuditRecord, AuditedRequest, Auditor, Decision, RecordKind, RequestFacts, RequestState, redact_path,
 };
 
 /// Records the requests of one listener in the audit.
-pub(crate) struct AuditedService<B> {
-    pub(crate) auditor: Auditor,
+pub struct AuditedService<B> {
+    /// The audit.
+    pub auditor: Auditor,
     /// `agent`, `acl` or `gateway`.
-    pub(crate) part: &'static str,
+    pub part: &'static str,
     /// Name of the listener.
-    pub(crate) listener: Arc<str>,
+    pub listener: Arc<str>,
     /// Use of a path; `None` for one that is recorded only when it is refused.
-    pub(crate) route: fn(&str) -> Option<&'static str>,
+    pub route: fn(&str) -> Option<&'static str>,
     /// The handler decides while it responds; its status shows the decision. Use for services without an explicit admit
     /// step.
-    pub(crate) decides_by_status: bool,
+    pub decides_by_status: bool,
     /// Builds the 503 for a request whose record cannot be kept.
-    pub(crate) unavailable: fn(&str) -> Response<B>,
+    pub unavailable: fn(&str) -> Response<B>,
+}
+
+impl<B> std::fmt::Debug for AuditedService<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuditedService")
+            .field("part", &self.part)
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<B: Unpin + Send + 'static> AuditedService<B> {
     /// Wraps a service. Without an audit device its requests pass through unchanged.
-    pub(crate) fn wrap<S>(
+    pub fn wrap<S>(
         self,
         service: S,
     ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<B> + Clone + Send + Sync + 'static

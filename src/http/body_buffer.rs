@@ -12,16 +12,16 @@ use hyper::body::Body;
 
 /// Memory budget shared by the buffers of many requests, in bytes. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct BufferBudget(Arc<AtomicUsize>);
+pub struct BufferBudget(Arc<AtomicUsize>);
 
 impl BufferBudget {
     /// Creates a budget of this many bytes.
-    pub(crate) fn new(bytes: usize) -> Self {
+    pub fn new(bytes: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
     /// Creates an empty buffer for at most `limit` bytes that draws on this budget.
-    pub(crate) fn buffer(&self, limit: usize) -> BodyBuffer {
+    pub fn buffer(&self, limit: usize) -> BodyBuffer {
         BodyBuffer { reservation: Some(Reservation { budget: self.clone(), bytes: 0 }), ..BodyBuffer::new(limit) }
     }
 
@@ -58,7 +58,7 @@ impl Drop for Reservation {
 
 /// A body, or its beginning, in one allocation.
 #[derive(Default)]
-pub(crate) struct BodyBuffer {
+pub struct BodyBuffer {
     bytes: Vec<u8>,
     limit: usize,
     /// Length of the whole body, if known: the buffer never grows beyond it.
@@ -78,7 +78,7 @@ impl std::fmt::Debug for BodyBuffer {
 
 /// Reason why a buffer does not accept more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BufferFull {
+pub enum BufferFull {
     /// The body is larger than the buffer's limit.
     #[error("the body is too large to buffer")]
     Limit,
@@ -89,7 +89,7 @@ pub(crate) enum BufferFull {
 
 /// Reason why a body was not read into a buffer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FillError<E> {
+pub enum FillError<E> {
     /// The buffer is full. This chunk was taken from the body and is not in the buffer.
     #[error("{0}")]
     Full(BufferFull, Bytes),
@@ -100,7 +100,7 @@ pub(crate) enum FillError<E> {
 
 impl BodyBuffer {
     /// Creates an empty buffer for at most `limit` bytes without a budget.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self { bytes: Vec::new(), limit, expected: None, reservation: None }
     }
 
@@ -138,7 +138,7 @@ impl BodyBuffer {
     ///
     /// # Errors
     /// The limit or the budget is exceeded, or the body ended early. Earlier bytes stay in the buffer.
-    pub(crate) async fn fill<B>(&mut self, body: &mut B) -> Result<(), FillError<B::Error>>
+    pub async fn fill<B>(&mut self, body: &mut B) -> Result<(), FillError<B::Error>>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -158,12 +158,12 @@ impl BodyBuffer {
     }
 
     /// Returns the bytes.
-    pub(crate) fn into_vec(self) -> Vec<u8> {
+    pub fn into_vec(self) -> Vec<u8> {
         self.bytes
     }
 
     /// Returns the bytes. Their reservation is returned when the last clone is dropped.
-    pub(crate) fn into_bytes(self) -> Bytes {
+    pub fn into_bytes(self) -> Bytes {
         match self.reservation {
             _ if self.bytes.is_empty() => Bytes::new(),
             None => self.bytes.into(),
@@ -188,7 +188,7 @@ impl AsRef<[u8]> for ReservedBytes {
 ///
 /// # Errors
 /// The body is larger or ended early.
-pub(crate) async fn collect<B>(mut body: B, limit: usize) -> Result<BodyBuffer, FillError<B::Error>>
+pub async fn collect<B>(mut body: B, limit: usize) -> Result<BodyBuffer, FillError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
 {

@@ -17,7 +17,7 @@ use super::server::{Peer, ResponseFuture};
 
 /// A service of this process, called as another process would call it.
 #[derive(Clone)]
-pub(crate) struct InProcessService(Arc<Serve>);
+pub struct InProcessService(Arc<Serve>);
 
 type Serve = dyn Fn(DuplexStream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
@@ -29,7 +29,7 @@ impl std::fmt::Debug for InProcessService {
 
 /// Error of a call.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InProcessError {
+pub enum InProcessError {
     /// The response is too large.
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
@@ -43,7 +43,7 @@ const PIPE: usize = 64 * 1024;
 
 impl InProcessService {
     /// Wraps a service. It sees this process's own user as its caller.
-    pub(crate) fn new<B>(
+    pub fn new<B>(
         service: impl Fn(Peer, Request<Incoming>) -> ResponseFuture<B> + Clone + Send + Sync + 'static,
     ) -> Self
     where
@@ -67,11 +67,7 @@ impl InProcessService {
     ///
     /// # Errors
     /// The response is too large, or there is none.
-    pub(crate) async fn call(
-        &self,
-        request: Request<Full<Bytes>>,
-        limit: usize,
-    ) -> Result<Response<Bytes>, InProcessError> {
+    pub async fn call(&self, request: Request<Full<Bytes>>, limit: usize) -> Result<Response<Bytes>, InProcessError> {
         let (client_end, server_end) = tokio::io::duplex(PIPE);
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(client_end)).await;
         let (mut sender, connection) = handshake.map_err(|_| InProcessError::Broken)?;

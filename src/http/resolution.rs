@@ -9,9 +9,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::clock::{Clock, ClockReading};
-use crate::error_chain::format_chain;
-use crate::outage::Outage;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::outage::Outage;
 
 /// Time for which known addresses are used after the name was last resolved.
 const STALE_TTL: Duration = Duration::from_hours(1);

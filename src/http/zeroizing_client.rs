@@ -1,6 +1,7 @@
 //! Client for calls that carry tokens and logins: requests and responses are zeroed when they are freed, which reqwest
 //! does not do.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,20 +15,20 @@ use tokio::time::Instant;
 use url::Url;
 use zeroize::Zeroizing;
 
-use crate::error_chain::format_chain;
-use crate::http::client::{
+use crate::client::{
     BuildError, ClientOptions, ClientResponse, MAX_RESPONSE, TransportError, join_path, join_segments,
 };
-use crate::http::reverse_proxy::{
+use crate::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamOutcome,
     UpstreamRecorder, UpstreamTarget, UpstreamTargetError,
 };
-use crate::http::server::ConnectionCaller;
-use crate::secret::{self, SecretWriter};
+use crate::server::ConnectionCaller;
+use keyward_machine::secret::{self, SecretWriter};
+use keyward_telemetry::error_chain::format_chain;
 
 /// Client of one server for calls that carry secrets. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct ZeroizingClient {
+pub struct ZeroizingClient {
     forwarder: Forwarder,
     base: Url,
     host: HeaderValue,
@@ -42,7 +43,7 @@ pub(crate) struct ZeroizingClient {
 pub(crate) type Classify = fn(&str) -> usize;
 
 /// Request to a server, zeroed on drop.
-pub(crate) struct ZeroizingRequest {
+pub struct ZeroizingRequest {
     method: Method,
     url: Url,
     headers: HeaderMap,
@@ -52,9 +53,20 @@ pub(crate) struct ZeroizingRequest {
     invalid: Option<&'static str>,
 }
 
+impl fmt::Debug for ZeroizingRequest {
+    /// Without headers, query and body, which may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZeroizingRequest")
+            .field("method", &self.method)
+            .field("path", &self.url.path())
+            .finish_non_exhaustive()
+    }
+}
+
 impl ZeroizingRequest {
     /// Sets a header that is not secret.
-    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
         match HeaderValue::from_bytes(value.as_bytes()) {
             Ok(value) => drop(self.headers.insert(name, value)),
             Err(_) => self.invalid = Some(name),
@@ -63,19 +75,22 @@ impl ZeroizingRequest {
     }
 
     /// Sets the header that authenticates the request.
-    pub(crate) fn auth_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    #[must_use]
+    pub fn auth_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.auth = Some((name, value));
         self
     }
 
     /// Adds parameters to the query.
-    pub(crate) fn query(mut self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Self {
+    #[must_use]
+    pub fn query(mut self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Self {
         self.url.query_pairs_mut().extend_pairs(pairs);
         self
     }
 
     /// Sets a JSON body.
-    pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
+    #[must_use]
+    pub fn json(mut self, body: &impl Serialize) -> Self {
         let mut bytes = Zeroizing::new(Vec::with_capacity(BODY_CAPACITY));
         if serde_json::to_writer(SecretWriter(&mut bytes), body).is_err() {
             self.invalid = Some("body");
@@ -94,7 +109,7 @@ impl ZeroizingClient {
     ///
     /// # Errors
     /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
-    pub(crate) fn build(options: &ClientOptions) -> Result<Self, BuildError> {
+    pub fn build(options: &ClientOptions) -> Result<Self, BuildError> {
         let (base, name) = (options.validate()?, options.server());
         let UpstreamTarget { target, tls, host, .. } =
             UpstreamTarget::resolve(options).map_err(|error| match error {
@@ -123,32 +138,28 @@ impl ZeroizingClient {
     }
 
     /// Counts calls from now on. `classify` returns the index of a path's class, from the path below the server's address.
-    pub(crate) fn record_in(&mut self, recorder: UpstreamRecorder, classify: Classify) {
+    pub fn record_in(&mut self, recorder: UpstreamRecorder, classify: Classify) {
         self.recorder = Some((recorder, classify));
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
-    pub(crate) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         &self.name
     }
 
     /// Returns the time limit of a call.
-    pub(crate) const fn timeout(&self) -> Duration {
+    pub const fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Creates a request to a path.
-    pub(crate) fn request(&self, method: Method, path: &str) -> ZeroizingRequest {
+    pub fn request(&self, method: Method, path: &str) -> ZeroizingRequest {
         Self::request_to_url(method, join_path(&self.base, path))
     }
 
     /// Creates a request to a path of segments; a `/` inside a segment is escaped. The caller refuses segments that are
     /// empty, `.` or `..`.
-    pub(crate) fn request_to<'a>(
-        &self,
-        method: Method,
-        segments: impl IntoIterator<Item = &'a str>,
-    ) -> ZeroizingRequest {
+    pub fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> ZeroizingRequest {
         Self::request_to_url(method, join_segments(&self.base, segments))
     }
 
@@ -164,7 +175,7 @@ impl ZeroizingClient {
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(crate) async fn send(&self, request: ZeroizingRequest) -> Result<ClientResponse, TransportError> {
+    pub async fn send(&self, request: ZeroizingRequest) -> Result<ClientResponse, TransportError> {
         self.send_within(request, self.timeout).await
     }
 
@@ -172,7 +183,7 @@ impl ZeroizingClient {
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(crate) async fn send_within(
+    pub async fn send_within(
         &self,
         request: ZeroizingRequest,
         time: Duration,

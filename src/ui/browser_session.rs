@@ -11,9 +11,9 @@ use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use crate::clock::{Clock, ClockReading};
-use crate::secret_string::SecretString;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::secret_string::SecretString;
 
 /// Time after which a browser has to sign in again.
 pub(super) const LIFETIME: Duration = Duration::from_mins(15);
@@ -154,7 +154,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::TestClock;
+    use keyward_machine::clock::TestClock;
 
     fn with_cookie(cookie: &HeaderValue) -> HeaderMap {
         let pair = cookie.to_str().unwrap().split(';').next().unwrap().to_owned();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use zeroize::Zeroizing;
 
-use crate::http::body_buffer::collect;
+use keyward_http::body_buffer::collect;
 
 /// Largest form, in bytes.
 pub(super) const MAX_FORM: usize = 16 * 1024;

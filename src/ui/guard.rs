@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
 
 use super::form::MAX_FORM;
 use super::options::UiOptions;
-use crate::http::guard::is_allowed_host;
-use crate::http::server::Peer;
+use keyward_http::guard::is_allowed_host;
+use keyward_http::server::Peer;
 
 /// Longest target of a request in bytes.
 const MAX_TARGET: usize = 4 * 1024;

@@ -6,8 +6,8 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
 
-use crate::http::in_process::{InProcessError, InProcessService};
-use crate::secret_string::SecretString;
+use keyward_http::in_process::{InProcessError, InProcessService};
+use keyward_machine::secret_string::SecretString;
 
 /// Largest response that a page is made of, in bytes.
 const MAX_RESPONSE: usize = 32 * 1024 * 1024;

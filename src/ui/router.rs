@@ -18,31 +18,31 @@ use super::pages::{Frame, agent, error_page, gateway, history};
 use super::request::{self, SourceError};
 use super::response::{self, PageResponse, html, redirect};
 use super::sources::{StatusSource, UiSources};
-use crate::clock::Clock;
-use crate::http::guard::LogThrottle;
-use crate::http::in_process::InProcessService;
-use crate::http::server::{
+use keyward_http::guard::LogThrottle;
+use keyward_http::in_process::InProcessService;
+use keyward_http::server::{
     ConnectionCaller, HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels,
 };
-use crate::recent_events;
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::recent_events;
 
 /// Collaborators of the pages of one listener.
 #[derive(Debug, Clone)]
-pub(crate) struct UiDeps {
+pub struct UiDeps {
     /// Ends sign-ins, and is what pages call now.
-    pub(crate) clock: Clock,
+    pub clock: Clock,
     /// Counts responses and refusals.
-    pub(crate) listener_metrics: ListenerMetrics,
+    pub listener_metrics: ListenerMetrics,
     /// Status of the agent, with the sessions that the listener may show.
-    pub(crate) agent: StatusSource,
+    pub agent: StatusSource,
     /// Parts that run beside the agent.
-    pub(crate) sources: UiSources,
+    pub sources: UiSources,
 }
 
-/// Builds the service of one listener, for [`crate::http::server::Listener::serve`].
-pub(crate) fn service(
+/// Builds the service of one listener, for [`keyward_http::server::Listener::serve`].
+pub fn service(
     options: UiOptions,
     deps: UiDeps,
 ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + 'static {

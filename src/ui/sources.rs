@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::http::in_process::InProcessService;
-use crate::status::StatusDocument;
+use keyward_http::in_process::InProcessService;
+use keyward_telemetry::status::StatusDocument;
 
 /// Registry of the services of parts that run beside the pages. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct UiSources(Arc<RwLock<Services>>);
+pub struct UiSources(Arc<RwLock<Services>>);
 
 #[derive(Debug, Default)]
 struct Services {
@@ -19,12 +19,12 @@ struct Services {
 
 impl UiSources {
     /// Sets the ACL server's API; `None` removes it.
-    pub(crate) fn set_acl(&self, service: Option<InProcessService>) {
+    pub fn set_acl(&self, service: Option<InProcessService>) {
         self.0.write().acl = service;
     }
 
     /// Sets the gateway's own endpoints; `None` removes them.
-    pub(crate) fn set_gateway(&self, service: Option<InProcessService>) {
+    pub fn set_gateway(&self, service: Option<InProcessService>) {
         self.0.write().gateway = service;
     }
 
@@ -41,13 +41,13 @@ impl UiSources {
 
 /// Status of the agent, as `GET /agent/v1/status` returns it.
 #[derive(Clone)]
-pub(crate) struct StatusSource(Arc<ReadStatus>);
+pub struct StatusSource(Arc<ReadStatus>);
 
 type ReadStatus = dyn Fn() -> serde_json::Result<StatusDocument> + Send + Sync;
 
 impl StatusSource {
     /// Wraps a function that takes the status.
-    pub(crate) fn new(take: impl Fn() -> serde_json::Result<StatusDocument> + Send + Sync + 'static) -> Self {
+    pub fn new(take: impl Fn() -> serde_json::Result<StatusDocument> + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 

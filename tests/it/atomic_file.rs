@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keyward::atomic_file::{Attributes, Outcome, remove, replace, replace_with_backup, sweep, truncate};
+use keyward_machine::atomic_file::{Attributes, Outcome, remove, replace, replace_with_backup, sweep, truncate};
 use tempfile::TempDir;
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };

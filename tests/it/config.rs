@@ -22,7 +22,7 @@ mod templates;
 
 use std::path::{Path, PathBuf};
 
-use keyward::config::{Config, Diagnostic, Environment, LoadOutcome, Purpose, load};
+use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, Purpose, load};
 
 /// A server and a session without a mistake.
 const BASE: &str = r#"[server.main]

@@ -9,9 +9,9 @@ use super::error::ApiError;
 use super::request::ApiRequest;
 use super::response::{ApiResponse, Change, WriteResult};
 use super::state::ApiState;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::service::caller::Caller;
-use crate::acl::store::Freshness;
+use crate::model::names::NamespaceName;
+use crate::service::caller::Caller;
+use crate::store::Freshness;
 
 /// Caller of a request, and the namespace that the request acts in.
 #[derive(Debug)]

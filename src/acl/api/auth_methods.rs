@@ -10,12 +10,12 @@ use super::request::{ApiRequest, DEFAULT_PARTITION, take_namespace};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::{READ_ONLY, parse_duration};
-use crate::acl::model::auth_method::{AuthMethodRecord, Locality};
-use crate::acl::model::go_duration::GoDuration;
-use crate::acl::service::auth_methods::AuthMethodDraft;
-use crate::acl::service::keys;
-use crate::acl::service::repository::Stored;
-use crate::acl::store::Freshness;
+use crate::model::auth_method::{AuthMethodRecord, Locality};
+use crate::model::go_duration::GoDuration;
+use crate::service::auth_methods::AuthMethodDraft;
+use crate::service::keys;
+use crate::service::repository::Stored;
+use crate::store::Freshness;
 
 /// JSON view of an auth method.
 #[derive(Debug, Serialize)]

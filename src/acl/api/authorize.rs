@@ -7,8 +7,8 @@ use super::json::JsonFields;
 use super::request::{ApiRequest, take_namespace};
 use super::response::ApiResponse;
 use super::state::ApiState;
-use crate::acl::model::authorize::{Access, Resource};
-use crate::acl::store::Freshness;
+use crate::model::authorize::{Access, Resource};
+use crate::store::Freshness;
 
 /// Maximum number of authorization requests in a body, as in Consul.
 const MAX_REQUESTS: usize = 64;
@@ -16,7 +16,7 @@ const MAX_REQUESTS: usize = 64;
 /// Authorization request, which the response repeats.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct AuthorizationRequest {
+pub(crate) struct AuthorizationRequest {
     resource: String,
     access: String,
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -10,12 +10,12 @@ use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::READ_ONLY;
-use crate::acl::model::binding_rule::BindingRuleRecord;
-use crate::acl::model::id::Id;
-use crate::acl::service::binding_rules::BindingRuleDraft;
-use crate::acl::service::keys;
-use crate::acl::service::repository::Stored;
-use crate::acl::store::Freshness;
+use crate::model::binding_rule::BindingRuleRecord;
+use crate::model::id::Id;
+use crate::service::binding_rules::BindingRuleDraft;
+use crate::service::keys;
+use crate::service::repository::Stored;
+use crate::store::Freshness;
 
 /// JSON view of a binding rule.
 #[derive(Debug, Serialize)]

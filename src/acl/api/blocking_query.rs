@@ -15,10 +15,10 @@ use super::request::ApiRequest;
 use super::response::{ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
 use super::response_cache::{CachedResponse, HashedKey};
 use super::state::ApiState;
-use crate::acl::metrics::AclMetrics;
-use crate::acl::store::Revision;
-use crate::backoff::random_unit;
-use crate::metrics::Metrics;
+use crate::metrics::AclMetrics;
+use crate::store::Revision;
+use keyward_credentials::backoff::random_unit;
+use keyward_telemetry::metrics::Metrics;
 
 /// Reads, and repeats the read after each change until the index exceeds `blocking.index` or the wait is over. The caller
 /// and its rights are checked anew each time.

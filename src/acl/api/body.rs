@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use crate::http::body_buffer::{FillError, collect};
+use keyward_http::body_buffer::{FillError, collect};
 
 /// Largest body of a login in bytes. An Azure token with 200 groups has some 10 KiB.
 pub(super) const MAX_LOGIN: usize = 64 * 1024;

@@ -8,11 +8,11 @@ use super::request::ApiRequest;
 use super::response::{ApiResponse, Change};
 use super::state::ApiState;
 use super::tokens::{self, TokenView};
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::service::tokens::CreatedToken;
-use crate::acl::store::Freshness;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::secret::PlainSecret;
+use crate::service::tokens::CreatedToken;
+use crate::store::Freshness;
 
 /// Response to a bootstrap: the token, with its secret also as `ID`, which old clients read.
 #[derive(Debug, Serialize)]

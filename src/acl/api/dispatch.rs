@@ -9,7 +9,7 @@ use super::{
     auth_methods, authorize, binding_rules, bootstrap, explain, login, namespaces, policies, rekey, roles, snapshot,
     templated_policies, tokens, verify,
 };
-use crate::acl::store::Freshness;
+use crate::store::Freshness;
 
 /// Performs a read once.
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {

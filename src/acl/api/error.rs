@@ -10,14 +10,14 @@ use super::body::BodyError;
 use super::json::DecodeError;
 use super::query::QueryError;
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
-use crate::acl::model::azure_identity::ClaimsError;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::service::error::{Denied, ServiceError};
-use crate::acl::service::issuer_keys::IssuerKeyError;
-use crate::acl::service::lists::Omitted;
-use crate::acl::service::login::LoginError;
-use crate::acl::store::{CommitError, StoreError};
-use crate::error_chain::format_chain;
+use crate::model::azure_identity::ClaimsError;
+use crate::model::names::NamespaceName;
+use crate::service::error::{Denied, ServiceError};
+use crate::service::issuer_keys::IssuerKeyError;
+use crate::service::lists::Omitted;
+use crate::service::login::LoginError;
+use crate::store::{CommitError, StoreError};
+use keyward_telemetry::error_chain::format_chain;
 
 /// Wire format of error responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

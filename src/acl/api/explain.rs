@@ -8,11 +8,11 @@ use super::error::{ApiError, record_not_found};
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::state::ApiState;
-use crate::acl::model::authorize::{DecidingPolicy, Reason};
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::tokens::ExpandedToken;
-use crate::acl::store::Freshness;
+use crate::model::authorize::{DecidingPolicy, Reason};
+use crate::model::names::NamespaceName;
+use crate::model::token::TokenRecord;
+use crate::service::tokens::ExpandedToken;
+use crate::store::Freshness;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]

@@ -11,10 +11,10 @@ use super::request::{ApiRequest, take_namespace};
 use super::response::{ApiResponse, Change};
 use super::state::ApiState;
 use super::tokens;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::login::StoredLoginRequest;
-use crate::acl::store::Freshness;
-use crate::secret_string::SecretString;
+use crate::service::error::ServiceError;
+use crate::service::login::StoredLoginRequest;
+use crate::store::Freshness;
+use keyward_machine::secret_string::SecretString;
 
 /// Logs in by a stored auth method. A token in the request is ignored.
 pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {

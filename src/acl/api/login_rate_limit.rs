@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::clock::ClockReading;
-use crate::http::server::Peer;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_http::server::Peer;
+use keyward_machine::clock::ClockReading;
 
 /// Rate of logins allowed to one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

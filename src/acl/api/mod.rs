@@ -45,7 +45,7 @@ mod blocking_query;
 mod router;
 
 pub use login_rate_limit::LoginLimit;
-pub(crate) use response::{ResponseBody, unaudited_response};
+pub use response::{ResponseBody, unaudited_response};
 pub(crate) use router::handler;
 pub use state::ApiOptions;
 pub(crate) use state::ApiState;

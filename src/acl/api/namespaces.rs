@@ -12,14 +12,14 @@ use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
 use super::watched_keys::WatchedKeys;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::{DefaultLinks, NamespaceRecord};
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::service::keys;
-use crate::acl::service::links::LinkKind;
-use crate::acl::service::namespaces::{DefaultsDraft, NamespaceDraft};
-use crate::acl::service::repository::Stored;
-use crate::acl::store::Freshness;
+use crate::model::names::NamespaceName;
+use crate::model::namespace::{DefaultLinks, NamespaceRecord};
+use crate::model::timestamp::Timestamp;
+use crate::service::keys;
+use crate::service::links::LinkKind;
+use crate::service::namespaces::{DefaultsDraft, NamespaceDraft};
+use crate::service::repository::Stored;
+use crate::store::Freshness;
 
 /// JSON view of a namespace, without empty fields.
 #[derive(Debug, Serialize)]

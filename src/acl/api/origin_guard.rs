@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{HeaderMap, Request, header};
 
 use super::error::ApiError;
-use crate::http::guard::is_allowed_host;
-use crate::http::server::{HttpMetrics, RefusalLabels};
-use crate::metrics::Metrics;
+use keyward_http::guard::is_allowed_host;
+use keyward_http::server::{HttpMetrics, RefusalLabels};
+use keyward_telemetry::metrics::Metrics;
 
 /// Browser rules of one socket.
 #[derive(Debug)]

@@ -11,13 +11,13 @@ use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::READ_ONLY;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::policy::PolicyRecord;
-use crate::acl::model::templated::SyntheticPolicy;
-use crate::acl::service::keys;
-use crate::acl::service::policies::PolicyDraft;
-use crate::acl::service::repository::Stored;
-use crate::acl::store::{Freshness, Revision};
+use crate::model::names::NamespaceName;
+use crate::model::policy::PolicyRecord;
+use crate::model::templated::SyntheticPolicy;
+use crate::service::keys;
+use crate::service::policies::PolicyDraft;
+use crate::service::repository::Stored;
+use crate::store::{Freshness, Revision};
 
 /// JSON view of a policy. In lists `Rules` is absent and `Datacenters` is `null` for all, as in Consul.
 #[derive(Debug, Serialize)]

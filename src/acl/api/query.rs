@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::acl::model::go_duration::GoDuration;
-use crate::acl::store::Freshness;
+use crate::model::go_duration::GoDuration;
+use crate::store::Freshness;
 
 /// Decoded query string.
 #[derive(Debug, Default)]

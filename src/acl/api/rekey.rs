@@ -7,8 +7,8 @@ use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::{ApiResponse, Change, WriteResult};
 use super::state::ApiState;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::store::Freshness;
+use crate::model::names::NamespaceName;
+use crate::store::Freshness;
 
 /// Pages of tokens per call: done in seconds, within the timeouts of clients and proxies.
 const PAGES_PER_CALL: usize = 40;

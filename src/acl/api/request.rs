@@ -14,13 +14,13 @@ use super::query::{ConsistencyMode, QueryString};
 use super::request_headers::{self, token_secret};
 use super::response_cache::CacheKey;
 use super::state::ApiState;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::{PlainSecret, SecretHash};
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::caller::Caller;
-use crate::acl::store::Freshness;
-use crate::audit::AuditedRequest;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::secret::{PlainSecret, SecretHash};
+use crate::service::acl_service::AclService;
+use crate::service::caller::Caller;
+use crate::store::Freshness;
+use keyward_telemetry::audit::AuditedRequest;
 
 /// Request for one operation.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::error::ApiError;
 use super::query::QueryString;
-use crate::acl::model::secret::PlainSecret;
+use crate::model::secret::PlainSecret;
 
 static NAMESPACE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];

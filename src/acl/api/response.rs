@@ -8,15 +8,15 @@ use serde::Serialize;
 
 use super::json::to_json;
 use super::query::ConsistencyMode;
-use crate::acl::model::authorize::DefaultPolicy;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::service::lists::Omitted;
-use crate::acl::store::Revision;
+use crate::model::authorize::DefaultPolicy;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::timestamp::Timestamp;
+use crate::service::lists::Omitted;
+use crate::store::Revision;
 
 /// Body of a response: complete, or streamed from the store.
-pub(crate) type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyInterrupted>>;
+pub type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyInterrupted>>;
 
 /// A streamed body ended early because the store failed; the connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +120,7 @@ pub(super) fn full_body(body: Bytes) -> ResponseBody {
 }
 
 /// Builds the 503 for a request whose audit record cannot be kept.
-pub(crate) fn unaudited_response(message: &str) -> Response<ResponseBody> {
+pub fn unaudited_response(message: &str) -> Response<ResponseBody> {
     ApiResponse::text(StatusCode::SERVICE_UNAVAILABLE, message.to_owned()).into_http()
 }
 

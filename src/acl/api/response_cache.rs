@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use super::operation::Operation;
 use super::query::ConsistencyMode;
 use super::response::ResponseBody;
-use crate::acl::model::id::Id;
-use crate::acl::model::secret::SecretHash;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::store::Revision;
+use crate::model::id::Id;
+use crate::model::secret::SecretHash;
+use crate::model::timestamp::Timestamp;
+use crate::store::Revision;
 
 /// Responses by request, all read at one revision of the store.
 #[derive(Debug, Default)]

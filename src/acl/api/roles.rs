@@ -10,14 +10,14 @@ use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
 use super::watched_keys::WatchedKeys;
-use crate::acl::model::id::Id;
-use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
-use crate::acl::model::role::RoleRecord;
-use crate::acl::service::keys;
-use crate::acl::service::links::LinkKind;
-use crate::acl::service::repository::Stored;
-use crate::acl::service::roles::RoleDraft;
-use crate::acl::store::Freshness;
+use crate::model::id::Id;
+use crate::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
+use crate::model::role::RoleRecord;
+use crate::service::keys;
+use crate::service::links::LinkKind;
+use crate::service::repository::Stored;
+use crate::service::roles::RoleDraft;
+use crate::store::Freshness;
 
 /// JSON view of a role, without empty lists.
 #[derive(Debug, Serialize)]

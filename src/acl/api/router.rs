@@ -15,13 +15,13 @@ use super::request::ApiRequest;
 use super::response::{ApiResponse, ResponseBody, WriteResult, set_default_policy_header};
 use super::state::ApiState;
 use super::{blocking_query, dispatch, vault};
-use crate::acl::metrics::{AclMetrics, AclRequestLabels};
-use crate::acl::service::error::ServiceError;
-use crate::acl::store::Freshness;
-use crate::audit::AuditedRequest;
-use crate::http::server::{Peer, ResponseFuture};
+use crate::metrics::{AclMetrics, AclRequestLabels};
+use crate::service::error::ServiceError;
+use crate::store::Freshness;
+use keyward_http::server::{Peer, ResponseFuture};
+use keyward_telemetry::audit::AuditedRequest;
 
-/// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
+/// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`keyward_http::server`].
 pub(crate) fn handler(
     state: ApiState,
     address: Option<SocketAddr>,

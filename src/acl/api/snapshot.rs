@@ -13,12 +13,12 @@ use super::error::ApiError;
 use super::request::ApiRequest;
 use super::response::{ApiResponse, BodyInterrupted};
 use super::state::ApiState;
-use crate::acl::model::id::Id;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::lists::Omitted;
-use crate::acl::service::snapshot::{RestoreResult, SnapshotExport, Spool};
-use crate::acl::store::Freshness;
-use crate::error_chain::format_chain;
+use crate::model::id::Id;
+use crate::service::error::ServiceError;
+use crate::service::lists::Omitted;
+use crate::service::snapshot::{RestoreResult, SnapshotExport, Spool};
+use crate::store::Freshness;
+use keyward_telemetry::error_chain::format_chain;
 
 const OCTET_STREAM: HeaderValue = HeaderValue::from_static("application/octet-stream");
 

@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::login_rate_limit::{LoginLimit, LoginRateLimiter};
 use super::response_cache::ResponseCache;
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::bootstrap::ResetFile;
-use crate::acl::service::login::LoginMethods;
-use crate::acl::service::snapshot::RestoreRunner;
-use crate::metrics::Metrics;
+use crate::service::acl_service::AclService;
+use crate::service::bootstrap::ResetFile;
+use crate::service::login::LoginMethods;
+use crate::service::snapshot::RestoreRunner;
+use keyward_telemetry::metrics::Metrics;
 
 /// Options of the HTTP API.
 #[derive(Debug, Clone, PartialEq, Eq)]

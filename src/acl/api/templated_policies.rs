@@ -9,9 +9,9 @@ use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::state::ApiState;
-use crate::acl::model::templated::{BuiltinTemplate, SyntheticPolicy, TEMPLATES, find, render_for_link};
-use crate::acl::service::caller::Privilege;
-use crate::acl::store::Freshness;
+use crate::model::templated::{BuiltinTemplate, SyntheticPolicy, TEMPLATES, find, render_for_link};
+use crate::service::caller::Privilege;
+use crate::store::Freshness;
 
 /// JSON view of a template.
 #[derive(Debug, Serialize)]

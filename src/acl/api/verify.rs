@@ -6,7 +6,7 @@ use super::error::ApiError;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::state::ApiState;
-use crate::acl::store::Freshness;
+use crate::store::Freshness;
 
 /// Result of checking all records.
 #[derive(Debug, Serialize)]

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use super::json::JsonFields;
-use crate::acl::model::go_duration::GoDuration;
-use crate::acl::model::id::Id;
-use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
-use crate::acl::service::links::{Link, LinkDraft, LinksDraft};
+use crate::model::go_duration::GoDuration;
+use crate::model::id::Id;
+use crate::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
+use crate::service::links::{Link, LinkDraft, LinksDraft};
 
 /// Link to a policy or role, with its current name.
 #[derive(Debug, Serialize)]

@@ -4,9 +4,9 @@ use futures_util::future::try_join_all;
 
 use super::error::ApiError;
 use super::state::ApiState;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::service::keys;
-use crate::acl::store::{Freshness, Revision};
+use crate::model::names::NamespaceName;
+use crate::service::keys;
+use crate::store::{Freshness, Revision};
 
 /// Keys or key prefixes, each with the revision of the last change of its kind.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 
 use super::error::{AclClientError, parse_error};
 use super::query::{QueryOptions, ReadResponse};
-use crate::backoff::{Backoff, random_unit};
-use crate::http::client;
-use crate::http::client::{BuildError, ClientResponse, ProxyMode, ServerAddress, TlsOptions, TransportError};
-use crate::secret_string::SecretString;
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_http::client;
+use keyward_http::client::{BuildError, ClientResponse, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use keyward_machine::secret_string::SecretString;
 
 /// Options of the client.
 #[derive(Debug, Clone)]
@@ -91,11 +91,12 @@ impl AclClient {
     }
 
     /// True if calls send a token.
-    pub(crate) fn has_token(&self) -> bool {
+    pub fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
-    pub(super) fn http(&self) -> &client::Client {
+    /// Returns the client that sends its calls.
+    pub fn http(&self) -> &client::Client {
         &self.http
     }
 
@@ -108,7 +109,7 @@ impl AclClient {
     }
 
     /// Returns the server's origin or socket path, for messages.
-    pub(crate) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         self.http.server()
     }
 

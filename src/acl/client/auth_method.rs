@@ -35,14 +35,14 @@ pub struct AuthMethod {
     pub config: Map<String, Value>,
     /// Rules of Consul Enterprise for the namespaces of its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace_rules: Option<Value>,
+    pub(crate) namespace_rules: Option<Value>,
     /// Namespace of the record.
     #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Index of its creation.
-    pub create_index: u64,
+    pub(crate) create_index: u64,
     /// Index of its last change.
-    pub modify_index: u64,
+    pub(crate) modify_index: u64,
 }
 
 /// An auth method to be created, or the new content of one. An update keeps the type.

@@ -26,7 +26,7 @@ pub struct AuthorizationResponse {
     /// Repeated from the request.
     pub resource: String,
     /// Repeated from the request.
-    pub access: String,
+    pub(crate) access: String,
     /// Repeated from the request.
     pub segment: String,
     /// True if the token has the access.

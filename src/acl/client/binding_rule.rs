@@ -8,7 +8,7 @@ use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
 use super::go_json::{empty_is_none, null_is_default};
 use super::query::{QueryOptions, ReadResponse};
-use crate::acl::model::id::Id;
+use crate::model::id::Id;
 
 /// A binding rule as the server returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,10 +25,10 @@ pub struct BindingRule {
     pub namespace: Option<String>,
     /// Index of its creation.
     #[serde(default)]
-    pub create_index: u64,
+    pub(crate) create_index: u64,
     /// Index of its last change.
     #[serde(default)]
-    pub modify_index: u64,
+    pub(crate) modify_index: u64,
 }
 
 /// A binding rule to be created, or the new content of one. An update keeps the auth method.

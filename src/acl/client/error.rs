@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
-use crate::error_code::ErrorCode;
-use crate::http::client::TransportError;
-use crate::http::client::sanitize;
+use keyward_http::client::TransportError;
+use keyward_http::client::sanitize;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Error of a call.
 ///
@@ -83,7 +83,7 @@ pub enum AclClientError {
 
 impl AclClientError {
     /// Returns the code for operators.
-    pub(crate) fn code(&self) -> Option<ErrorCode> {
+    pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Unauthenticated => Some(ErrorCode::AclTokenUnknown),
             Self::PermissionDenied(denial)
@@ -101,7 +101,7 @@ impl AclClientError {
     }
 
     /// True if a write with this error may have been done nevertheless.
-    pub(crate) const fn is_in_doubt(&self) -> bool {
+    pub const fn is_in_doubt(&self) -> bool {
         match self {
             // 507: the disk is full, and nothing was written.
             Self::Transport(TransportError::Connect { .. }) | Self::Unavailable { status: 507, .. } => false,
@@ -130,9 +130,9 @@ pub struct PermissionDenial {
     /// Missing permission, such as `acl:write`.
     pub permission: Option<String>,
     /// Name of the resource, if the permission is for a named one.
-    pub resource: Option<String>,
+    pub(crate) resource: Option<String>,
     /// Text of the server if it has another form.
-    pub text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 impl fmt::Display for PermissionDenial {

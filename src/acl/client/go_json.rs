@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::acl::model::timestamp::Timestamp;
-use crate::secret_string::SecretString;
+use crate::model::timestamp::Timestamp;
+use keyward_machine::secret_string::SecretString;
 
 /// Placeholder of a secret that the caller may not see.
 const HIDDEN: &str = "<hidden>";

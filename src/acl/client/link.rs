@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::go_json::{empty_is_none, null_is_default};
-use crate::acl::model::id::Id;
+use crate::model::id::Id;
 
 /// Link to a policy or role by id, name or both. With both, the id decides; servers return both.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,10 +4,10 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
-//! use keyward::acl::client::{AclClient, NewToken, AclClientOptions, QueryOptions, TokenListFilter};
+//! use crate::client::{AclClient, NewToken, AclClientOptions, QueryOptions, TokenListFilter};
 //!
 //! let mut options = AclClientOptions::for_url("https://acl.example.com:8500".parse()?);
-//! options.token = Some(keyward::secret::read_file("/etc/keyward/acl-token".as_ref())?);
+//! options.token = Some(keyward_machine::secret::read_file("/etc/keyward/acl-token".as_ref())?);
 //! let client = AclClient::new(&options)?;
 //!
 //! let new = NewToken { expiration_ttl: Some(Duration::from_secs(3600)), ..NewToken::default() };
@@ -53,8 +53,8 @@ pub use link::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity, AclTempla
 pub use namespace::{Namespace, NamespaceDefaults, NewNamespace};
 pub use policy::{NewPolicy, Policy};
 pub use query::{QueryOptions, ReadConsistency, ReadResponse};
-pub(crate) use rekey::VerifyResponse;
+pub use rekey::VerifyResponse;
 pub use role::{NewRole, Role};
 pub use session::LoginRequest;
-pub(crate) use snapshot::SnapshotDownload;
+pub use snapshot::SnapshotDownload;
 pub use token::{NewToken, Token, TokenExpansion, TokenListFilter, TokenUpdate};

@@ -10,7 +10,7 @@ use super::error::AclClientError;
 use super::go_json::{deserialize_time, null_is_default};
 use super::link::AclLink;
 use super::query::{QueryOptions, ReadResponse};
-use crate::acl::model::timestamp::Timestamp;
+use crate::model::timestamp::Timestamp;
 
 /// A namespace as the server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,9 +35,9 @@ pub struct Namespace {
     #[serde(deserialize_with = "deserialize_time", skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
     /// Index of its creation.
-    pub create_index: u64,
+    pub(crate) create_index: u64,
     /// Index of its last change.
-    pub modify_index: u64,
+    pub(crate) modify_index: u64,
 }
 
 /// Default policies and roles of a namespace; they apply to each of its tokens where no linked rule matches.
@@ -54,7 +54,7 @@ pub struct NamespaceDefaults {
 
 impl NamespaceDefaults {
     /// True if there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.policy_defaults.is_empty() && self.role_defaults.is_empty()
     }
 }

@@ -7,7 +7,7 @@ use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
 use super::go_json::{empty_is_none, null_is_default};
 use super::query::{QueryOptions, ReadResponse};
-use crate::acl::model::id::Id;
+use crate::model::id::Id;
 
 /// A policy as the server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,14 +29,14 @@ pub struct Policy {
     pub datacenters: Vec<String>,
     /// Hash of its mutable fields.
     #[serde(deserialize_with = "null_is_default")]
-    pub hash: String,
+    pub(crate) hash: String,
     /// Namespace of the record.
     #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Index of its creation.
-    pub create_index: u64,
+    pub(crate) create_index: u64,
     /// Index of its last change.
-    pub modify_index: u64,
+    pub(crate) modify_index: u64,
 }
 
 /// A policy to be created, or the new content of one. An update replaces all fields.

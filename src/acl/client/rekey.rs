@@ -25,7 +25,7 @@ pub struct RekeyResponse {
 /// Result of checking all records of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(crate) struct VerifyResponse {
+pub struct VerifyResponse {
     /// True if no damage was found.
     pub clean: bool,
     /// Number of records.
@@ -48,7 +48,7 @@ impl AclClient {
     ///
     /// # Errors
     /// See [`AclClientError`].
-    pub(crate) async fn verify(&self) -> Result<VerifyResponse, AclClientError> {
+    pub async fn verify(&self) -> Result<VerifyResponse, AclClientError> {
         let endpoint = Endpoint { path: &["operator", "verify"], name: "verify", since: None };
         Ok(self.in_namespace(None).get(&endpoint, &[], &QueryOptions::default()).await?.value)
     }

@@ -8,7 +8,7 @@ use super::error::AclClientError;
 use super::go_json::{empty_is_none, null_is_default};
 use super::link::AclLinks;
 use super::query::{QueryOptions, ReadResponse};
-use crate::acl::model::id::Id;
+use crate::model::id::Id;
 
 /// A role as the server returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,16 +27,16 @@ pub struct Role {
     pub links: AclLinks,
     /// Hash of its mutable fields.
     #[serde(default, deserialize_with = "null_is_default")]
-    pub hash: String,
+    pub(crate) hash: String,
     /// Namespace of the record.
     #[serde(default, deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Index of its creation.
     #[serde(default)]
-    pub create_index: u64,
+    pub(crate) create_index: u64,
     /// Index of its last change.
     #[serde(default)]
-    pub modify_index: u64,
+    pub(crate) modify_index: u64,
 }
 
 /// A role to be created, or the new content of one. An update replaces all fields.

@@ -10,7 +10,7 @@ use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::AclClientError;
 use super::go_json::serialize_secret;
 use super::token::Token;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Request of a login.
 #[derive(Debug, Clone, Default, Serialize)]

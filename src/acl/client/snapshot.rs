@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::{AclClientError, parse_error};
-use crate::acl::model::snapshot::{SnapshotError, SnapshotReader};
-use crate::http::client::{StreamingResponse, TransportError};
+use crate::model::snapshot::{SnapshotError, SnapshotReader};
+use keyward_http::client::{StreamingResponse, TransportError};
 
 const ENDPOINT: Endpoint<'static> = Endpoint { path: &["snapshot"], name: "the calls for snapshots", since: None };
 
@@ -24,7 +24,7 @@ const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 
 /// Snapshot that is being received. It is verified on the way: after the last bytes it is complete and undamaged.
 #[derive(Debug)]
-pub(crate) struct SnapshotDownload {
+pub struct SnapshotDownload {
     response: StreamingResponse,
     reader: SnapshotReader,
 }
@@ -32,7 +32,7 @@ pub(crate) struct SnapshotDownload {
 /// Result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct RestoreResponse {
+pub struct RestoreResponse {
     /// Number of records after the restore.
     pub records: u64,
     /// Index of the server after the restore.
@@ -44,7 +44,7 @@ impl AclClient {
     ///
     /// # Errors
     /// See [`AclClientError`].
-    pub(crate) async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
+    pub async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
         let response = self.http().open(self.request(Method::GET, &ENDPOINT)?, self.response_timeout()).await?;
         if response.status() == StatusCode::OK {
             return Ok(SnapshotDownload { response, reader: SnapshotReader::default() });
@@ -58,7 +58,7 @@ impl AclClient {
     /// # Errors
     /// See [`AclClientError`]. If [`AclClientError::is_in_doubt`], the server may refuse requests until a restore with the same
     /// token succeeds.
-    pub(crate) async fn restore(&self, snapshot: reqwest::Body) -> Result<RestoreResponse, AclClientError> {
+    pub async fn restore(&self, snapshot: reqwest::Body) -> Result<RestoreResponse, AclClientError> {
         let request = self.request(Method::PUT, &ENDPOINT)?.body(snapshot);
         let response = self.http().open(request, RESTORE_TIMEOUT).await?;
         if response.status() == StatusCode::OK {
@@ -79,7 +79,7 @@ impl SnapshotDownload {
     ///
     /// # Errors
     /// The server stalls, or the snapshot is incomplete or damaged.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, AclClientError> {
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, AclClientError> {
         let damaged = |error: SnapshotError| {
             let text = format!("the snapshot is incomplete or damaged: {error}");
             AclClientError::Unexpected { status: StatusCode::OK.as_u16(), text }
@@ -94,7 +94,7 @@ impl SnapshotDownload {
     }
 
     /// Number of records received.
-    pub(crate) fn records(&self) -> u64 {
+    pub fn records(&self) -> u64 {
         self.reader.records()
     }
 }

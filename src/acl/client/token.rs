@@ -14,9 +14,9 @@ use super::link::{AclLink, AclLinks};
 use super::policy::Policy;
 use super::query::{QueryOptions, ReadResponse};
 use super::role::Role;
-use crate::acl::model::id::Id;
-use crate::acl::model::timestamp::Timestamp;
-use crate::secret_string::SecretString;
+use crate::model::id::Id;
+use crate::model::timestamp::Timestamp;
+use keyward_machine::secret_string::SecretString;
 
 /// A token as the server returns it. Serialization omits the secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,16 +51,16 @@ pub struct Token {
     pub create_time: Option<Timestamp>,
     /// Hash of its mutable fields.
     #[serde(default, deserialize_with = "null_is_default")]
-    pub hash: String,
+    pub(crate) hash: String,
     /// Namespace of the record.
     #[serde(default, deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Index of its creation.
     #[serde(default)]
-    pub create_index: u64,
+    pub(crate) create_index: u64,
     /// Index of its last change.
     #[serde(default)]
-    pub modify_index: u64,
+    pub(crate) modify_index: u64,
 }
 
 /// Token to be created.

@@ -103,7 +103,7 @@ pub struct BoundClaims {
 
 impl BoundClaims {
     /// Returns the error text if the bounds are invalid.
-    pub(crate) fn validation_error(&self) -> Option<&'static str> {
+    pub fn validation_error(&self) -> Option<&'static str> {
         let below = [&self.resource_groups, &self.scale_sets, &self.virtual_machines];
         let mut all = below.into_iter().chain([&self.principals, &self.subscriptions]);
         if all.clone().all(Vec::is_empty) {

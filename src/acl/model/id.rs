@@ -23,7 +23,7 @@ impl Id {
     }
 
     /// Returns a random (version 4) UUID.
-    pub(crate) fn random() -> Self {
+    pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
 }

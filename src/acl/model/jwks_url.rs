@@ -2,11 +2,11 @@
 
 use url::Url;
 
-use crate::http::client::is_loopback;
+use keyward_http::client::is_loopback;
 
 /// Error of a key URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum JwksUrlError {
+pub enum JwksUrlError {
     /// Not a URL.
     #[error("is not a URL")]
     Malformed,
@@ -22,7 +22,7 @@ pub(crate) enum JwksUrlError {
 ///
 /// # Errors
 /// The URL is not acceptable.
-pub(crate) fn parse_jwks_url(text: &str) -> Result<Url, JwksUrlError> {
+pub fn parse_jwks_url(text: &str) -> Result<Url, JwksUrlError> {
     let url = Url::parse(text).map_err(|_| JwksUrlError::Malformed)?;
     let bare = url.username().is_empty() && url.password().is_none();
     if !bare || url.query().is_some() || url.fragment().is_some() {

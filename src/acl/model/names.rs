@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Returns whether a string is a valid name of an auth method, login role or datacenter: 1 to 128 letters, digits, `-` and
 /// `_`.
-pub(crate) fn is_name(text: &str) -> bool {
+pub fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && is_word(text)
 }
 

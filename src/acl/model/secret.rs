@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::id::Id;
-use crate::hex::encode_hex;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::hex::encode_hex;
 
 /// Placeholder for secrets that a caller may not read.
 pub(crate) const REDACTED: &str = "<hidden>";

@@ -12,7 +12,7 @@ mod tests;
 use regex_lite::Regex;
 
 use super::verified_claims::VerifiedClaims;
-use crate::error_chain::escape_controls;
+use keyward_telemetry::error_chain::escape_controls;
 
 /// Longest accepted selector, in bytes.
 pub(crate) const MAX_SELECTOR: usize = 8 * 1024;

@@ -28,7 +28,7 @@ pub struct SnapshotHeader {
     pub revision: u64,
     /// Creation time.
     #[serde(rename = "Taken")]
-    pub created_at: Timestamp,
+    pub(crate) created_at: Timestamp,
 }
 
 /// Element of a snapshot.

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::content_hash::content_hash;
 use super::names::is_identity_name;
-use crate::hcl::quote;
-use crate::hex::encode_hex;
+use keyward_hcl::quote;
+use keyward_telemetry::hex::encode_hex;
 
 /// Policy template: rules with a placeholder for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

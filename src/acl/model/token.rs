@@ -13,10 +13,10 @@ use super::secret::{SealedSecret, SecretHash};
 use super::timestamp::Timestamp;
 
 /// Shortest lifetime of a new token.
-pub(crate) const MIN_TTL: Duration = Duration::from_mins(1);
+pub const MIN_TTL: Duration = Duration::from_mins(1);
 
 /// Longest lifetime of a new token.
-pub(crate) const MAX_TTL: Duration = Duration::from_hours(24);
+pub const MAX_TTL: Duration = Duration::from_hours(24);
 
 /// A token as stored. Its create and modify index are the store's revisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

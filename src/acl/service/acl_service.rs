@@ -11,11 +11,11 @@ use super::repository::Repository;
 use super::restore_lock::{Epoch, RestoreLock};
 use super::rules_cache::RulesCache;
 use super::seal::Sealer;
-use crate::acl::model::authorize::DefaultPolicy;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::store::{Freshness, Store};
-use crate::clock::{Clock, ClockReading};
-use crate::metrics::Metrics;
+use crate::model::authorize::DefaultPolicy;
+use crate::model::timestamp::Timestamp;
+use crate::store::{Freshness, Store};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::metrics::Metrics;
 
 /// ACL records, with the caches, keys and clock that operations on them share.
 #[derive(Debug)]

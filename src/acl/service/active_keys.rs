@@ -7,9 +7,9 @@ use super::error::ServiceError;
 use super::rejection::Unavailable;
 use super::seal::{self, SealKey, SealKeyError, SealKeys};
 use super::transaction::Transaction;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::store::{Freshness, Record, StoreError};
-use crate::error_chain::format_chain;
+use crate::model::token::TokenRecord;
+use crate::store::{Freshness, Record, StoreError};
+use keyward_telemetry::error_chain::format_chain;
 
 impl AclService {
     /// Reads the key record and returns the keys that it names.

@@ -7,17 +7,17 @@ use super::caller::{Caller, LiveToken};
 use super::error::ServiceError;
 use super::keys::{self, TokenIndexEntry};
 use super::rules_cache::CachedPolicy;
-use crate::acl::model::auth_method::AuthMethodRecord;
-use crate::acl::model::authorize::{Grants, PolicyId, PolicyInScope};
-use crate::acl::model::id::Id;
-use crate::acl::model::links::Links;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::policy::PolicyRecord;
-use crate::acl::model::role::RoleRecord;
-use crate::acl::model::rules::Rules;
-use crate::acl::model::secret::{PlainSecret, SecretHash};
-use crate::acl::model::token::{ANONYMOUS, TokenRecord};
-use crate::acl::store::{Freshness, StoreError};
+use crate::model::auth_method::AuthMethodRecord;
+use crate::model::authorize::{Grants, PolicyId, PolicyInScope};
+use crate::model::id::Id;
+use crate::model::links::Links;
+use crate::model::names::NamespaceName;
+use crate::model::policy::PolicyRecord;
+use crate::model::role::RoleRecord;
+use crate::model::rules::Rules;
+use crate::model::secret::{PlainSecret, SecretHash};
+use crate::model::token::{ANONYMOUS, TokenRecord};
+use crate::store::{Freshness, StoreError};
 
 /// Authentication of callers by their secret.
 #[derive(Debug, Clone, Copy)]

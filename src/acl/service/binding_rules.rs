@@ -15,12 +15,12 @@ use super::records::Records;
 use super::rejection::{InvalidRequest, NotFound};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::auth_method::{AuthMethodRecord, MethodConfig};
-use crate::acl::model::binding_rule::{BindType, Binding, BindingRuleRecord};
-use crate::acl::model::id::Id;
-use crate::acl::model::names::{NamespaceName, is_name};
-use crate::acl::model::selector::Selector;
-use crate::acl::store::Freshness;
+use crate::model::auth_method::{AuthMethodRecord, MethodConfig};
+use crate::model::binding_rule::{BindType, Binding, BindingRuleRecord};
+use crate::model::id::Id;
+use crate::model::names::{NamespaceName, is_name};
+use crate::model::selector::Selector;
+use crate::store::Freshness;
 
 /// Fields of a binding rule as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -9,15 +9,15 @@ use super::error::ServiceError;
 use super::rejection::Forbidden;
 use super::tokens::{CreatedToken, ValidatedToken};
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::id::Id;
-use crate::acl::model::links::Links;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::policy::GLOBAL_MANAGEMENT;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::store::{Freshness, Key};
-use crate::error_chain::format_chain;
-use crate::secret;
-use crate::secret_string::SecretString;
+use crate::model::id::Id;
+use crate::model::links::Links;
+use crate::model::names::NamespaceName;
+use crate::model::policy::GLOBAL_MANAGEMENT;
+use crate::model::secret::PlainSecret;
+use crate::store::{Freshness, Key};
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Record of a completed bootstrap.
 #[derive(Debug, Serialize, Deserialize)]

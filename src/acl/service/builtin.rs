@@ -6,14 +6,14 @@ use super::error::ServiceError;
 use super::keys::{self, TokenIndexEntry};
 use super::seal::SealKeys;
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::id::Id;
-use crate::acl::model::links::Links;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::NamespaceRecord;
-use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::model::token::{ANONYMOUS, ANONYMOUS_SECRET, ImmutableFields, TokenRecord};
-use crate::acl::store::Freshness;
+use crate::model::id::Id;
+use crate::model::links::Links;
+use crate::model::names::NamespaceName;
+use crate::model::namespace::NamespaceRecord;
+use crate::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
+use crate::model::secret::PlainSecret;
+use crate::model::token::{ANONYMOUS, ANONYMOUS_SECRET, ImmutableFields, TokenRecord};
+use crate::store::Freshness;
 
 const RESOURCES: [&str; 8] = ["agent", "event", "identity", "key", "node", "query", "service", "session"];
 
@@ -153,12 +153,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyId, PolicyInScope, Resource};
-    use crate::acl::model::rules::Rules;
-    use crate::acl::service::restore_lock::RestoreMarker;
-    use crate::acl::service::seal::Sealer;
-    use crate::acl::store::{Batch, Embedded, Store as _, Write};
-    use crate::clock::Clock;
+    use crate::model::authorize::{Access, DefaultPolicy, Grants, PolicyId, PolicyInScope, Resource};
+    use crate::model::rules::Rules;
+    use crate::service::restore_lock::RestoreMarker;
+    use crate::service::seal::Sealer;
+    use crate::store::{Batch, Embedded, Store as _, Write};
+    use keyward_machine::clock::Clock;
 
     #[test]
     fn the_built_in_policies_cover_everything_in_every_namespace() {

@@ -2,11 +2,11 @@
 
 use super::error::Denied;
 use super::repository::Stored;
-use crate::acl::model::authorize::{Access, Decision, Grants, Resource};
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::model::token::{ANONYMOUS, TokenRecord};
+use crate::model::authorize::{Access, Decision, Grants, Resource};
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::timestamp::Timestamp;
+use crate::model::token::{ANONYMOUS, TokenRecord};
 
 /// A token that was valid when loaded.
 #[derive(Debug, Clone)]

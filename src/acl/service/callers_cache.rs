@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::caller::Caller;
-use crate::acl::model::secret::SecretHash;
-use crate::acl::store::Revision;
+use crate::model::secret::SecretHash;
+use crate::store::Revision;
 
 /// Authenticated callers by the hash of their secret (`None`: anonymous), valid for one store revision. Permissions
 /// depend on many records, so any write invalidates all entries; reloading them is cheap.

@@ -1,7 +1,7 @@
 //! Errors of the ACL service.
 
-use crate::acl::model::id::Id;
-use crate::acl::store::{CommitError, StoreError};
+use crate::model::id::Id;
+use crate::store::{CommitError, StoreError};
 
 use super::rejection::{Conflict, Forbidden, InvalidRequest, NotFound, Unavailable};
 use super::seal::SealError;
@@ -66,11 +66,11 @@ pub enum ServiceError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     /// Accessor of the caller's token; `None` for the anonymous token.
-    pub accessor: Option<Id>,
+    pub(crate) accessor: Option<Id>,
     /// Missing permission, such as `acl:read`.
-    pub permission: String,
+    pub(crate) permission: String,
     /// Name of the resource, if it has one.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
 }
 
 impl std::error::Error for Denied {}

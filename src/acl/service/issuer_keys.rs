@@ -19,8 +19,8 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 
 use self::documents::FetchError;
-use crate::acl::model::auth_method::Algorithm;
-use crate::clock::{Clock, ClockReading};
+use crate::model::auth_method::Algorithm;
+use keyward_machine::clock::{Clock, ClockReading};
 
 pub(crate) use fixed::pem_keys;
 
@@ -107,7 +107,7 @@ impl IssuerKey {
 
 /// Signing keys of one issuer. Clones share the cache.
 #[derive(Debug, Clone)]
-pub(crate) struct IssuerKeys(KeySet);
+pub struct IssuerKeys(KeySet);
 
 #[derive(Debug, Clone)]
 enum KeySet {

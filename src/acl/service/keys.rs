@@ -23,11 +23,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::SecretHash;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::store::Key;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::secret::SecretHash;
+use crate::model::timestamp::Timestamp;
+use crate::store::Key;
 
 /// Value of `token-id/HASH`: location of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

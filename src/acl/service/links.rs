@@ -6,15 +6,15 @@ use super::error::ServiceError;
 use super::keys;
 use super::records::Records;
 use super::rejection::InvalidRequest;
-use crate::acl::model::id::Id;
-use crate::acl::model::links::{
+use crate::model::id::Id;
+use crate::model::links::{
     LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
     templated_policies,
 };
-use crate::acl::model::names::{NamespaceName, is_policy_or_builtin_name, is_role_name};
-use crate::acl::model::policy::PolicyRecord;
-use crate::acl::model::role::RoleRecord;
-use crate::acl::store::Freshness;
+use crate::model::names::{NamespaceName, is_policy_or_builtin_name, is_role_name};
+use crate::model::policy::PolicyRecord;
+use crate::model::role::RoleRecord;
+use crate::store::Freshness;
 
 /// Link to a policy or role as a request gives it. If both fields are set they must name the same object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use super::error::ServiceError;
 use super::keys;
 use super::records::Records;
 use super::repository::Stored;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::NamespaceRecord;
-use crate::acl::store::{Freshness, Page, Revision};
+use crate::model::names::NamespaceName;
+use crate::model::namespace::NamespaceRecord;
+use crate::store::{Freshness, Page, Revision};
 
 /// Reasons why a list is incomplete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use super::records::Records;
 use super::rejection::{Conflict, Forbidden, InvalidRequest};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::id::Id;
-use crate::acl::model::names::{NamespaceName, is_policy_name, is_policy_or_builtin_name};
-use crate::acl::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
-use crate::acl::model::rules::Rules;
-use crate::acl::store::{Freshness, Key};
+use crate::model::id::Id;
+use crate::model::names::{NamespaceName, is_policy_name, is_policy_or_builtin_name};
+use crate::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
+use crate::model::rules::Rules;
+use crate::store::{Freshness, Key};
 
 /// Fields of a policy as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::acl::store::{Key, Revision};
+use crate::store::{Key, Revision};
 
 /// Deserialized records by key. An entry is valid for the revision that it was read at, as no two contents of a key
 /// share a revision.

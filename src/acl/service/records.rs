@@ -8,10 +8,10 @@ use super::keys;
 use super::rejection::{Conflict, NotFound};
 use super::repository::{PAGE, Repository, Stored, decode};
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::NamespaceRecord;
-use crate::acl::store::{CommitError, Freshness, Key, Page, Record, Revision, StoreError};
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::namespace::NamespaceRecord;
+use crate::store::{CommitError, Freshness, Key, Page, Record, Revision, StoreError};
 
 /// A namespace that accepts writes: it exists and is not marked for deletion.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 //! on. `api/error.rs` maps each kind to its status.
 #![allow(missing_docs, reason = "the text of each variant says it")]
 
-use crate::acl::model::id::Id;
+use crate::model::id::Id;
 
 /// The request is invalid.
 #[derive(Debug, thiserror::Error)]

@@ -19,11 +19,11 @@ use super::rejection::{InvalidRequest, Unavailable};
 use super::repository::{PAGE, decode};
 use super::seal::{self, Keyring, RekeyProgress, SealKeys};
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::store::{Batch, CommitError, Freshness, Key, Page, Record};
-use crate::error_chain::format_chain;
+use crate::model::names::NamespaceName;
+use crate::model::token::TokenRecord;
+use crate::store::{Batch, CommitError, Freshness, Key, Page, Record};
 use batch::{Reencryption, RekeyBatch};
+use keyward_telemetry::error_chain::format_chain;
 
 /// Result of a rekey call.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use super::keys;
 use super::record_cache::RecordCache;
 use super::transaction::Transaction;
 use super::unreadable_records::UnreadableRecords;
-use crate::acl::AclMetrics;
-use crate::acl::store::{Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Verification};
-use crate::metrics::Metrics;
+use crate::AclMetrics;
+use crate::store::{Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Verification};
+use keyward_telemetry::metrics::Metrics;
 
 /// A record with its revisions.
 #[derive(Debug, Clone)]

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::error::ServiceError;
 use super::keys;
 use super::repository::{Repository, Stored};
-use crate::acl::model::id::Id;
-use crate::acl::model::secret::SecretHash;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::store::{Freshness, Page, Revision, StoreError};
+use crate::model::id::Id;
+use crate::model::secret::SecretHash;
+use crate::model::timestamp::Timestamp;
+use crate::store::{Freshness, Page, Revision, StoreError};
 
 /// Marker of a restore in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

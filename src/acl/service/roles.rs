@@ -10,11 +10,11 @@ use super::records::Records;
 use super::rejection::{Conflict, InvalidRequest};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::id::Id;
-use crate::acl::model::links::LinkOwner;
-use crate::acl::model::names::{NamespaceName, is_role_name};
-use crate::acl::model::role::RoleRecord;
-use crate::acl::store::Freshness;
+use crate::model::id::Id;
+use crate::model::links::LinkOwner;
+use crate::model::names::{NamespaceName, is_role_name};
+use crate::model::role::RoleRecord;
+use crate::store::Freshness;
 
 /// Fields of a role as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]

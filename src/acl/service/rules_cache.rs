@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::acl::model::id::Id;
-use crate::acl::model::rules::{Rules, RulesError};
-use crate::acl::store::Revision;
+use crate::model::id::Id;
+use crate::model::rules::{Rules, RulesError};
+use crate::store::Revision;
 
 /// Parsed rules by policy id and revision, and by text for synthetic policies.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::error::ServiceError;
-use crate::acl::model::id::Id;
-use crate::acl::store::{Batch, Check, CommitError, Key, Revision, Write};
+use crate::model::id::Id;
+use crate::store::{Batch, Check, CommitError, Key, Revision, Write};
 
 /// Builder of an atomic batch of preconditions and writes.
 #[derive(Debug, Clone, Default)]

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 
 use super::keys;
-use crate::acl::store::Key;
+use crate::store::Key;
 
 /// Known unreadable records. Each is logged once, and forgotten when it becomes readable or is deleted.
 #[derive(Debug, Default)]

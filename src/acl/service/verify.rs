@@ -3,9 +3,9 @@
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::store::Verification;
-use crate::error_chain::format_chain;
+use crate::model::names::NamespaceName;
+use crate::store::Verification;
+use keyward_telemetry::error_chain::format_chain;
 
 impl AclService {
     /// Verifies the store for a caller.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Batch, FORMAT, Key};
-use crate::error_code::ErrorCode;
-use crate::http::tls::CertificateError;
-use crate::secure_dir::DirError;
+use keyward_http::tls::CertificateError;
+use keyward_machine::secure_dir::DirError;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +107,7 @@ pub enum StoreError {
 
 impl OpenError {
     /// Returns the code for operators.
-    pub(crate) const fn code(&self) -> ErrorCode {
+    pub const fn code(&self) -> ErrorCode {
         match self {
             Self::InUse { .. } => ErrorCode::StoreInUse,
             Self::Datacenter { .. } | Self::Format { .. } => ErrorCode::StoreFormat,

@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 use super::cache::Invalidate;
 use super::response::{ProxyBody, error_response, local_response};
 use super::response_cache::ResponseCache;
-use crate::agent::json_response::{json, method_not_allowed};
-use crate::http::body_buffer::collect;
+use crate::json_response::{json, method_not_allowed};
+use keyward_http::body_buffer::collect;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,7 @@ use super::rules::Operation;
 ///
 /// # Errors
 /// It is refused: the reason.
-pub(crate) fn explain_request(
+pub fn explain_request(
     options: &ApiProxyOptions,
     rule_index: usize,
     method: &str,

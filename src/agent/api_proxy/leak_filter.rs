@@ -19,8 +19,8 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::sampled_search::SampledSearch;
 use super::token_search::{TokenFinder, partial_match_len, token_bytes};
-use crate::agent::token::Token;
-use crate::http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
+use crate::token::Token;
+use keyward_http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 
 /// Searches the responses to requests that carry the session's token.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::metrics::{CacheMetrics, CacheRequestLabels, ProxyMetrics};
 use super::response::ProxyBody;
-use crate::http::guard::Guard;
-use crate::http::server::{ListenerLabel, ListenerMetrics, ResponseCounter};
+use keyward_http::guard::Guard;
+use keyward_http::server::{ListenerLabel, ListenerMetrics, ResponseCounter};
 
 /// State of one listener. Each metric is looked up once.
 pub(super) struct ProxyListener {

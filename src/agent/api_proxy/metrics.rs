@@ -5,12 +5,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::http::server::ListenerLabel;
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_http::server::ListenerLabel;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of API proxies.
 #[derive(Debug, Clone)]
-pub(crate) struct ProxyMetrics {
+pub struct ProxyMetrics {
     /// Requests that an API proxy retried with a newer token.
     pub(crate) replays: Family<ListenerLabel, Counter>,
     /// Responses that an API proxy withheld because they repeat the session's token.
@@ -28,7 +28,7 @@ impl MetricSet for ProxyMetrics {
 
 /// Metrics of caches.
 #[derive(Debug, Clone)]
-pub(crate) struct CacheMetrics {
+pub struct CacheMetrics {
     /// Cacheable requests of an API proxy. `outcome` is `hit`, `miss` or `stale`.
     pub(crate) requests: Family<CacheRequestLabels, Counter>,
     /// Size of an API proxy's cache in bytes.
@@ -48,7 +48,7 @@ impl MetricSet for CacheMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CacheRequestLabels {
     /// Name of the listener.
-    pub(crate) listener: String,
+    pub listener: String,
     /// `hit`, `miss` or `stale`.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
 }

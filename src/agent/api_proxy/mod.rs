@@ -43,10 +43,9 @@ mod proxy;
 pub mod fuzz;
 
 pub use cache::CacheLimits;
-pub(crate) use explain::explain_request;
-pub(crate) use metrics::{CacheMetrics, ProxyMetrics};
+pub use explain::explain_request;
+pub use metrics::{CacheMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use options::{ApiProxyOptions, CacheOptions, CallerProxyRules, TokenMode};
-pub(crate) use proxy::ProxyCache;
-pub use proxy::{ApiProxy, ApiProxyDeps, BuildError};
+pub use proxy::{ApiProxy, ApiProxyDeps, BuildError, ProxyCache};
 pub use rules::{Exemption, Rule, Rules};

@@ -14,7 +14,7 @@ impl AllowedNamespaces {
     }
 
     /// Returns the patterns in the configuration's notation; `None` for the default.
-    pub(crate) fn describe(&self) -> Option<String> {
+    pub fn describe(&self) -> Option<String> {
         let patterns: Vec<_> = self.0.as_ref()?.iter().map(NamespacePattern::to_string).collect();
         Some(patterns.join(", "))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cache::CacheLimits;
 use super::namespace::AllowedNamespaces;
 use super::rules::{Rule, Rules};
-use crate::agent::encrypted_file::PersistOptions;
+use crate::encrypted_file::PersistOptions;
 
 /// Options of one listener: which requests it forwards, and with whose token.
 #[derive(Debug, Clone, PartialEq, Eq)]

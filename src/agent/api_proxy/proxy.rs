@@ -21,21 +21,21 @@ use super::router::{CallerTokenResolver, ProxyRouter};
 use super::send::RequestSender;
 use super::server_dialect::ServerDialect;
 use super::token_recovery::TokenRecovery;
-use crate::agent::caller_tokens::{CallerTokens, TokenMap};
-use crate::agent::callers::CallerGate;
-use crate::agent::encrypted_file::EncryptedFileError;
-use crate::agent::secrets::DerivedTokenOptions;
-use crate::agent::server_client::{self, PathClass, ServerClient};
-use crate::agent::token::{SessionHandle, TokenWatch};
-use crate::audit::Auditor;
-use crate::clock::Clock;
-use crate::credential_watch::RefreshSignal;
-use crate::health::HealthHandle;
-use crate::http::audited::AuditedService;
-use crate::http::client;
-use crate::http::guard;
-use crate::http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
-use crate::http::server::{ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
+use crate::caller_tokens::{CallerTokens, TokenMap};
+use crate::callers::CallerGate;
+use crate::encrypted_file::EncryptedFileError;
+use crate::secrets::DerivedTokenOptions;
+use crate::server_client::{self, PathClass, ServerClient};
+use crate::token::{SessionHandle, TokenWatch};
+use keyward_credentials::credential_watch::RefreshSignal;
+use keyward_http::audited::AuditedService;
+use keyward_http::client;
+use keyward_http::guard;
+use keyward_http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
+use keyward_http::server::{ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::Auditor;
+use keyward_telemetry::health::HealthHandle;
 
 /// Collaborators of one API proxy.
 #[derive(Debug, Clone)]
@@ -74,11 +74,11 @@ pub struct ApiProxy {
 
 /// The cache of a proxy.
 #[derive(Debug, Clone)]
-pub(crate) struct ProxyCache(Cache);
+pub struct ProxyCache(Cache);
 
 impl ProxyCache {
     /// Repeats what its proxy's requests in flight invalidate in the cache of the proxy that takes over.
-    pub(crate) fn set_successor(&self, successor: &Self) {
+    pub fn set_successor(&self, successor: &Self) {
         self.0.set_successor(&successor.0);
     }
 }
@@ -154,7 +154,7 @@ impl ApiProxy {
     }
 
     /// Builds the service of one listener, bound to `address` (`None` for a unix socket), for
-    /// [`crate::http::server::Listener::serve`].
+    /// [`keyward_http::server::Listener::serve`].
     pub fn service(
         &self,
         access: guard::GuardOptions,
@@ -191,7 +191,7 @@ impl ApiProxy {
     }
 
     /// Returns the cache; `None` without one.
-    pub(crate) fn cache(&self) -> Option<ProxyCache> {
+    pub fn cache(&self) -> Option<ProxyCache> {
         self.router.cache.as_ref().map(|cache| ProxyCache(cache.cache.clone()))
     }
 
@@ -256,8 +256,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::api_proxy::cache::CacheLimits;
-    use crate::agent::api_proxy::rules::Rule;
+    use crate::api_proxy::cache::CacheLimits;
+    use crate::api_proxy::rules::Rule;
 
     #[test]
     fn the_binding_of_saved_entries_keeps_the_form_of_earlier_versions() {

@@ -7,8 +7,8 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::response::{ProxyBody, error_response};
-use crate::agent::token::Token;
-use crate::http::body_buffer::collect;
+use crate::token::Token;
+use keyward_http::body_buffer::collect;
 
 /// Returns the response without the token and its accessor, or a 502 where the response cannot be read.
 pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Response<ProxyBody> {

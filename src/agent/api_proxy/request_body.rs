@@ -8,8 +8,8 @@ use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 
 use super::response::{ProxyBody, error_response};
-use crate::http::body_buffer::{BodyBuffer, BufferBudget, FillError};
-use crate::http::reverse_proxy::{ReplayBuffer, RequestBody, TeeBody};
+use keyward_http::body_buffer::{BodyBuffer, BufferBudget, FillError};
+use keyward_http::reverse_proxy::{ReplayBuffer, RequestBody, TeeBody};
 
 /// The body of a caller's request.
 #[derive(Debug)]

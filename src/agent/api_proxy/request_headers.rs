@@ -3,7 +3,7 @@
 use http::header::{AUTHORIZATION, CACHE_CONTROL};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::agent::server_client::ServerKind;
+use crate::server_client::ServerKind;
 
 /// Headers of one request. The first of a repeated header counts.
 #[derive(Debug, Clone, Copy, Default)]

@@ -8,7 +8,7 @@ use http_body_util::{Either, Full};
 
 use super::leak_filter::FilteredBody;
 use super::session_token::TokenUnavailable;
-use crate::agent::json_response::{self, Errors};
+use crate::json_response::{self, Errors};
 
 /// The body of a response: the server's on the left, the agent's own on the right.
 pub(crate) type ProxyBody = Either<FilteredBody, Full<Bytes>>;

@@ -24,8 +24,8 @@ use super::revocation::{is_renewal, revocation_in_path};
 use super::rules::{Operation, Rule};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
-use crate::agent::server_client::is_outage;
-use crate::http::reverse_proxy::BufferedBody;
+use crate::server_client::is_outage;
+use keyward_http::reverse_proxy::BufferedBody;
 
 /// One listener's response cache.
 #[derive(Debug)]

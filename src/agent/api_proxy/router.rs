@@ -20,14 +20,14 @@ use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
 use super::token_recovery::{TokenRecovery, WAIT_FOR_TOKEN};
 use super::{cache_clear, namespace};
-use crate::agent::caller_tokens::{CallerTokens, PendingProcessToken, TokenMap};
-use crate::agent::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
-use crate::agent::json_response;
-use crate::agent::server_client::PathClass;
-use crate::audit::AuditedRequest;
-use crate::clock::Clock;
-use crate::http::guard::{self, Guard};
-use crate::http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseFuture};
+use crate::caller_tokens::{CallerTokens, PendingProcessToken, TokenMap};
+use crate::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
+use crate::json_response;
+use crate::server_client::PathClass;
+use keyward_http::guard::{self, Guard};
+use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
 
 /// Routes the requests of one session's listeners.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ enum ProxyRoute<'a> {
 
 impl ProxyRouter {
     /// Builds the service of one listener, bound to `address` (`None` for a unix socket), for
-    /// [`crate::http::server::Listener::serve`].
+    /// [`keyward_http::server::Listener::serve`].
     pub(super) fn service(
         self: Arc<Self>,
         access: guard::GuardOptions,

@@ -243,12 +243,12 @@ impl Exemption {
     }
 
     /// Name in the configuration.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         PROTECTED[self.0].0
     }
 
     /// Names of all protected operations.
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    pub fn names() -> impl Iterator<Item = &'static str> {
         PROTECTED.iter().map(|(name, _)| *name)
     }
 }

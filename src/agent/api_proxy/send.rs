@@ -17,18 +17,18 @@ use super::response::{NoFreeConnection, ProxyBody, error_response, is_redirect, 
 use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
-use crate::agent::token::{Generation, Token};
-use crate::audit::AuditedRequest;
-use crate::clock::Clock;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::health::HealthHandle;
-use crate::http::body_buffer::BufferBudget;
-use crate::http::reverse_proxy::{
+use crate::token::{Generation, Token};
+use keyward_http::body_buffer::BufferBudget;
+use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, RequestBody, RequestHead, ResponseBody, UpstreamOutcome, UpstreamRecorder, is_direct,
     remove_all,
 };
-use crate::outage::SharedOutage;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::outage::SharedOutage;
 
 /// A request whose head and body are ready for the server.
 pub(super) struct PreparedRequest {

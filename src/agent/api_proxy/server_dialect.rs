@@ -11,9 +11,9 @@ use super::query::Query;
 use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, token_headers};
 use super::session_token::TokenHeader;
 use super::token_recovery::TokenRecovery;
-use crate::agent::server_client::{PathClass, ServerKind};
-use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
-use crate::http::server::ConnectionCaller;
+use crate::server_client::{PathClass, ServerKind};
+use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
+use keyward_http::server::ConnectionCaller;
 
 /// The server's kind and address, and the header values that are the same in every request.
 #[derive(Debug)]

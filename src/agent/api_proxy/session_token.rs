@@ -6,9 +6,9 @@ use std::time::Duration;
 use http::HeaderValue;
 use parking_lot::RwLock;
 
-use crate::agent::token::{Generation, Token, TokenWatch};
-use crate::clock::Clock;
-use crate::credential_watch::Availability;
+use crate::token::{Generation, Token, TokenWatch};
+use keyward_credentials::credential_watch::Availability;
+use keyward_machine::clock::Clock;
 
 /// Reads a session's token from its watch.
 #[derive(Debug)]

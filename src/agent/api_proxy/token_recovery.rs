@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::leak_filter::FilteredBody;
 use super::response::{ProxyBody, truncated_response};
 use super::session_token::{SessionToken, TokenHeader, TokenUnavailable};
-use crate::agent::server_client::is_bare_denial;
-use crate::agent::token::SessionHandle;
-use crate::clock::Clock;
-use crate::credential_watch::{RefreshRequest, RefreshSignal};
-use crate::http::body_buffer::collect;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use crate::server_client::is_bare_denial;
+use crate::token::SessionHandle;
+use keyward_credentials::credential_watch::{RefreshRequest, RefreshSignal};
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_http::body_buffer::collect;
+use keyward_machine::clock::Clock;
 
 /// A 403 of the server.
 pub(super) struct ForbiddenResponse {
@@ -208,7 +208,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::TestClock;
+    use keyward_machine::clock::TestClock;
 
     #[test]
     fn each_servers_wording_of_a_dead_token_is_recognised() {

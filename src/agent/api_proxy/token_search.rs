@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use memchr::memmem::Finder;
 
-use crate::agent::token::Token;
+use crate::token::Token;
 
 /// Searches for one token. Finds its first bytes by vector instructions, which the library does not use for longer patterns.
 pub(super) struct TokenFinder<'a> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::agent::token::SessionHandle;
+use crate::token::SessionHandle;
 
 /// A token that is derived from a session's for one caller, or for one of its processes.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct CallerToken {
 
 impl CallerToken {
     /// Creates a token with a new id.
-    pub(crate) fn new(handle: SessionHandle) -> Self {
+    pub fn new(handle: SessionHandle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { id: NEXT.fetch_add(1, Ordering::Relaxed), handle }
     }

@@ -5,11 +5,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of caller tokens; only callers with `derived_token` and `scope = "process"` have values.
 #[derive(Debug, Clone)]
-pub(crate) struct CallerTokenMetrics {
+pub struct CallerTokenMetrics {
     /// Processes of a caller that have a token, or whose token is being created or revoked.
     pub(super) live: Family<CallerTokenLabels, Gauge>,
     /// Tokens whose process has ended, by the outcome of their revocation: `revoked`, `gone` or `failed`; `failed` too if the task of a

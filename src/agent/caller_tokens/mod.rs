@@ -1,6 +1,6 @@
 //! Caller tokens, derived from a session's token: one for all processes of a caller, or one for each process.
 //!
-//! Both are kept by [`crate::agent::secrets::DerivedTokenManager`]. The token of a process is created when it first needs one
+//! Both are kept by [`crate::secrets::DerivedTokenManager`]. The token of a process is created when it first needs one
 //! and revoked when it ends; `process_tokens` has the table, `process_token` one entry of it.
 
 mod metrics;
@@ -12,9 +12,9 @@ mod pending_token;
 mod tokens;
 mod token_map;
 
-pub(crate) use caller_token::CallerToken;
-pub(crate) use metrics::CallerTokenMetrics;
-pub(in crate::agent) use pending_token::PendingProcessToken;
-pub(crate) use process_tokens::{ProcessTokenDeps, ProcessTokens};
-pub(in crate::agent) use token_map::TokenMap;
+pub use caller_token::CallerToken;
+pub use metrics::CallerTokenMetrics;
+pub(crate) use pending_token::PendingProcessToken;
+pub use process_tokens::{ProcessTokenDeps, ProcessTokens};
+pub(crate) use token_map::TokenMap;
 pub use tokens::{CallerTokenSource, CallerTokens};

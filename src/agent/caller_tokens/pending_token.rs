@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::caller_token::CallerToken;
 use super::process_tokens::ProcessTokens;
-use crate::agent::callers::CallerRefusal;
-use crate::agent::token::{SessionHandle, TokenWatch};
-use crate::credential_watch::Availability;
-use crate::http::peer::PeerIdentity;
+use crate::callers::CallerRefusal;
+use crate::token::{SessionHandle, TokenWatch};
+use keyward_credentials::credential_watch::Availability;
+use keyward_http::peer::PeerIdentity;
 
 /// Token of a caller's process, which may not exist yet.
 #[derive(Debug)]
-pub(in crate::agent) struct PendingProcessToken {
+pub(crate) struct PendingProcessToken {
     caller: String,
     tokens: ProcessTokens,
     identity: Arc<PeerIdentity>,
@@ -23,7 +23,7 @@ impl PendingProcessToken {
     }
 
     /// Returns true while the session has no token, so that none can be derived from it.
-    pub(in crate::agent) fn is_session_absent(&self) -> bool {
+    pub(crate) fn is_session_absent(&self) -> bool {
         is_absent(&self.tokens.session().watch)
     }
 
@@ -31,12 +31,12 @@ impl PendingProcessToken {
     ///
     /// # Errors
     /// The token is not available: the refusal, which is not recorded.
-    pub(in crate::agent) fn resolve(&self) -> Result<CallerToken, CallerRefusal> {
+    pub(crate) fn resolve(&self) -> Result<CallerToken, CallerRefusal> {
         self.tokens.get(&self.identity).map_err(|refusal| refusal.into_caller_refusal(&self.caller))
     }
 
     /// Waits until the session has a token, which makes its login come sooner, or until it has ended.
-    pub(in crate::agent) async fn wait_for_session(&self) {
+    pub(crate) async fn wait_for_session(&self) {
         let SessionHandle { mut watch, refresh_signal } = self.tokens.session().clone();
         let _waiting = refresh_signal.demand().wait();
         loop {
@@ -49,7 +49,7 @@ impl PendingProcessToken {
 
     /// Waits until `is_wanted` returns true for the token. Requests its creation whenever it is missing while the session has a
     /// token. Returns early if that fails, or if the process gets no token for another reason.
-    pub(in crate::agent) async fn wait(&self, is_wanted: impl Fn(&TokenWatch) -> bool) {
+    pub(crate) async fn wait(&self, is_wanted: impl Fn(&TokenWatch) -> bool) {
         let SessionHandle { watch: mut session, refresh_signal } = self.tokens.session().clone();
         let _waiting = refresh_signal.demand().wait();
         loop {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::agent::secrets::DerivedTokenManager;
-use crate::http::peer::PinnedProcess;
+use crate::secrets::DerivedTokenManager;
+use keyward_http::peer::PinnedProcess;
 
 /// A process that has a token, or whose token is being created.
 #[derive(Debug)]

@@ -14,22 +14,22 @@ use super::caller_token::CallerToken;
 use super::metrics::{CallerTokenLabels, CallerTokenMetrics, RevocationLabels};
 use super::process_token::{LiveSlot, ProcessToken};
 use super::revocation::{Revocation, TokenRevoker};
-use crate::agent::callers::{CallerRegistry, unit_of_cgroup};
-use crate::agent::secrets::{
+use crate::callers::{CallerRegistry, unit_of_cgroup};
+use crate::secrets::{
     CreationLimit, CreationRefusal, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions,
     describe_failure,
 };
-use crate::agent::server_client::ServerClient;
-use crate::agent::token::{SessionHandle, Token};
-use crate::clock::Clock;
-use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
-use crate::health::HealthHandle;
-use crate::http::peer::{PeerIdentity, PinnedProcess};
-use crate::metrics::Metrics;
+use crate::server_client::ServerClient;
+use crate::token::{SessionHandle, Token};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_http::peer::{PeerIdentity, PinnedProcess};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
 
 /// Collaborators of the tokens of a caller's processes.
 #[derive(Debug)]
-pub(crate) struct ProcessTokenDeps {
+pub struct ProcessTokenDeps {
     /// Name of the caller.
     pub caller: String,
     /// Options of each token; the metadata of the process is added.
@@ -100,7 +100,7 @@ const RETRY_AFTER_FULL: Duration = Duration::from_secs(2);
 
 impl ProcessTokens {
     /// Creates an empty table. [`ProcessTokens::run`] creates, renews and revokes its tokens.
-    pub(crate) fn new(deps: ProcessTokenDeps) -> Self {
+    pub fn new(deps: ProcessTokenDeps) -> Self {
         let (starts, started) = mpsc::unbounded_channel();
         let revoker = TokenRevoker {
             upstream: deps.upstream.clone(),
@@ -123,7 +123,7 @@ impl ProcessTokens {
     }
 
     /// Runs until `stop` is cancelled, then revokes all tokens. Returns at once the second time.
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub async fn run(self, stop: CancellationToken) {
         let started = self.started.lock().take();
         let Some(mut started) = started else { return };
         let mut running = JoinSet::new();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::caller_token::CallerToken;
-use crate::agent::token::{SessionHandle, TokenWatch};
+use crate::token::{SessionHandle, TokenWatch};
 
 /// Values by the id of their token. Those of ended tokens are dropped when another is built.
 #[derive(Debug)]
-pub(in crate::agent) struct TokenMap<T>(Mutex<HashMap<u64, (TokenWatch, Arc<T>)>>);
+pub(crate) struct TokenMap<T>(Mutex<HashMap<u64, (TokenWatch, Arc<T>)>>);
 
 impl<T> Default for TokenMap<T> {
     fn default() -> Self {
@@ -20,7 +20,7 @@ impl<T> Default for TokenMap<T> {
 
 impl<T> TokenMap<T> {
     /// Returns the value of a token; builds it the first time.
-    pub(in crate::agent) fn get_or_build(&self, token: &CallerToken, build: impl FnOnce(SessionHandle) -> T) -> Arc<T> {
+    pub(crate) fn get_or_build(&self, token: &CallerToken, build: impl FnOnce(SessionHandle) -> T) -> Arc<T> {
         let mut values = self.0.lock();
         if let Some((_, value)) = values.get(&token.id) {
             return Arc::clone(value);

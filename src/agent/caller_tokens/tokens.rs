@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::caller_token::CallerToken;
 use super::pending_token::PendingProcessToken;
 use super::process_tokens::{ProcessTokenRefusal, ProcessTokens};
-use crate::agent::callers::{AdmittedCaller, CallerRefusal};
+use crate::callers::{AdmittedCaller, CallerRefusal};
 
 /// Tokens of all callers that have one of their own, by caller and session. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +25,7 @@ pub enum CallerTokenSource {
 
 impl CallerTokens {
     /// Creates the set from sources, by caller and session.
-    pub(crate) fn new(sources: BTreeMap<(String, String), CallerTokenSource>) -> Self {
+    pub fn new(sources: BTreeMap<(String, String), CallerTokenSource>) -> Self {
         Self(Arc::new(sources))
     }
 
@@ -33,7 +33,7 @@ impl CallerTokens {
     ///
     /// # Errors
     /// The caller token is not available: the recorded refusal.
-    pub(in crate::agent) fn resolve(
+    pub(crate) fn resolve(
         &self,
         caller: &AdmittedCaller<'_>,
         session: &str,
@@ -52,11 +52,7 @@ impl CallerTokens {
 
     /// Returns the token of the caller's process for a session, to be waited for; `None` if the caller has no token of its own or
     /// its processes share one.
-    pub(in crate::agent) fn process_token(
-        &self,
-        caller: &AdmittedCaller<'_>,
-        session: &str,
-    ) -> Option<PendingProcessToken> {
+    pub(crate) fn process_token(&self, caller: &AdmittedCaller<'_>, session: &str) -> Option<PendingProcessToken> {
         let (name, _, identity) = caller.token_options()?;
         match self.0.get(&(name.to_owned(), session.to_owned()))? {
             CallerTokenSource::Shared(_) => None,

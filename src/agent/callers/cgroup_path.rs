@@ -17,7 +17,7 @@ pub(crate) fn unit(path: &str) -> Option<&str> {
 }
 
 /// Kinds of units whose processes have a cgroup of their own.
-pub(crate) const UNIT_KINDS: [&str; 5] = ["service", "scope", "socket", "mount", "swap"];
+pub const UNIT_KINDS: [&str; 5] = ["service", "scope", "socket", "mount", "swap"];
 
 /// Returns the UID of the pod that owns a container's cgroup, in kubelet's naming for containerd and CRI-O with either
 /// cgroup driver. Monitor processes beside a container (conmon) do not count.

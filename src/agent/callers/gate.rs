@@ -13,12 +13,12 @@ use super::policy::CallerPolicy;
 use super::refusal::{CallerRefusal, describe};
 use super::rule::CallerRule;
 use super::usage::{CallerRegistry, CallerUsage};
-use crate::audit::{Attestation, AuditedRequest};
-use crate::clock::Clock;
-use crate::http::guard::LogThrottle;
-use crate::http::peer::{ExecutableAge, PeerChange, PeerFacts, PeerIdentity};
-use crate::metrics::Metrics;
-use crate::status::StatusRegistry;
+use keyward_http::guard::LogThrottle;
+use keyward_http::peer::{ExecutableAge, PeerChange, PeerFacts, PeerIdentity};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::{Attestation, AuditedRequest};
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 
 /// Gate of one listener. Without a policy it lets every request pass that the listener's guard has admitted. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +55,7 @@ struct CallerCounters {
 
 /// Caller of an admitted request. Without a policy there is none, and it permits what the listener permits.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AdmittedCaller<'a>(Option<Admitted<'a>>);
+pub(crate) struct AdmittedCaller<'a>(Option<Admitted<'a>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Admitted<'a> {
@@ -68,7 +68,7 @@ struct Admitted<'a> {
 
 /// Caller of a request that is answered later: its process may change meanwhile.
 #[derive(Debug)]
-pub struct WaitingCaller {
+pub(crate) struct WaitingCaller {
     gate: Arc<GateState>,
     identity: Arc<PeerIdentity>,
     audited: Option<AuditedRequest>,
@@ -238,7 +238,7 @@ impl<'a> AdmittedCaller<'a> {
     }
 
     /// Returns the options of its caller token, and the identity of its process; `None` without a caller token.
-    pub(in crate::agent) fn token_options(&self) -> Option<(&'a str, &'a CallerTokenOptions, &'a Arc<PeerIdentity>)> {
+    pub(crate) fn token_options(&self) -> Option<(&'a str, &'a CallerTokenOptions, &'a Arc<PeerIdentity>)> {
         let Admitted { rule, identity, .. } = self.0?;
         Some((&rule.name, rule.grants.derived_token.as_ref()?, identity))
     }
@@ -260,7 +260,7 @@ impl<'a> AdmittedCaller<'a> {
     }
 
     /// Records a refusal and returns it.
-    pub(in crate::agent) fn refuse(&self, refusal: CallerRefusal) -> CallerRefusal {
+    pub(crate) fn refuse(&self, refusal: CallerRefusal) -> CallerRefusal {
         match self.0 {
             Some(it) => it.refuse(refusal),
             None => refusal,

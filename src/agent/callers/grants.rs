@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::agent::server_client::DerivedTokenOptions;
+use crate::server_client::DerivedTokenOptions;
 
 /// Endpoints that are granted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub enum CallerRoute {
 
 impl CallerRoute {
     /// All routes by their name in the configuration.
-    pub(crate) const NAMES: [(&'static str, Self); 6] = [
+    pub const NAMES: [(&'static str, Self); 6] = [
         ("token", Self::Token),
         ("refresh", Self::Refresh),
         ("proxy", Self::Proxy),
@@ -33,7 +33,7 @@ impl CallerRoute {
     ];
 
     /// Name in the configuration, in logs and in metrics.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, route)| *route == self).map_or("", |(name, _)| name)
     }
 }
@@ -74,7 +74,7 @@ pub enum CallerTokenScope {
 
 impl CallerTokenScope {
     /// Scopes by their name in the configuration.
-    pub(crate) const NAMES: [(&'static str, Self); 2] = [("caller", Self::Caller), ("process", Self::Process)];
+    pub const NAMES: [(&'static str, Self); 2] = [("caller", Self::Caller), ("process", Self::Process)];
 
     /// Name in the configuration and in the status.
     pub(crate) fn name(self) -> &'static str {
@@ -84,12 +84,12 @@ impl CallerTokenScope {
 
 impl CallerGrants {
     /// Returns true if it may use a session.
-    pub(crate) fn permits_session(&self, session: &str) -> bool {
+    pub fn permits_session(&self, session: &str) -> bool {
         self.sessions.as_ref().is_none_or(|sessions| sessions.contains(session))
     }
 
     /// Names of its routes.
-    pub(crate) fn route_names(&self) -> Vec<&'static str> {
+    pub fn route_names(&self) -> Vec<&'static str> {
         self.routes.iter().map(|route| route.name()).collect()
     }
 }

@@ -5,17 +5,17 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of callers; only configurations with `[caller.NAME]` have values.
 #[derive(Debug, Clone)]
-pub(crate) struct CallerMetrics {
+pub struct CallerMetrics {
     /// Requests that a caller's routes admitted, by route. Its sessions and rules may refuse one afterwards.
-    pub admitted: Family<AdmissionLabels, Counter>,
+    pub(crate) admitted: Family<AdmissionLabels, Counter>,
     /// Requests that were refused to a caller, by the reason. `caller` is empty for a process that no rule matches.
-    pub refused: Family<CallerRefusalLabels, Counter>,
+    pub(crate) refused: Family<CallerRefusalLabels, Counter>,
     /// Connections that a caller has open, of those that have sent a request.
-    pub connections: Family<CallerLabel, Gauge>,
+    pub(crate) connections: Family<CallerLabel, Gauge>,
 }
 
 impl MetricSet for CallerMetrics {

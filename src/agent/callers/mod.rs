@@ -14,12 +14,14 @@ mod usage;
 mod refusal;
 mod gate;
 
-pub(crate) use cgroup_path::{UNIT_KINDS, unit as unit_of_cgroup};
-pub use gate::{AdmittedCaller, CallerGate, CallerGateDeps, WaitingCaller};
+pub use cgroup_path::UNIT_KINDS;
+pub(crate) use cgroup_path::unit as unit_of_cgroup;
+pub(crate) use gate::{AdmittedCaller, WaitingCaller};
+pub use gate::{CallerGate, CallerGateDeps};
 pub use grants::{CallerGrants, CallerRoute, CallerTokenOptions, CallerTokenScope};
-pub(crate) use metrics::CallerMetrics;
+pub use metrics::CallerMetrics;
 pub use pattern::{CgroupPattern, NamePattern, PodPattern};
 pub use policy::{CallerPolicy, CallerVerdict};
 pub(crate) use refusal::CallerRefusal;
 pub use rule::{CallerMatch, CallerRule, Criterion, ExecutableRule};
-pub(crate) use usage::CallerRegistry;
+pub use usage::CallerRegistry;

@@ -62,7 +62,7 @@ impl CgroupPattern {
     ///
     /// # Errors
     /// The text of a configuration error.
-    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
         let Some(path) = text.strip_prefix('/') else { return Err("does not begin with /") };
         let path = path.strip_suffix('/').unwrap_or(path);
         if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
@@ -103,7 +103,7 @@ impl PodPattern {
     ///
     /// # Errors
     /// The text of a configuration error.
-    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
         match text {
             "*" => Ok(Self(None)),
             uid => cgroup_path::pod_uid(uid).map(|uid| Self(Some(uid))).ok_or("is not the UID of a pod"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::rule::{CallerRule, Criterion};
-use crate::http::peer::{PeerFacts, WantedExecutable};
+use keyward_http::peer::{PeerFacts, WantedExecutable};
 
 /// Callers in the order of the configuration: the first rule that matches names the caller. Clones share the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +32,12 @@ impl CallerPolicy {
     }
 
     /// Returns the caller of a process, with its rule index; `None` if no rule matches.
-    pub(crate) fn decide(&self, facts: &PeerFacts) -> Option<(usize, &CallerRule)> {
+    pub fn decide(&self, facts: &PeerFacts) -> Option<(usize, &CallerRule)> {
         self.0.iter().enumerate().find(|(_, rule)| rule.matches.unmet(facts).is_none())
     }
 
     /// Returns the result of every rule for a process.
-    pub(crate) fn explain(&self, facts: &PeerFacts) -> Vec<(&CallerRule, CallerVerdict)> {
+    pub fn explain(&self, facts: &PeerFacts) -> Vec<(&CallerRule, CallerVerdict)> {
         let decided = self.decide(facts).map(|(at, _)| at);
         let verdict = |(at, rule): (usize, _)| match decided {
             Some(decided) if decided < at => CallerVerdict::NotReached,
@@ -47,7 +47,7 @@ impl CallerPolicy {
     }
 
     /// Returns the executables that the rules ask for.
-    pub(crate) fn executables(&self) -> Vec<WantedExecutable> {
+    pub fn executables(&self) -> Vec<WantedExecutable> {
         let mut executables: Vec<WantedExecutable> = Vec::new();
         for rule in self.0.iter().flat_map(|rule| &rule.matches.executables) {
             match executables.iter_mut().find(|executable| executable.path == rule.path) {
@@ -66,8 +66,8 @@ fn verdict_of(rule: &CallerRule, facts: &PeerFacts) -> CallerVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::callers::{CallerGrants, CallerMatch, ExecutableRule};
-    use crate::http::peer::FactSource;
+    use crate::callers::{CallerGrants, CallerMatch, ExecutableRule};
+    use keyward_http::peer::FactSource;
 
     fn rule(name: &str, matches: CallerMatch) -> CallerRule {
         CallerRule { name: name.to_owned(), matches, grants: CallerGrants::default() }

@@ -10,8 +10,8 @@ use http_body_util::Full;
 use super::cgroup_path;
 use super::grants::CallerRoute;
 use super::rule::CallerRule;
-use crate::agent::json_response::{Errors, error, retry_later};
-use crate::http::peer::PeerFacts;
+use crate::json_response::{Errors, error, retry_later};
+use keyward_http::peer::PeerFacts;
 
 /// Refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl CallerRefusal {
     }
 
     /// Builds the response for the process.
-    pub(in crate::agent) fn to_response(&self) -> Response<Full<Bytes>> {
+    pub(crate) fn to_response(&self) -> Response<Full<Bytes>> {
         match self.retry_after {
             Some(wait) => retry_later(self.status, &Errors { errors: [&self.message] }, wait),
             None => error(self.status, &self.message),

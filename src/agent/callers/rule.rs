@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::cgroup_path;
 use super::grants::CallerGrants;
 use super::pattern::{CgroupPattern, NamePattern, PodPattern};
-use crate::hex::encode_hex;
-use crate::http::peer::PeerFacts;
+use keyward_http::peer::PeerFacts;
+use keyward_telemetry::hex::encode_hex;
 
 /// A caller: the processes that are it, and their rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum Criterion {
 
 impl Criterion {
     /// Key in the configuration.
-    pub(crate) const fn key(self) -> &'static str {
+    pub const fn key(self) -> &'static str {
         match self {
             Self::Uid => "uid",
             Self::Gid => "gid",
@@ -84,7 +84,7 @@ impl Criterion {
 
 impl CallerMatch {
     /// Returns true without any criterion.
-    pub(crate) fn is_everyone(&self) -> bool {
+    pub fn is_everyone(&self) -> bool {
         *self == Self::default()
     }
 
@@ -123,7 +123,7 @@ impl CallerMatch {
     }
 
     /// Returns true if it matches every process that `other` matches, as far as the rules themselves tell.
-    pub(crate) fn covers(&self, other: &Self) -> bool {
+    pub fn covers(&self, other: &Self) -> bool {
         fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
             let covered = |narrow: &T| wide.iter().any(|wide| covers(wide, narrow));
             wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(covered))
@@ -143,7 +143,7 @@ impl CallerMatch {
     }
 
     /// Returns a unit and a cgroup of the rule that no process has at once.
-    pub(crate) fn contradiction(&self) -> Option<(&NamePattern, &CgroupPattern)> {
+    pub fn contradiction(&self) -> Option<(&NamePattern, &CgroupPattern)> {
         let (first, cgroup) = (self.units.first()?, self.cgroups.first()?);
         let possible = |cgroup: &CgroupPattern| {
             cgroup.unit().is_none_or(|unit| self.units.iter().any(|pattern| pattern.matches(&unit)))

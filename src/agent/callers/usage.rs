@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::grants::CallerTokenScope;
 use super::policy::CallerPolicy;
-use crate::clock::ClockReading;
-use crate::http::peer::PeerKernel;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_http::peer::PeerKernel;
+use keyward_machine::clock::ClockReading;
 
 /// Use of each caller's limits, over reloads too, and the kernel that identifies callers. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -84,7 +84,7 @@ struct CallerStatus {
 
 impl CallerRegistry {
     /// Returns the kernel that identifies callers; `probe` is called once.
-    pub(crate) fn kernel(&self, probe: impl FnOnce() -> PeerKernel) -> Arc<PeerKernel> {
+    pub fn kernel(&self, probe: impl FnOnce() -> PeerKernel) -> Arc<PeerKernel> {
         Arc::clone(self.0.lock().kernel.get_or_insert_with(|| Arc::new(probe())))
     }
 
@@ -93,7 +93,7 @@ impl CallerRegistry {
     }
 
     /// Returns the count of a caller's live tokens, which their owners change.
-    pub(in crate::agent) fn token_count(&self, caller: &str) -> Arc<AtomicUsize> {
+    pub(crate) fn token_count(&self, caller: &str) -> Arc<AtomicUsize> {
         Arc::clone(&self.usage(caller).tokens)
     }
 
@@ -128,7 +128,7 @@ impl CallerRegistry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use keyward_machine::clock::Clock;
 
     #[test]
     fn requests_are_limited_by_the_rate_that_counts_now() {

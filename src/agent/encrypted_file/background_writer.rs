@@ -6,11 +6,11 @@ use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::file::{EncryptedFile, FileRejected};
-use crate::clock::{Clock, ClockReading};
+use keyward_machine::clock::{Clock, ClockReading};
 
 /// Extent of the changes since the last write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::agent) enum ChangeLevel {
+pub(crate) enum ChangeLevel {
     #[default]
     None,
     /// Entries were confirmed: they are younger than in the file, but the same.
@@ -63,7 +63,7 @@ impl WriteScheduler {
 
 /// Writes a file in the background, one write at a time.
 #[derive(Debug)]
-pub(in crate::agent) struct BackgroundWriter {
+pub(crate) struct BackgroundWriter {
     file: EncryptedFile,
     scheduler: WriteScheduler,
     /// Returns the size of the file.
@@ -71,12 +71,12 @@ pub(in crate::agent) struct BackgroundWriter {
 }
 
 impl BackgroundWriter {
-    pub(in crate::agent) fn new(file: EncryptedFile) -> Self {
+    pub(crate) fn new(file: EncryptedFile) -> Self {
         Self { file, scheduler: WriteScheduler::default(), write: JoinSet::new() }
     }
 
     /// Reads and parses the file of the previous process ([`EncryptedFile::load`]).
-    pub(in crate::agent) async fn load<T: Send + 'static>(
+    pub(crate) async fn load<T: Send + 'static>(
         &self,
         parse: impl FnOnce(&[u8]) -> Result<T, FileRejected> + Send + 'static,
     ) -> Option<T> {
@@ -84,12 +84,12 @@ impl BackgroundWriter {
     }
 
     /// Schedules a write after a change.
-    pub(in crate::agent) fn schedule(&mut self, now: ClockReading, changes: ChangeLevel) {
+    pub(crate) fn schedule(&mut self, now: ClockReading, changes: ChangeLevel) {
         self.scheduler.schedule(now, changes);
     }
 
     /// Waits until a write is due.
-    pub(in crate::agent) async fn wait_until_due(&mut self, clock: &Clock) {
+    pub(crate) async fn wait_until_due(&mut self, clock: &Clock) {
         loop {
             let due = self.scheduler.due().filter(|_| self.write.is_empty());
             tokio::select! {
@@ -100,13 +100,13 @@ impl BackgroundWriter {
     }
 
     /// Starts writing the bytes that `plain` builds.
-    pub(in crate::agent) fn write(&mut self, plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static) {
+    pub(crate) fn write(&mut self, plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static) {
         self.scheduler.record_start();
         self.write.spawn(self.file.clone().save(plain));
     }
 
     /// Writes the changes that are not written yet; `plain` returns the closure that builds the content.
-    pub(in crate::agent) async fn finish<P>(&mut self, clock: &Clock, changes: ChangeLevel, plain: impl FnOnce() -> P)
+    pub(crate) async fn finish<P>(&mut self, clock: &Clock, changes: ChangeLevel, plain: impl FnOnce() -> P)
     where
         P: FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static,
     {

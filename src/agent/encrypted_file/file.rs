@@ -12,11 +12,11 @@ use zeroize::Zeroizing;
 use super::file_kind::FileKind;
 use super::sealing_key::SealingKey;
 use super::state_file::StateFile;
-use crate::clock::{ClockReading, millis};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_machine::clock::{ClockReading, millis};
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// File that keeps secrets over a restart, and the key that encrypts it.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Eq for PersistOptions {}
 
 /// An encrypted file. Clones share it, and the order of its writes.
 #[derive(Debug, Clone)]
-pub(in crate::agent) struct EncryptedFile {
+pub(crate) struct EncryptedFile {
     kind: FileKind,
     file: Arc<StateFile>,
     /// `None` for a document whose fields are omitted because no key is configured.
@@ -50,28 +50,24 @@ impl EncryptedFile {
     ///
     /// # Errors
     /// The crypto library derives no key from the configured one.
-    pub(in crate::agent) fn new(
-        persist: &PersistOptions,
-        kind: FileKind,
-        bound_to: &[&str],
-    ) -> Result<Self, EncryptedFileError> {
+    pub(crate) fn new(persist: &PersistOptions, kind: FileKind, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
         let key = SealingKey::new(&persist.seal, kind, bound_to).map_err(|_| EncryptedFileError)?;
         Ok(Self { key: Some(Arc::new(key)), ..Self::without_key(persist.file.clone(), kind) })
     }
 
     /// Prepares a file that holds nothing encrypted.
-    pub(in crate::agent) fn without_key(path: PathBuf, kind: FileKind) -> Self {
+    pub(crate) fn without_key(path: PathBuf, kind: FileKind) -> Self {
         Self { kind, file: StateFile::new(path), key: None }
     }
 
     /// Continues the write order of `old` if both are the same file.
-    pub(in crate::agent) fn continue_order_of(&mut self, old: &Self) {
+    pub(crate) fn continue_order_of(&mut self, old: &Self) {
         if old.path() == self.path() {
             self.file = Arc::clone(&old.file);
         }
     }
 
-    pub(in crate::agent) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
@@ -79,12 +75,12 @@ impl EncryptedFile {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(in crate::agent) fn read(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+    pub(crate) fn read(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         self.file.read(self.kind.max_size()).map_err(FileRejected::Unreadable)
     }
 
     /// Returns the write of a document. Of concurrent writes the newest wins.
-    pub(in crate::agent) fn write(
+    pub(crate) fn write(
         &self,
         bytes: Vec<u8>,
     ) -> impl Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + use<> {
@@ -92,7 +88,7 @@ impl EncryptedFile {
     }
 
     /// Encrypts a field of a document; returns `None` without a key.
-    pub(in crate::agent) fn encrypt_field(&self, plain: &[u8]) -> Option<String> {
+    pub(crate) fn encrypt_field(&self, plain: &[u8]) -> Option<String> {
         Some(STANDARD.encode(self.key.as_ref()?.seal(plain).ok()?))
     }
 
@@ -100,14 +96,14 @@ impl EncryptedFile {
     ///
     /// # Errors
     /// The field was encrypted with another key or for other names, or is damaged.
-    pub(in crate::agent) fn decrypt_field(&self, field: &str) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+    pub(crate) fn decrypt_field(&self, field: &str) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         let Some(key) = &self.key else { return Ok(None) };
         let sealed = STANDARD.decode(field).map_err(|_| FileRejected::Key)?;
         key.open(&sealed).map(Some).map_err(|_| FileRejected::Key)
     }
 
     /// Reads, decrypts and parses the file of the previous process. A file that cannot be used is logged and moved aside.
-    pub(in crate::agent) async fn load<T: Send + 'static>(
+    pub(crate) async fn load<T: Send + 'static>(
         &self,
         parse: impl FnOnce(&[u8]) -> Result<T, FileRejected> + Send + 'static,
     ) -> Option<T> {
@@ -196,7 +192,7 @@ pub struct EncryptedFileError;
 
 /// Reason why a saved file is ignored.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::agent) enum FileRejected {
+pub(crate) enum FileRejected {
     /// The file cannot be read.
     #[error("it cannot be read")]
     Unreadable(#[source] std::io::Error),
@@ -219,7 +215,7 @@ pub(in crate::agent) enum FileRejected {
 ///
 /// # Errors
 /// The wall clock is behind that time.
-pub(in crate::agent) fn check_clock(recorded: u64, now: ClockReading) -> Result<(), FileRejected> {
+pub(crate) fn check_clock(recorded: u64, now: ClockReading) -> Result<(), FileRejected> {
     if recorded > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(()) }
 }
 

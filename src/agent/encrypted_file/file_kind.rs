@@ -1,11 +1,11 @@
 //! Kinds of encrypted files, with their labels and bounds.
 
 /// Bounds the content of a file, in bytes before encryption.
-pub(in crate::agent) const MAX_CONTENT: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_CONTENT: usize = 16 * 1024 * 1024;
 
 /// Kind of an encrypted file; each derives a different key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum FileKind {
+pub(crate) enum FileKind {
     /// State of a session, of which only the token is encrypted.
     SessionState,
     /// Cached responses of the API proxy.
@@ -25,7 +25,7 @@ impl FileKind {
     }
 
     /// Content of the file in log events.
-    pub(in crate::agent) const fn describe(self) -> &'static str {
+    pub(crate) const fn describe(self) -> &'static str {
         match self {
             Self::SessionState => "the state of a session",
             Self::CachedResponses => "cached responses",

@@ -10,6 +10,7 @@ mod file;
 mod background_writer;
 
 pub(super) use background_writer::{BackgroundWriter, ChangeLevel};
+pub(crate) use file::EncryptedFileError;
+pub use file::PersistOptions;
 pub(super) use file::{EncryptedFile, FileRejected, check_clock};
-pub use file::{EncryptedFileError, PersistOptions};
 pub(super) use file_kind::{FileKind, MAX_CONTENT};

@@ -5,8 +5,8 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use zeroize::Zeroizing;
 
 use super::file_kind::FileKind;
-use crate::aead;
-use crate::secret_string::SecretString;
+use keyward_credentials::aead;
+use keyward_machine::secret_string::SecretString;
 
 /// Encryption key of a file, with the names that it is bound to.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::atomic_file::{Attributes, ReplaceError, replace, sweep_and_log};
+use keyward_machine::atomic_file::{Attributes, ReplaceError, replace, sweep_and_log};
 
 /// A file of the state folder.
 #[derive(Debug)]

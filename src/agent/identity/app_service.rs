@@ -8,7 +8,7 @@ use super::ManagedIdentity;
 use super::error::AttemptError;
 use super::managed_identity_host::AppServiceApi;
 use super::transport::Transport;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(

@@ -6,10 +6,10 @@ use async_trait::async_trait;
 
 use super::consumable_file::{ConsumableFile, ConsumedSecrets, unreadable};
 use super::{IdentityError, IdentityErrorKind, IdentityProof, IdentitySource};
-use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
-use crate::agent::token::ClientToken;
-use crate::secret;
-use crate::secret_string::SecretString;
+use crate::server_client::{CallError, ServerClient, TokenVerdict};
+use crate::token::ClientToken;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 /// Files of a role id and its secret id.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::error::{AttemptError, ErrorResponse};
 use super::transport::Transport;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(

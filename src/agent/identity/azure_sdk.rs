@@ -15,8 +15,8 @@ use url::Url;
 use super::error::{AttemptError, quote};
 use super::token_proxy::TokenProxy;
 use super::transport::Transport;
-use crate::error_chain::format_chain;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Returns options for a credential of the SDK: our transport, the authority if it uses one, no retries.
 pub(super) fn options(client: SdkHttpClient, authority: Option<&Url>) -> ClientOptions {

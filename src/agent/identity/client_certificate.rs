@@ -24,9 +24,9 @@ use super::error::AttemptError;
 use super::source_selection::{Certificate, ServicePrincipal};
 use super::transport::Transport;
 use super::workload;
-use crate::jwt;
-use crate::os::{self, KeyFileError};
-use crate::secret_string::SecretString;
+use keyward_credentials::jwt;
+use keyward_machine::os::{self, KeyFileError};
+use keyward_machine::secret_string::SecretString;
 
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
 pub(super) async fn request_token(

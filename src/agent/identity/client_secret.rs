@@ -6,7 +6,7 @@ use super::azure_sdk;
 use super::error::AttemptError;
 use super::source_selection::ServicePrincipal;
 use super::transport::Transport;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Requests a token of this scope from the token endpoint.
 pub(super) async fn request_token(

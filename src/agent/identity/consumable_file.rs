@@ -6,13 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{IdentityError, IdentityErrorKind};
-use crate::error_chain::format_chain;
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Secrets that an identity source has consumed, and that no other source can get again. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ConsumedSecrets {
+pub struct ConsumedSecrets {
     /// Last content of a file that was deleted after it was read.
     file: Arc<Mutex<Option<SecretString>>>,
     /// Last wrapping token and its content, since it can be unwrapped only once.

@@ -23,7 +23,7 @@ pub struct CloudEndpoints {
 
 impl CloudEndpoints {
     /// Returns Azure's own endpoints.
-    pub(crate) fn provider() -> Self {
+    pub fn provider() -> Self {
         Self {
             metadata: METADATA_SERVICE.clone(),
             arc: ARC_AGENT.clone(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error_code::ErrorCode;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Error of an identity source after all attempts.
 #[derive(Debug, thiserror::Error)]

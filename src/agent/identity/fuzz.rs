@@ -4,7 +4,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::client_certificate::Signer;
 use super::token_response;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Parses a token response of Azure; errors as an operator reads them.
 ///

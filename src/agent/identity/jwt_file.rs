@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::consumable_file::{ConsumableFile, ConsumedSecrets};
 use super::{IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
-use crate::jwt::UnverifiedClaims;
+use keyward_credentials::jwt::UnverifiedClaims;
 
 /// File of a signed token.
 #[derive(Debug, Clone, PartialEq, Eq)]

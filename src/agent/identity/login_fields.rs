@@ -1,7 +1,7 @@
 //! Login fields beside the token, read from the token's own claims so that they never contradict it.
 
 use super::LoginFields;
-use crate::jwt::UnverifiedClaims;
+use keyward_credentials::jwt::UnverifiedClaims;
 
 /// Part of the metadata service's instance document that a login may name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

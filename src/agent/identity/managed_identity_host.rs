@@ -4,7 +4,7 @@ use url::Url;
 
 use super::error::{IdentityError, IdentityErrorKind, config_error};
 use super::{AzureEnv, CloudEndpoints, ManagedIdentity};
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Kind of host, which decides where managed identity tokens come from.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(super) fn detect(
 
 /// Checks that an Arc agent listens on loopback, since the key of its challenge is sent there.
 fn arc(endpoint: Url) -> Result<ManagedIdentityHost, IdentityError> {
-    if crate::http::client::is_loopback(&endpoint) {
+    if keyward_http::client::is_loopback(&endpoint) {
         Ok(ManagedIdentityHost::Arc { endpoint })
     } else {
         Err(config_error("IDENTITY_ENDPOINT of an Arc machine is not on loopback".to_owned(), None))

@@ -11,7 +11,7 @@ use super::azure_sdk;
 use super::error::{AttemptError, ErrorResponse};
 use super::login_fields::InstanceMetadata;
 use super::transport::Transport;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(

@@ -9,10 +9,10 @@ use super::{
     AppRoleOptions, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityProof, IdentitySource,
     JwtFileOptions, approle, jwt_file,
 };
-use crate::agent::server_client::ServerClient;
-use crate::agent::token::ClientToken;
-use crate::clock::Clock;
-use crate::secret;
+use crate::server_client::ServerClient;
+use crate::token::ClientToken;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
 
 /// Authentication method of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl IdentityMethod {
     ///
     /// # Errors
     /// As [`IdentityMethod::build`].
-    pub(crate) fn build_with(
+    pub fn build_with(
         &self,
         clock: Clock,
         upstream: &ServerClient,
@@ -70,7 +70,7 @@ impl IdentityMethod {
     ///
     /// # Errors
     /// As [`IdentityMethod::build`].
-    pub(crate) fn build_for_one_attempt(
+    pub fn build_for_one_attempt(
         &self,
         clock: Clock,
         upstream: &ServerClient,
@@ -83,7 +83,7 @@ impl IdentityMethod {
     }
 
     /// Returns true if secrets that `before` consumed came from the files of this method, and by the same wrapping path.
-    pub(crate) fn has_files_of(&self, before: &Self) -> bool {
+    pub fn has_files_of(&self, before: &Self) -> bool {
         match (self, before) {
             (Self::Jwt(new), Self::Jwt(old)) => new.file == old.file,
             (Self::AppRole(new), Self::AppRole(old)) => {

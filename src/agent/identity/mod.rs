@@ -37,19 +37,19 @@ pub mod fuzz;
 
 use async_trait::async_trait;
 
-use crate::agent::token::ClientToken;
-use crate::jwt::UnverifiedClaims;
-use crate::secret_string::SecretString;
+use crate::token::ClientToken;
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_machine::secret_string::SecretString;
 
-pub(crate) use approle::AppRoleOptions;
-pub(crate) use consumable_file::ConsumedSecrets;
+pub use approle::AppRoleOptions;
+pub use consumable_file::ConsumedSecrets;
 pub use endpoints::CloudEndpoints;
 pub use env::AzureEnv;
 pub use error::{IdentityError, IdentityErrorKind};
-pub(crate) use jwt_file::JwtFileOptions;
+pub use jwt_file::JwtFileOptions;
 pub use method::IdentityMethod;
 pub(crate) use preflight::{PreflightVerdict, preflight};
-pub(in crate::agent) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
+pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

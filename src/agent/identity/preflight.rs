@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::jwt::UnverifiedClaims;
+use keyward_credentials::jwt::UnverifiedClaims;
 
 /// Result of the check of a token's claims.
 #[derive(Debug, Clone, PartialEq, Eq)]

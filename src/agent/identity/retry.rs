@@ -44,7 +44,7 @@ struct RetryRule {
 }
 
 /// Time limit of all attempts of one login. A metadata service that updates itself answers 410 for up to 70 s.
-pub(in crate::agent) const TIME_LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(90);
 /// Longest `Retry-After` that is waited for here.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
@@ -161,7 +161,6 @@ fn is_identity_missing(text: &str) -> bool {
     text.contains("identity not found") || text.contains("managed identity found")
 }
 
-#[expect(clippy::too_many_lines, reason = "a flat table: one arm for each kind of failure")]
 const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRule {
     let metadata = matches!(endpoint, IdentityEndpoint::Metadata);
     let (waits, kind, hint): (&[u64], _, _) = match failure_kind {

@@ -17,11 +17,11 @@ use super::{
     CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityProof, IdentitySource, SignedToken, app_service, arc,
 };
 use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
-use crate::backoff::random_unit;
-use crate::clock::Clock;
-use crate::jwt::UnverifiedClaims;
-use crate::secret_string::SecretString;
-use crate::time_format::seconds;
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::time_format::seconds;
 
 impl CloudIdentityOptions {
     /// Creates the source and checks the variables, without any request.
@@ -57,7 +57,7 @@ impl CloudIdentityOptions {
     /// Returns the scope of environment sources: as configured, else the resource followed by `/.default`.
     ///
     /// Two consecutive slashes are correct: the first belongs to the audience.
-    pub(crate) fn environment_scope(&self) -> String {
+    pub fn environment_scope(&self) -> String {
         self.scope.clone().unwrap_or_else(|| format!("{}{DEFAULT}", self.resource))
     }
 

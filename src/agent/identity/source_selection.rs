@@ -8,7 +8,7 @@ use super::error::{IdentityError, config_error};
 use super::managed_identity_host::{self, ManagedIdentityHost};
 use super::token_proxy::TokenProxy;
 use super::{AzureEnv, CloudIdentityOptions, IdentityOrigin, ManagedIdentity};
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// The selected source, and the sources that were skipped.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header};
 use serde_json::{Map, Value};
 
 use super::error::{AttemptError, ErrorResponse, quote, redact};
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Parses a token response. `expires_on` is ignored: its type differs by host, and the token has an `exp` claim.
 pub(super) fn parse_token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {

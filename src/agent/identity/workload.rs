@@ -13,9 +13,9 @@ use azure_identity::{ClientAssertion, ClientAssertionCredential, ClientAssertion
 use super::azure_sdk;
 use super::error::{AttemptError, ErrorResponse};
 use super::source_selection::ServicePrincipal;
-use crate::error_chain::format_chain;
-use crate::jwt::UnverifiedClaims;
-use crate::secret_string::SecretString;
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Exchanges the file's token for one of this scope. `now` is used only in error messages.
 pub(super) async fn request_token(
@@ -56,7 +56,7 @@ impl ClientAssertion for File {
 }
 
 fn read(file: &Path) -> Result<SecretString, AttemptError> {
-    crate::secret::read_file(file).map_err(|error| AttemptError::NoAssertion(format_chain(&error)))
+    keyward_machine::secret::read_file(file).map_err(|error| AttemptError::NoAssertion(format_chain(&error)))
 }
 
 /// Adds the age of the file's token to an error response about its expiry.

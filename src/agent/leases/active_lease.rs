@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::agent::token::Lease;
-use crate::backoff::time_to_renewal;
-use crate::clock::ClockReading;
+use crate::token::Lease;
+use keyward_credentials::backoff::time_to_renewal;
+use keyward_machine::clock::ClockReading;
 
 /// Next step for a lease, or for a secret without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum Step {
+pub(crate) enum Step {
     /// Request another.
     ReadAt(ClockReading),
     /// Renew it.
@@ -17,7 +17,7 @@ pub(in crate::agent) enum Step {
 
 impl Step {
     /// Time of the step.
-    pub(in crate::agent) const fn at(self) -> ClockReading {
+    pub(crate) const fn at(self) -> ClockReading {
         let (Self::ReadAt(at) | Self::RenewAt(at)) = self;
         at
     }
@@ -25,7 +25,7 @@ impl Step {
 
 /// A lease in use, and its next step. `unit` is a random number in `0.0..1.0` throughout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) struct ActiveLease {
+pub(crate) struct ActiveLease {
     /// Time when the request was sent whose response issued or renewed the lease.
     pub(super) since: ClockReading,
     /// The lease in that response.
@@ -41,7 +41,7 @@ pub(in crate::agent) struct ActiveLease {
 
 impl ActiveLease {
     /// A lease that the server has issued to a request that was sent at `sent`.
-    pub(in crate::agent) fn issued(lease: Lease, sent: ClockReading, unit: f64) -> Self {
+    pub(crate) fn issued(lease: Lease, sent: ClockReading, unit: f64) -> Self {
         let next = Step::ReadAt(sent);
         let mut issued =
             Self { since: sent, lease, initial_ttl: lease.ttl, renewal_refused: false, next, is_verified: true };
@@ -50,22 +50,22 @@ impl ActiveLease {
     }
 
     /// End of the lease.
-    pub(in crate::agent) fn ends(&self) -> ClockReading {
+    pub(crate) fn ends(&self) -> ClockReading {
         self.since + self.lease.ttl
     }
 
-    pub(in crate::agent) const fn next(&self) -> Step {
+    pub(crate) const fn next(&self) -> Step {
         self.next
     }
 
     /// The lease as it was issued: renewals request this duration.
-    pub(in crate::agent) const fn initial(&self) -> Lease {
+    pub(crate) const fn initial(&self) -> Lease {
         Lease { ttl: self.initial_ttl, renewable: self.lease.renewable }
     }
 
     /// Records a renewal that was sent at `sent`. Servers truncate the duration to whole seconds; that alone must not move the end
     /// forward.
-    pub(in crate::agent) fn record_renewal(&mut self, lease: Lease, sent: ClockReading, unit: f64) {
+    pub(crate) fn record_renewal(&mut self, lease: Lease, sent: ClockReading, unit: f64) {
         let remaining = sent.until(self.ends());
         let ttl = lease.ttl.max(remaining.min(lease.ttl + Duration::from_secs(1)));
         (self.since, self.lease, self.is_verified) = (sent, Lease { ttl, ..lease }, true);
@@ -74,20 +74,20 @@ impl ActiveLease {
 
     /// Records that the lease is not renewed again: another is requested. Returns false for a lease of the previous process that was
     /// not renewed since: it may have ended while no process renewed it.
-    pub(in crate::agent) fn refuse_renewal(&mut self, unit: f64) -> bool {
+    pub(crate) fn refuse_renewal(&mut self, unit: f64) -> bool {
         self.renewal_refused = true;
         self.schedule(unit);
         self.is_verified
     }
 
     /// Schedules another renewal after one to which the server did not respond; a new lease if this one ends before.
-    pub(in crate::agent) fn retry_renewal(&mut self, at: ClockReading) {
+    pub(crate) fn retry_renewal(&mut self, at: ClockReading) {
         let ends = self.ends();
         self.next = if at.boot < ends.boot { Step::RenewAt(at) } else { Step::ReadAt(ends) };
     }
 
     /// Schedules the request of another lease.
-    pub(in crate::agent) const fn replace_at(&mut self, at: ClockReading) {
+    pub(crate) const fn replace_at(&mut self, at: ClockReading) {
         self.next = Step::ReadAt(at);
     }
 
@@ -123,7 +123,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::{Clock, TestClock};
+    use keyward_machine::clock::{Clock, TestClock};
 
     #[test]
     fn a_lease_is_renewed_while_it_grows_and_replaced_before_it_ends() {

@@ -1,10 +1,10 @@
 //! Meaning of a failed renewal for the lease.
 
-use crate::agent::server_client::{CallError, TokenVerdict};
+use crate::server_client::{CallError, TokenVerdict};
 
 /// Reason why a lease was not renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum RenewalFailure {
+pub(crate) enum RenewalFailure {
     /// The server did not respond, or failed: the lease remains valid, and is renewed later.
     Outage,
     /// The server may not know the token of the call any more. A token that renewed itself has ended; of the session's token,
@@ -15,7 +15,7 @@ pub(in crate::agent) enum RenewalFailure {
 }
 
 impl RenewalFailure {
-    pub(in crate::agent) fn from_error(error: &CallError) -> Self {
+    pub(crate) fn from_error(error: &CallError) -> Self {
         match error.verdict() {
             TokenVerdict::Unavailable => Self::Outage,
             TokenVerdict::Dead | TokenVerdict::Suspect => Self::SuspectToken,

@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::active_lease::{ActiveLease, Step};
-use crate::agent::encrypted_file::{FileRejected, check_clock};
-use crate::agent::token::{Lease, Token};
-use crate::clock::{ClockReading, millis};
+use crate::encrypted_file::{FileRejected, check_clock};
+use crate::token::{Lease, Token};
+use keyward_machine::clock::{ClockReading, millis};
 
 /// Content of a file. Times are in milliseconds since 1970 by the wall clock.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::agent) struct Snapshot<E> {
+pub(crate) struct Snapshot<E> {
     #[serde(rename = "saved")]
     saved_at: u64,
     /// The session's token at that time.
-    pub(in crate::agent) token: Option<TokenFingerprint>,
+    pub token: Option<TokenFingerprint>,
     #[serde(rename = "kept")]
-    pub(in crate::agent) entries: Vec<E>,
+    pub entries: Vec<E>,
 }
 
 impl<E> Snapshot<E> {
-    pub(in crate::agent) fn new(now: ClockReading, token: Option<TokenFingerprint>, entries: Vec<E>) -> Self {
+    pub(crate) fn new(now: ClockReading, token: Option<TokenFingerprint>, entries: Vec<E>) -> Self {
         Self { saved_at: millis(now.wall), token, entries }
     }
 
@@ -31,7 +31,7 @@ impl<E> Snapshot<E> {
     ///
     /// # Errors
     /// It has another format, or is newer than the clock.
-    pub(in crate::agent) fn parse<'a>(json: &'a [u8], now: ClockReading) -> Result<Self, FileRejected>
+    pub(crate) fn parse<'a>(json: &'a [u8], now: ClockReading) -> Result<Self, FileRejected>
     where
         E: Deserialize<'a>,
     {
@@ -41,7 +41,7 @@ impl<E> Snapshot<E> {
     }
 
     /// Serializes the snapshot as JSON; `None` if that takes more than `max` bytes, or a value has no JSON form.
-    pub(in crate::agent) fn to_json(&self, max: usize) -> Option<Zeroizing<Vec<u8>>>
+    pub(crate) fn to_json(&self, max: usize) -> Option<Zeroizing<Vec<u8>>>
     where
         E: Serialize,
     {
@@ -73,33 +73,33 @@ impl std::io::Write for SizeCounter {
 
 /// Hash and end of a token: recognises the token without containing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::agent) struct TokenFingerprint {
+pub(crate) struct TokenFingerprint {
     hash: [u8; 32],
     #[serde(rename = "ends")]
     expires: Option<u64>,
 }
 
 impl TokenFingerprint {
-    pub(in crate::agent) fn new(token: &Token) -> Self {
+    pub(crate) fn new(token: &Token) -> Self {
         let text = token.secret.secret().expose_secret();
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
         Self { hash, expires: token.expires.map(|end| millis(end.wall)) }
     }
 
-    pub(in crate::agent) fn matches(&self, token: &Token) -> bool {
+    pub(crate) fn matches(&self, token: &Token) -> bool {
         self.hash == Self::new(token).hash
     }
 
     /// Returns true before the token's end.
-    pub(in crate::agent) fn is_alive(&self, now: ClockReading) -> bool {
+    pub(crate) fn is_alive(&self, now: ClockReading) -> bool {
         self.expires.is_none_or(|expires| expires > millis(now.wall))
     }
 }
 
 /// A lease in a file. Durations are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::agent) struct SavedLease {
+pub(crate) struct SavedLease {
     #[serde(rename = "ends")]
     expires: u64,
     #[serde(rename = "left")]
@@ -113,7 +113,7 @@ pub(in crate::agent) struct SavedLease {
 }
 
 impl SavedLease {
-    pub(in crate::agent) fn new(active: &ActiveLease, now: ClockReading) -> Self {
+    pub(crate) fn new(active: &ActiveLease, now: ClockReading) -> Self {
         let wall = millis(now.wall);
         let to_millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let remaining = to_millis(now.until(active.ends()));
@@ -127,7 +127,7 @@ impl SavedLease {
 
     /// Returns the lease with its remaining lifetime; `None` if it has ended. A renewable lease is renewed at once, which shows
     /// whether it is still valid.
-    pub(in crate::agent) fn restore(&self, now: ClockReading) -> Option<ActiveLease> {
+    pub(crate) fn restore(&self, now: ClockReading) -> Option<ActiveLease> {
         let wall = millis(now.wall);
         let remaining = Duration::from_millis(self.expires.saturating_sub(wall).min(self.remaining));
         if remaining.is_zero() {
@@ -149,12 +149,12 @@ impl SavedLease {
 }
 
 /// Returns the time since `at`, which is in milliseconds since 1970.
-pub(in crate::agent) fn age_of(at: u64, now: ClockReading) -> Duration {
+pub(crate) fn age_of(at: u64, now: ClockReading) -> Duration {
     Duration::from_millis(millis(now.wall).saturating_sub(at))
 }
 
 /// Returns the time from which on `age` has passed, in milliseconds since 1970.
-pub(in crate::agent) fn time_of_age(age: Duration, now: ClockReading) -> u64 {
+pub(crate) fn time_of_age(age: Duration, now: ClockReading) -> u64 {
     millis(now.wall).saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::token::{TokenLookup, TokenReader};
-use crate::agent::json_response::{json, retry_later};
-use crate::agent::token::{Token, TokenWatch};
-use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
-use crate::time_format::format_rfc3339;
+use crate::json_response::{json, retry_later};
+use crate::token::{Token, TokenWatch};
+use keyward_credentials::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// Bounds the wait for the check. A login that follows may take longer; `GET /agent/v1/token?wait=` waits for it.
 const TIMEOUT: Duration = Duration::from_secs(15);

@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::LocalApiDeps;
 use super::metrics::ReadyMetrics;
 
-use crate::agent::json_response::{error, json, with_body};
-use crate::health::Component;
-use crate::metrics::CONTENT_TYPE;
-use crate::status::Status;
+use crate::json_response::{error, json, with_body};
+use keyward_telemetry::health::Component;
+use keyward_telemetry::metrics::CONTENT_TYPE;
+use keyward_telemetry::status::Status;
 
 /// Responds with the status; of the sessions, those that are `visible` to the caller.
 pub(super) fn status(deps: &LocalApiDeps, visible: impl Fn(&String) -> bool) -> Response<Full<Bytes>> {

@@ -4,12 +4,12 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::health::Health;
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of the readiness of components.
 #[derive(Debug, Clone)]
-pub(crate) struct ReadyMetrics {
+pub struct ReadyMetrics {
     /// 1 while a component, such as `session/web` or `sink/token`, is ready. `required` is `true` if readiness of the process
     /// requires it.
     pub(crate) ready: Family<ComponentLabels, Gauge>,
@@ -30,9 +30,9 @@ impl MetricSet for ReadyMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ComponentLabels {
     /// Name of the component.
-    pub(crate) component: String,
+    pub component: String,
     /// `true` or `false`.
-    pub(crate) required: &'static str,
+    pub required: &'static str,
 }
 
 impl ReadyMetrics {
@@ -52,7 +52,7 @@ impl ReadyMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
+    use keyward_telemetry::metrics::Metrics;
 
     #[test]
     fn the_gauges_follow_the_components() {

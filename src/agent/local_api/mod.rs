@@ -28,19 +28,18 @@ use std::net::SocketAddr;
 
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use metrics::ReadyMetrics;
-pub use route::service;
-pub(crate) use route::{SESSION_NEEDED, audited_route, unaudited_response};
+pub use metrics::ReadyMetrics;
+pub use route::{SESSION_NEEDED, audited_route, service, unaudited_response};
 
-use crate::agent::caller_tokens::CallerTokens;
-use crate::agent::callers::CallerGate;
-use crate::agent::session_status::SessionStatusRegistry;
-use crate::agent::token::SessionHandle;
-use crate::clock::Clock;
-use crate::health::Health;
-use crate::http::guard;
-use crate::metrics::Metrics;
-use crate::status::StatusRegistry;
+use crate::caller_tokens::CallerTokens;
+use crate::callers::CallerGate;
+use crate::session_status::SessionStatusRegistry;
+use crate::token::SessionHandle;
+use keyward_http::guard;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 
 /// Options of one listener.
 #[derive(Debug, Clone)]
@@ -81,7 +80,7 @@ pub struct LocalApiDeps {
     pub caller_tokens: CallerTokens,
     /// Callers to admit; a listener of [`ListenerKind::Health`] admits everyone but browsers.
     pub guard: guard::GuardOptions,
-    /// Address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).
+    /// Address that the listener is bound to ([`keyward_http::server::Listener::tcp_address`]).
     pub address: Option<SocketAddr>,
     /// Cancelled when the listener stops, which ends the wait of callers.
     pub stop: CancellationToken,

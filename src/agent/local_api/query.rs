@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::time_format::format_duration;
+use keyward_telemetry::time_format::format_duration;
 
 /// Bounds `wait`.
 pub(super) const MAX_WAIT: Duration = Duration::from_mins(5);

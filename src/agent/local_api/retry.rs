@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::check::report;
 use super::token::{TokenLookup, TokenReader};
-use crate::agent::json_response::{json, retry_later};
-use crate::agent::token::SessionHandle;
-use crate::clock::Clock;
-use crate::demand::RetryOutcome;
+use crate::json_response::{json, retry_later};
+use crate::token::SessionHandle;
+use keyward_credentials::demand::RetryOutcome;
+use keyward_machine::clock::Clock;
 
 /// Bounds the wait for the login, which continues afterwards.
 const TIMEOUT: Duration = Duration::from_secs(30);

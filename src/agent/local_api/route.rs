@@ -16,18 +16,18 @@ use super::served_session::{CALLER_TOKEN_WAIT, ServedSession, note_token};
 use super::token_wait::TokenWait;
 use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
-use crate::agent::caller_tokens::{PendingProcessToken, TokenMap};
-use crate::agent::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
-use crate::agent::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
-use crate::agent::token::SessionHandle;
-use crate::audit::AuditedRequest;
-use crate::http::guard::{Guard, LocalCaller};
-use crate::http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
+use crate::caller_tokens::{PendingProcessToken, TokenMap};
+use crate::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
+use crate::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
+use crate::token::SessionHandle;
+use keyward_http::guard::{Guard, LocalCaller};
+use keyward_http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
+use keyward_telemetry::audit::AuditedRequest;
 
 type ApiFuture = server::ResponseFuture<Full<Bytes>>;
 
 /// Names the use of a path for the audit; `None` for the probes, which are recorded only where they are refused.
-pub(crate) fn audited_route(path: &str) -> Option<&'static str> {
+pub fn audited_route(path: &str) -> Option<&'static str> {
     match path {
         "/agent/v1/token" => Some("token"),
         "/agent/v1/check" => Some("check"),
@@ -38,11 +38,11 @@ pub(crate) fn audited_route(path: &str) -> Option<&'static str> {
 }
 
 /// Builds the 503 for a request whose audit record cannot be kept.
-pub(crate) fn unaudited_response(message: &str) -> Response<Full<Bytes>> {
+pub fn unaudited_response(message: &str) -> Response<Full<Bytes>> {
     error(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
-/// Builds the service of one listener, for [`crate::http::server::Listener::serve`].
+/// Builds the service of one listener, for [`keyward_http::server::Listener::serve`].
 pub fn service(
     options: LocalApiOptions,
     deps: LocalApiDeps,
@@ -392,6 +392,6 @@ fn counter(deps: &LocalApiDeps, listener: &str, status: StatusCode) -> Counter {
 }
 
 /// Error of a request that names none of several sessions; their names follow. `keyward token` and `retry` name their flag for it.
-pub(crate) const SESSION_NEEDED: &str = "name a session, ?session=NAME; this listener serves ";
+pub const SESSION_NEEDED: &str = "name a session, ?session=NAME; this listener serves ";
 
 const READ: &str = "GET, HEAD";

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::token::TokenReader;
-use crate::agent::token::{SessionHandle, TokenWatch};
-use crate::audit::AuditedRequest;
-use crate::clock::Clock;
-use crate::credential_watch::Availability;
+use crate::token::{SessionHandle, TokenWatch};
+use keyward_credentials::credential_watch::Availability;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
 
 /// A session that a listener serves, or the caller token that replaces the session's token.
 #[derive(Clone)]

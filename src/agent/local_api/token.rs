@@ -11,11 +11,11 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::agent::json_response::{Errors, json_bytes, retry_later};
-use crate::agent::token::{Token, TokenKind, TokenWatch};
-use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::{Availability, CredentialState};
-use crate::time_format::format_rfc3339;
+use crate::json_response::{Errors, json_bytes, retry_later};
+use crate::token::{Token, TokenKind, TokenWatch};
+use keyward_credentials::credential_watch::{Availability, CredentialState};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// Builds the responses about one session's token.
 #[derive(Debug)]

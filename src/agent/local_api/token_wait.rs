@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::served_session::{ServedSession, note_token};
 use super::token::TokenReader;
-use crate::agent::caller_tokens::PendingProcessToken;
-use crate::agent::callers::WaitingCaller;
-use crate::agent::token::TokenWatch;
-use crate::audit::AuditedRequest;
-use crate::clock::Clock;
+use crate::caller_tokens::PendingProcessToken;
+use crate::callers::WaitingCaller;
+use crate::token::TokenWatch;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
 
 /// A request for a token that waits.
 pub(super) struct TokenWait {

@@ -8,8 +8,8 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use crate::agent::json_response::{Errors, retry_later};
-use crate::http::server::ResponseFuture;
+use crate::json_response::{Errors, retry_later};
+use keyward_http::server::ResponseFuture;
 
 /// Slots for waiting callers.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 //! first, and the status only if the message is unknown.
 
 use super::AuthMethodKind;
-use crate::agent::server_client::{CallError, is_outage};
-use crate::error_code::ErrorCode;
+use crate::server_client::{CallError, is_outage};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Class of a failed login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

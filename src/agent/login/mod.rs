@@ -4,12 +4,12 @@ mod classify;
 
 use std::time::{Duration, SystemTime};
 
-use crate::agent::identity::{IdentityError, IdentityProof, PreflightVerdict, SignedToken, preflight};
-use crate::agent::server_client::{CallError, LoginRequest, LoginResponse, ServerClient, ServerKind};
-use crate::agent::token::{self, Generation, Token};
-use crate::clock::{Clock, ClockReading};
-use crate::error_code::ErrorCode;
-use crate::jwt::UnverifiedClaims;
+use crate::identity::{IdentityError, IdentityProof, PreflightVerdict, SignedToken, preflight};
+use crate::server_client::{CallError, LoginRequest, LoginResponse, ServerClient, ServerKind};
+use crate::token::{self, Generation, Token};
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
 
 pub use classify::{LoginFailureKind, classify};
 
@@ -301,7 +301,7 @@ impl LoginError {
     }
 
     /// Returns the code for operators.
-    pub(crate) fn code(&self) -> Option<ErrorCode> {
+    pub fn code(&self) -> Option<ErrorCode> {
         Some(match self {
             Self::Refused { hint, .. } => classify::refusal_code(*hint),
             Self::Unavailable { code, .. } => return *code,

@@ -1,7 +1,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::clock::TestClock;
+use keyward_machine::clock::TestClock;
 
 #[tokio::test]
 async fn changes_by_other_processes_notify_watchers() {

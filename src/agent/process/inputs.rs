@@ -2,11 +2,11 @@
 
 use tokio::sync::watch;
 
-use crate::command::{EnvVars, ProvidedEnv};
-use crate::credential_watch::{Availability, CredentialWatch, any_changed};
+use keyward_credentials::credential_watch::{Availability, CredentialWatch, any_changed};
+use keyward_machine::command::{EnvVars, ProvidedEnv};
 
 /// Named inputs that the process needs before it starts: variables and rendered files.
-pub(crate) type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
+pub type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
 
 /// The current inputs, which a reload replaces.
 #[derive(Debug)]

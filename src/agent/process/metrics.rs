@@ -5,11 +5,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of the child process.
 #[derive(Debug, Clone)]
-pub(crate) struct ProcessMetrics {
+pub struct ProcessMetrics {
     /// Starts of the child process. `reason` is `first`, `changed` (a variable) or `ended` (by itself).
     pub(crate) starts: Family<ProcessStartLabels, Counter>,
     /// 1 while the child process runs.
@@ -29,5 +29,5 @@ impl MetricSet for ProcessMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ProcessStartLabels {
     /// `first`, `changed` or `ended`.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
 }

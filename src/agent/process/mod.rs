@@ -10,16 +10,16 @@ mod policy;
 mod inputs;
 mod supervisor;
 
-pub(crate) use self::inputs::ProcessInputs;
-pub(crate) use self::metrics::ProcessMetrics;
-pub use self::policy::{OnChange, RestartMode, RestartPolicy};
-pub(crate) use self::supervisor::{KILL_TIMEOUT, Supervisor, SupervisorDeps};
+pub use self::inputs::ProcessInputs;
+pub use self::metrics::ProcessMetrics;
+pub use self::policy::{OnChange, RestartMode};
+pub use self::supervisor::{KILL_TIMEOUT, Supervisor, SupervisorDeps};
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::command::EnvVars;
+use keyward_machine::command::EnvVars;
 
 /// Options of the child process.
 #[derive(Debug, Clone, PartialEq, Eq)]

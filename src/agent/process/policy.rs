@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::backoff::Backoff;
-use crate::clock::ClockReading;
+use keyward_credentials::backoff::Backoff;
+use keyward_machine::clock::ClockReading;
 
 /// Reaction to a change of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) enum RestartDecision {
 
 /// Decides on the exits of one process. A process without an exit of its own for `STABLE_AFTER` resets the backoff.
 #[derive(Debug, Clone, Copy)]
-pub struct RestartPolicy {
+pub(crate) struct RestartPolicy {
     restart: RestartMode,
     backoff: Backoff,
     /// First start since the last exit of its own: restarts for changed variables do not count.
@@ -85,7 +85,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::{Clock, TestClock};
+    use keyward_machine::clock::{Clock, TestClock};
 
     #[tokio::test]
     async fn an_exit_ends_the_agent_or_is_followed_by_a_restart_with_back_off() {

@@ -13,16 +13,16 @@ use super::ProcessOptions;
 use super::inputs::{InputSet, ProcessInputs};
 use super::metrics::{ProcessMetrics, ProcessStartLabels};
 use super::policy::{OnChange, RestartDecision, RestartPolicy};
-use crate::backoff::random_unit;
-use crate::clock::{Clock, ClockReading};
-use crate::command::{self, ChildProcess, CommandError, CommandSpec, EnvVars, Launcher};
-use crate::error_code::ErrorCode;
-use crate::health::HealthHandle;
-use crate::metrics::Metrics;
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::command::{self, ChildProcess, CommandError, CommandSpec, EnvVars, Launcher};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
 
 /// Collaborators of a [`Supervisor`].
 #[derive(Debug)]
-pub(crate) struct SupervisorDeps {
+pub struct SupervisorDeps {
     /// Signals to forward.
     pub signals: mpsc::Receiver<Signal>,
     /// Starts the program.
@@ -37,7 +37,7 @@ pub(crate) struct SupervisorDeps {
 
 /// Runs one process.
 #[derive(Debug)]
-pub(crate) struct Supervisor {
+pub struct Supervisor {
     options: ProcessOptions,
     deps: SupervisorDeps,
     inputs: InputSet,
@@ -48,7 +48,7 @@ const START_DELAY: Duration = Duration::from_secs(10);
 
 /// Time after which a killed process that has not ended is reported, and at a stop no longer waited for. The kernel cannot end a process that
 /// waits uninterruptibly, as for a network file system that does not answer.
-pub(crate) const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cause of a process's end.
 enum ExitCause {
@@ -64,7 +64,7 @@ enum ExitCause {
 
 impl Supervisor {
     /// Creates a supervisor. `inputs` may be replaced while it runs.
-    pub(crate) fn new(options: ProcessOptions, inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
+    pub fn new(options: ProcessOptions, inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
         let inputs = InputSet::new(inputs);
         deps.health.set_target(options.command[0].clone());
         Self { options, deps, inputs }
@@ -72,7 +72,7 @@ impl Supervisor {
 
     /// Runs the process once all inputs are available. Returns the exit code for the agent, or `None` where `stop` was cancelled
     /// before the first start.
-    pub(crate) async fn run(mut self, stop: CancellationToken) -> Option<u8> {
+    pub async fn run(mut self, stop: CancellationToken) -> Option<u8> {
         let mut policy = RestartPolicy::new(self.options.restart);
         let mut reason = "first";
         loop {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::ClockReading;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_machine::clock::ClockReading;
 
 /// Token bucket of attempts for callers. Pure: time and randomness are passed in.
 ///

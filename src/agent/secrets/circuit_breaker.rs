@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::backoff::{Backoff, random_unit};
-use crate::clock::{Clock, ClockReading};
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_machine::clock::{Clock, ClockReading};
 
 /// Limits the calls to one server. Clones share the state.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::clock::TestClock;
+    use keyward_machine::clock::TestClock;
 
     #[tokio::test(start_paused = true)]
     async fn a_hundred_callers_make_as_many_calls_to_a_dead_server_as_one() {

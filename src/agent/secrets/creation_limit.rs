@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::agent::retry_budget::{FailureCause, RetryBudget};
-use crate::clock::ClockReading;
-use crate::error_code::ErrorCode;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use crate::retry_budget::{FailureCause, RetryBudget};
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Limit of the tokens that are created for one caller and session. Each permit covers the creation of a token and its later
 /// revocation. It takes nothing from the budget of logins.
@@ -44,7 +44,7 @@ pub(crate) enum CreationRefusal {
 
 impl CreationLimit {
     /// Creates a limit with a full bucket.
-    pub(crate) fn new(now: ClockReading) -> Self {
+    pub fn new(now: ClockReading) -> Self {
         let (bucket, failures) = (TokenBucket::full(RATE, now), RetryBudget::new(now));
         Self(Mutex::new(LimitState { bucket, failures, error: None }))
     }
@@ -107,7 +107,7 @@ const RATE: BucketRate = BucketRate { size: 64, refill: Duration::from_secs(1) }
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use keyward_machine::clock::Clock;
 
     #[test]
     fn sixty_four_tokens_are_created_at_once_and_then_one_a_second() {

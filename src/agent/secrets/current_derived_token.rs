@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::agent::token::{Generation, Token};
-use crate::clock::ClockReading;
+use crate::token::{Generation, Token};
+use keyward_machine::clock::ClockReading;
 
 /// A published derived token, and the end of its parent.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::agent::token::{ClientToken, Lease, TokenKind};
-    use crate::secret_string::SecretString;
+    use crate::token::{ClientToken, Lease, TokenKind};
+    use keyward_machine::secret_string::SecretString;
 
     fn at(seconds: u64) -> ClockReading {
         let boot = Duration::from_secs(seconds);

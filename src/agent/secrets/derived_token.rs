@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 use super::creation_limit::{CreationLimit, CreationRefusal};
 use super::current_derived_token::CurrentDerivedToken;
 use super::derived_token_kind::DerivedTokenKind;
-use crate::agent::retry_budget::{FailureCause, RetryBudget};
-use crate::agent::server_client::{CallError, LoginResponse, ServerClient, TokenVerdict};
-use crate::agent::token::{Generation, Token, TokenPublisher, TokenWatch};
-use crate::backoff::{random_unit, time_to_renewal};
-use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::{Availability, RefreshSignal};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::health::HealthHandle;
-use crate::outage::Outage;
+use crate::retry_budget::{FailureCause, RetryBudget};
+use crate::server_client::{CallError, LoginResponse, ServerClient, TokenVerdict};
+use crate::token::{Generation, Token, TokenPublisher, TokenWatch};
+use keyward_credentials::backoff::{random_unit, time_to_renewal};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::outage::Outage;
 
 /// Collaborators of a [`DerivedTokenManager`].
 #[derive(Debug)]
@@ -371,7 +371,7 @@ impl DerivedTokenManager {
 }
 
 /// Describes the error of a creation for a caller.
-pub(in crate::agent) fn describe_failure(error: &str) -> String {
+pub(crate) fn describe_failure(error: &str) -> String {
     format!("the derived token could not be created: {error}")
 }
 

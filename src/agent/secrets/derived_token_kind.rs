@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::agent::server_client::{CallError, DerivedTokenOptions, TokenVerdict};
+use crate::server_client::{CallError, DerivedTokenOptions, TokenVerdict};
 
 /// Kind of a token derived from the session's.
 #[derive(Debug, Clone, PartialEq, Eq)]

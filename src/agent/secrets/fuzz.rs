@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::persisted_secrets;
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// Reads the decrypted secrets of a previous process and serializes them again; `None` if they are refused.
 pub fn reserialize(plain: &[u8], now: ClockReading) -> Option<Vec<u8>> {

@@ -4,11 +4,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of secrets.
 #[derive(Debug, Clone)]
-pub(crate) struct SecretMetrics {
+pub struct SecretMetrics {
     /// Reads of secrets and renewals of their leases. `call` is `read` or `renew`.
     pub(crate) calls: Family<SecretCallLabels, Counter>,
 }
@@ -32,9 +32,9 @@ impl MetricSet for SecretMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct SecretCallLabels {
     /// The secret's name in the configuration.
-    pub(crate) secret: String,
+    pub secret: String,
     /// `read` or `renew`.
-    pub(crate) call: &'static str,
+    pub call: &'static str,
     /// `ok` or `failed`.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
 }

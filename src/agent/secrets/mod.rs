@@ -24,17 +24,19 @@ pub mod fuzz;
 
 use std::time::Duration;
 
-pub(crate) use self::creation_limit::{CreationLimit, CreationRefusal};
-pub(in crate::agent) use self::derived_token::describe_failure;
+pub use self::creation_limit::CreationLimit;
+pub(crate) use self::creation_limit::CreationRefusal;
+pub(crate) use self::derived_token::describe_failure;
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenManager};
 pub use self::derived_token_kind::DerivedTokenKind;
-pub(crate) use self::metrics::SecretMetrics;
+pub use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
-pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};
+pub(crate) use self::registry::Subscription;
+pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
 pub use self::renewer::{SecretRenewer, SecretRenewerDeps};
 pub use self::retry::QuickRetryBudget;
-pub(in crate::agent) use crate::agent::server_client::zeroize_json;
-pub use crate::agent::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
+pub(crate) use crate::server_client::zeroize_json;
+pub use crate::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
 
 /// Options of one secret.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,15 +12,15 @@ use zeroize::Zeroizing;
 
 use super::reread::is_certificate;
 use super::{SecretFields, SecretRequest};
-use crate::agent::encrypted_file::{
+use crate::encrypted_file::{
     BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, FileRejected, MAX_CONTENT,
     PersistOptions,
 };
-use crate::agent::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
-use crate::agent::server_client::SecretLease;
-use crate::agent::token::{Generation, TokenWatch};
-use crate::clock::{Clock, ClockReading};
-use crate::error_code::ErrorCode;
+use crate::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
+use crate::server_client::SecretLease;
+use crate::token::{Generation, TokenWatch};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Options for secrets that are kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct OfflineOptions {
 
 /// Saved state of each secret. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct PersistedSecrets(Arc<Inner>);
+pub(crate) struct PersistedSecrets(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {

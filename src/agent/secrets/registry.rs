@@ -14,13 +14,13 @@ use super::persisted_secrets::{OfflineOptions, PersistedSecrets};
 use super::renewer::{SecretRenewer, SecretRenewerDeps};
 use super::retry::QuickRetryBudget;
 use super::{SecretOptions, SecretRequest, SecretResponse};
-use crate::agent::encrypted_file::EncryptedFileError;
-use crate::agent::server_client::ServerClient;
-use crate::agent::token::TokenWatch;
-use crate::clock::Clock;
-use crate::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
-use crate::metrics::Metrics;
-use crate::tasks::resume_panic;
+use crate::encrypted_file::EncryptedFileError;
+use crate::server_client::ServerClient;
+use crate::token::TokenWatch;
+use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::resume_panic;
+use keyward_telemetry::metrics::Metrics;
 
 /// Collaborators of a [`SecretRegistry`].
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub struct RegistryWorker {
 
 /// A subscription to one secret, which is renewed while there is one.
 #[derive(Debug)]
-pub struct Subscription {
+pub(crate) struct Subscription {
     /// The secret.
     pub watch: CredentialWatch<SecretResponse>,
     request: SecretRequest,

@@ -15,16 +15,16 @@ use super::persisted_secrets::{PersistedSecrets, SecretRecord};
 use super::reread::{is_certificate, limit_interval, reread_at, reread_interval};
 use super::retry::{QuickRetryBudget, RetrySchedule};
 use super::{SecretOptions, SecretResponse};
-use crate::agent::leases::{ActiveLease, Step, TokenFingerprint};
-use crate::agent::server_client::{CallError, SecretLease, ServerClient, TokenVerdict};
-use crate::agent::token::{Token, TokenWatch};
-use crate::backoff::random_unit;
-use crate::clock::{Clock, ClockChanges, ClockReading};
-use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
-use crate::error_code::ErrorCode;
-use crate::health;
-use crate::metrics::Metrics;
-use crate::outage::Outage;
+use crate::leases::{ActiveLease, Step, TokenFingerprint};
+use crate::server_client::{CallError, SecretLease, ServerClient, TokenVerdict};
+use crate::token::{Token, TokenWatch};
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
+use keyward_machine::clock::{Clock, ClockChanges, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::outage::Outage;
 use results::CallResult;
 
 /// Converts a secret to what its readers use. The error says what the secret lacks, without its content.

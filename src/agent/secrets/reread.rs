@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::agent::server_client::{SecretFields, SecretOp, SecretRequest};
-use crate::clock::ClockReading;
+use crate::server_client::{SecretFields, SecretOp, SecretRequest};
+use keyward_machine::clock::ClockReading;
 
 /// Returns the time of the next read of a secret without a lease: after `interval`, give or take a tenth. `unit` is a random
 /// number in `0.0..1.0`.
@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::clock::{Clock, TestClock};
+    use keyward_machine::clock::{Clock, TestClock};
 
     #[test]
     fn a_suggested_ttl_shortens_the_interval_down_to_ten_seconds() {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::agent::retry_budget::spread_retry_after;
-use crate::agent::token::Generation;
-use crate::backoff::Backoff;
-use crate::clock::ClockReading;
+use crate::retry_budget::spread_retry_after;
+use crate::token::Generation;
+use keyward_credentials::backoff::Backoff;
+use keyward_machine::clock::ClockReading;
 
 /// Kind of a failed read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,6 @@ impl RetrySchedule {
     /// Records a failure and plans the next try. While the server answers, that is at most `interval` away (5 s to 5 min), and
     /// sooner while `budget` lasts: 1 s, 2 s, 4 s and so on, the second half of each random. `unit` is a random number in
     /// `0.0..1.0`.
-    #[expect(clippy::too_many_arguments, reason = "a pure function: the time and the random number are passed in")]
     pub(super) fn record_failure(
         &mut self,
         now: ClockReading,

@@ -6,14 +6,14 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{CallError, ServerClient, parse_response};
-use crate::agent::token::ClientToken;
+use crate::token::ClientToken;
 
 impl ServerClient {
     /// Returns the capabilities of a token on paths (`POST sys/capabilities-self`), such as `read` and `list`, by path.
     ///
     /// # Errors
     /// No response, a refusal, or an invalid response.
-    pub(crate) async fn capabilities_self(
+    pub async fn capabilities_self(
         &self,
         token: &ClientToken,
         paths: &[&str],

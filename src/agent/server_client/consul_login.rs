@@ -10,11 +10,11 @@ use time::format_description::well_known::Rfc3339;
 
 use super::parse_response::{self, MAX_LEASE, SecretJson};
 use super::{CallError, LoginResponse, LookupResponse, ServerClient};
-use crate::agent::token::{self, ClientToken, Lease};
-use crate::http::client::ClientResponse;
-use crate::http::client::sanitize::{parse_date_header, sanitize};
-use crate::http::zeroizing_client::ZeroizingRequest;
-use crate::secret_string::SecretString;
+use crate::token::{self, ClientToken, Lease};
+use keyward_http::client::ClientResponse;
+use keyward_http::client::sanitize::{parse_date_header, sanitize};
+use keyward_http::zeroizing_client::ZeroizingRequest;
+use keyward_machine::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by an auth method with a signed token (`POST acl/login`).

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::error_code::ErrorCode;
-use crate::http::client::{TransportError, connection_error_code};
+use keyward_http::client::{TransportError, connection_error_code};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Error of a call. Texts of the server are truncated, escaped, and redacted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +83,7 @@ impl CallError {
     }
 
     /// Returns the code for operators. Logins have codes of their own for refusals.
-    pub(crate) fn code(&self) -> Option<ErrorCode> {
+    pub fn code(&self) -> Option<ErrorCode> {
         match self {
             // The first part names the server.
             Self::Unreachable { cause } => {
@@ -145,7 +145,7 @@ impl TokenVerdict {
 }
 
 /// Returns true if a 403 has the message `permission denied` and no other ([`TokenVerdict::Suspect`]).
-pub(in crate::agent) fn is_bare_denial(errors: &[impl AsRef<str>]) -> bool {
+pub(crate) fn is_bare_denial(errors: &[impl AsRef<str>]) -> bool {
     matches!(errors, [only] if only.as_ref() == "permission denied")
 }
 
@@ -165,7 +165,7 @@ impl From<TransportError> for CallError {
 ///
 /// 412 is a node that lags behind, 472 and 473 are standby nodes (Vault's API documentation). A redirect leads to the
 /// active node, whose address has to be configured.
-pub const fn is_outage(status: u16) -> bool {
+pub(crate) const fn is_outage(status: u16) -> bool {
     matches!(status, 300..=399 | 408 | 412 | 425 | 429 | 472 | 473 | 500..)
 }
 

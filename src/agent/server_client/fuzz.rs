@@ -4,8 +4,8 @@ use http::{HeaderMap, StatusCode};
 use zeroize::Zeroizing;
 
 use super::{CallError, LoginResponse, consul_login, parse_response};
-use crate::http::client::ClientResponse;
-use crate::secret_string::SecretString;
+use keyward_http::client::ClientResponse;
+use keyward_machine::secret_string::SecretString;
 
 /// Kind of a response.
 #[derive(Debug, Clone, Copy)]

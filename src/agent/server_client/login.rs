@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::parse_response::{self, SecretJson};
 use super::{CallError, LoginResponse, ServerClient};
-use crate::agent::token::ClientToken;
-use crate::secret_string::SecretString;
+use crate::token::ClientToken;
+use keyward_machine::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by a role id and, if the role requires one, a secret id (`POST auth/MOUNT/login`).
@@ -203,7 +203,7 @@ pub struct DerivedTokenOptions {
 
 impl DerivedTokenOptions {
     /// Returns the path that creates the token, without `/v1/`.
-    pub(crate) fn path(&self) -> String {
+    pub fn path(&self) -> String {
         const CREATE: &str = "auth/token/create";
         self.role.as_ref().map_or_else(|| CREATE.to_owned(), |role| format!("{CREATE}/{role}"))
     }

@@ -15,20 +15,21 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 use serde::{Serialize, Serializer};
 
-use crate::agent::token;
-use crate::agent::token::{ClientToken, Lease};
-use crate::http::client;
-use crate::http::reverse_proxy::UpstreamRecorder;
-use crate::http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
-use crate::metrics::Metrics;
-use crate::secret_string::SecretString;
+use crate::token;
+use crate::token::{ClientToken, Lease};
+use keyward_http::client;
+use keyward_http::reverse_proxy::UpstreamRecorder;
+use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::metrics::Metrics;
 
-pub(in crate::agent) use error::is_bare_denial;
-pub use error::{CallError, TokenVerdict, is_outage};
+pub use error::{CallError, TokenVerdict};
+pub(crate) use error::{is_bare_denial, is_outage};
 pub use login::DerivedTokenOptions;
-pub(in crate::agent) use parse_response::zeroize_json;
-pub(in crate::agent) use path_class::PathClass;
-pub use secret::{SecretFields, SecretLease, SecretOp, SecretRequest, SecretResponse};
+pub(crate) use parse_response::zeroize_json;
+pub(crate) use path_class::PathClass;
+pub(crate) use secret::SecretLease;
+pub use secret::{SecretFields, SecretOp, SecretRequest, SecretResponse};
 
 /// Options of a client of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,15 +97,15 @@ pub struct LoginResponse {
     /// Token, or the wrapping token of a wrapped login.
     pub secret: ClientToken,
     /// Accessor of the token.
-    pub accessor: Option<String>,
+    pub(crate) accessor: Option<String>,
     /// Lease of the token.
     pub lease: Lease,
     /// Kind of the token.
-    pub kind: token::TokenKind,
+    pub(crate) kind: token::TokenKind,
     /// Names of its policies, 256 at most.
     pub policies: Vec<String>,
     /// True if the response says that the token has no parent.
-    pub is_orphan: bool,
+    pub(crate) is_orphan: bool,
 }
 
 /// Response to a token's self look-up.
@@ -117,9 +118,9 @@ pub struct LookupResponse {
     /// True for a batch token.
     pub batch: bool,
     /// Names of its policies.
-    pub policies: Vec<String>,
+    pub(crate) policies: Vec<String>,
     /// Number of uses that are left; `None` for no limit.
-    pub uses_left: Option<u64>,
+    pub(crate) uses_left: Option<u64>,
 }
 
 /// Response to a renewal.
@@ -128,7 +129,7 @@ pub struct RenewResponse {
     /// Lease, and whether it can be renewed again.
     pub lease: Lease,
     /// Names of its policies.
-    pub policies: Vec<String>,
+    pub(crate) policies: Vec<String>,
 }
 
 impl ServerClient {
@@ -144,7 +145,7 @@ impl ServerClient {
 
     /// Counts the requests to the server, by its name in the configuration.
     #[must_use]
-    pub(crate) fn with_metrics(mut self, metrics: &Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
         let recorder = UpstreamRecorder::new(metrics, &self.name, &PathClass::NAMES);
         self.client.record_in(recorder, |path| PathClass::from_path(path).index());
         self
@@ -156,7 +157,7 @@ impl ServerClient {
     }
 
     /// Returns the server's product.
-    pub(crate) const fn kind(&self) -> ServerKind {
+    pub const fn kind(&self) -> ServerKind {
         self.kind
     }
 
@@ -166,12 +167,12 @@ impl ServerClient {
     }
 
     /// Returns the time limit of a login.
-    pub(in crate::agent) const fn login_timeout(&self) -> Duration {
+    pub(crate) const fn login_timeout(&self) -> Duration {
         self.login_timeout
     }
 
     /// Returns the time limit of other calls.
-    pub(in crate::agent) const fn call_timeout(&self) -> Duration {
+    pub(crate) const fn call_timeout(&self) -> Duration {
         self.client.timeout()
     }
 

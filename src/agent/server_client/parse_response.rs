@@ -8,11 +8,11 @@ use zeroize::Zeroize as _;
 
 use super::error::CallError;
 use super::{LoginResponse, LookupResponse, RenewResponse};
-use crate::agent::token;
-use crate::agent::token::{ClientToken, Lease};
-use crate::http::client::ClientResponse;
-use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use crate::secret_string::SecretString;
+use crate::token;
+use crate::token::{ClientToken, Lease};
+use keyward_http::client::ClientResponse;
+use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
+use keyward_machine::secret_string::SecretString;
 
 /// Longest lease that is accepted; a longer one is renewed earlier than necessary.
 pub(super) const MAX_LEASE: Duration = Duration::from_hours(32 * 24);
@@ -54,7 +54,7 @@ impl Drop for SecretJson {
 }
 
 /// Zeroes every string of a JSON value. Numbers and field names stay.
-pub(in crate::agent) fn zeroize_json(value: &mut Value) {
+pub(crate) fn zeroize_json(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),
         Value::Array(values) => values.iter_mut().for_each(zeroize_json),

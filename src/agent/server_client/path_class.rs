@@ -2,7 +2,7 @@
 
 /// Class of a path of Vault, OpenBao or a Consul-compatible server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum PathClass {
+pub(crate) enum PathClass {
     /// Logins.
     Login,
     /// Look-ups, renewals, creations and revocations of tokens.
@@ -17,10 +17,10 @@ pub(in crate::agent) enum PathClass {
 
 impl PathClass {
     /// Names of the classes in metrics, by index.
-    pub(in crate::agent) const NAMES: [&str; 5] = ["login", "token", "lease", "system", "secret"];
+    pub(crate) const NAMES: [&str; 5] = ["login", "token", "lease", "system", "secret"];
 
     /// Classifies a path below `/v1/`, as a caller may write it.
-    pub(in crate::agent) fn from_path(path: &str) -> Self {
+    pub(crate) fn from_path(path: &str) -> Self {
         let mut segments = path.split('/');
         match (segments.next(), segments.next()) {
             (Some("auth"), Some("token")) | (Some("acl"), Some("token" | "logout")) => Self::Token,
@@ -33,7 +33,7 @@ impl PathClass {
     }
 
     /// Returns the place of the class in [`PathClass::NAMES`].
-    pub(in crate::agent) const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self as usize
     }
 }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::parse_response::{self, MAX_LEASE, zeroize_json};
 use super::{CallError, ServerClient};
-use crate::agent::token::{ClientToken, Lease};
-use crate::secret_string::SecretString;
+use crate::token::{ClientToken, Lease};
+use keyward_machine::secret_string::SecretString;
 
 /// JSON fields of a secret. Zeroed on drop; Debug prints none of them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,7 +124,7 @@ pub struct SecretResponse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretLease {
     /// Lease id.
-    pub id: String,
+    pub(crate) id: String,
     /// Duration, and whether it can be renewed.
     pub lease: Lease,
 }
@@ -136,7 +136,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or an invalid response.
-    pub(crate) async fn request_secret(
+    pub async fn request_secret(
         &self,
         token: Option<&ClientToken>,
         secret_request: &SecretRequest,
@@ -204,7 +204,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, or a refusal.
-    pub(crate) async fn revoke_lease(
+    pub async fn revoke_lease(
         &self,
         token: &ClientToken,
         lease: &SecretLease,
@@ -276,7 +276,7 @@ fn invalid(what: &str) -> CallError {
 mod tests {
 
     use super::*;
-    use crate::agent::server_client::TokenVerdict;
+    use crate::server_client::TokenVerdict;
 
     #[test]
     fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {

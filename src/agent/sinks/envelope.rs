@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::SinkEncryption;
-use crate::secret;
+use keyward_machine::secret;
 
 /// Encrypts the content of one sink.
 #[derive(Debug)]

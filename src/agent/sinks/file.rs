@@ -12,20 +12,19 @@ use super::format::render;
 use super::metrics::{SinkLabels, SinkMetrics};
 use super::shared_folder::{SharedFolder, refuse_shared_folder};
 use super::{OnExpiry, SinkOptions};
-use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
-use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
-use crate::agent::token::{Token, TokenWatch};
-use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
-use crate::backoff::{Backoff, random_unit};
-use crate::clock::Clock;
-use crate::credential_watch::Availability;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::health::HealthHandle;
-use crate::metrics::Metrics;
-use crate::outage::Outage;
-use crate::secure_dir::write_error_code;
-use crate::time_format::seconds;
+use crate::output_metrics::{OutputChangeLabels, OutputMetrics};
+use crate::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
+use crate::token::{Token, TokenWatch};
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::credential_watch::Availability;
+use keyward_machine::atomic_file::{self, Attributes, Outcome, ReplaceError};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::outage::Outage;
+use keyward_telemetry::time_format::seconds;
 
 /// Writes a session's token to a file. Each sink has its own task and retries, so that a failure delays no other.
 #[derive(Debug)]
@@ -80,7 +79,7 @@ impl FileSink {
 
     /// Watches for changes of the file by others.
     #[must_use]
-    pub(crate) fn with_output_watch(mut self, outputs: OutputWatch) -> Self {
+    pub fn with_output_watch(mut self, outputs: OutputWatch) -> Self {
         self.outputs = outputs;
         self
     }
@@ -363,9 +362,9 @@ impl SinkError {
     fn code(&self) -> ErrorCode {
         match self {
             Self::FileLock(FileLockError::HeldByOther { .. }) => ErrorCode::OutputLocked,
-            Self::FileLock(FileLockError::Folder(error)) => error.code(),
-            Self::FileLock(FileLockError::Lock { source, .. }) => write_error_code(source),
-            Self::Replace(error) => error.code(),
+            Self::FileLock(FileLockError::Folder(error)) => error.into(),
+            Self::FileLock(FileLockError::Lock { source, .. }) => ErrorCode::from_write_error(source),
+            Self::Replace(error) => error.into(),
             Self::SharedFolder(_) => ErrorCode::UnsafePermissions,
             Self::Envelope(_) | Self::Broken => ErrorCode::OutputFailed,
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::secure_dir::{Dir, DirError};
+use keyward_machine::secure_dir::{Dir, DirError};
 
 /// Lock on a sink, held until dropped.
 #[derive(Debug)]

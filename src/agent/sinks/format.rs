@@ -4,8 +4,8 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::SinkFormat;
-use crate::agent::token::{Token, TokenKind};
-use crate::time_format::format_rfc3339;
+use crate::token::{Token, TokenKind};
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// Formats a token. Only the environment format ends in a newline.
 pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
@@ -85,11 +85,11 @@ fn json(value: &impl Serialize) -> Zeroizing<Vec<u8>> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use crate::secret_string::SecretString;
+    use keyward_machine::secret_string::SecretString;
 
     use super::*;
-    use crate::agent::token::{ClientToken, Generation, Lease};
-    use crate::clock::ClockReading;
+    use crate::token::{ClientToken, Generation, Lease};
+    use keyward_machine::clock::ClockReading;
 
     fn token(kind: TokenKind, expires: Option<u64>) -> Token {
         let at = |seconds| ClockReading {

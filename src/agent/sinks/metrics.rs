@@ -5,11 +5,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of sinks.
 #[derive(Debug, Clone)]
-pub(crate) struct SinkMetrics {
+pub struct SinkMetrics {
     /// State of a sink: 0 holds the newest token, 1 is waiting for one, 2 is failing.
     pub(crate) state: Family<SinkLabels, Gauge>,
     /// Time of the last write of a sink, in seconds since 1970.
@@ -32,5 +32,5 @@ impl MetricSet for SinkMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct SinkLabels {
     /// Name from the configuration.
-    pub(crate) sink: String,
+    pub sink: String,
 }

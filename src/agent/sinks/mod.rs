@@ -11,11 +11,11 @@ mod envelope;
 mod file;
 
 pub use self::file::FileSink;
-pub(crate) use self::metrics::SinkMetrics;
+pub use self::metrics::SinkMetrics;
 
 use std::path::PathBuf;
 
-use crate::agent::output_watch::OnMissing;
+use crate::output_watch::OnMissing;
 
 /// Options of one token file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::posix_acl;
+use keyward_machine::posix_acl;
 
 /// A folder that users other than root and the agent's own may write.
 #[derive(Debug, thiserror::Error)]

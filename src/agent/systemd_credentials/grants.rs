@@ -18,7 +18,7 @@ pub enum UnitPattern {
 
 /// A pattern that does not name a unit which can load credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UnitPatternError {
+pub enum UnitPatternError {
     /// It is no valid name.
     #[error("is not the name of a unit")]
     Name,
@@ -35,7 +35,7 @@ impl UnitPattern {
     ///
     /// # Errors
     /// It is no such name.
-    pub(crate) fn parse(text: &str) -> Result<Self, UnitPatternError> {
+    pub fn parse(text: &str) -> Result<Self, UnitPatternError> {
         let (start, kind) = text.rsplit_once('.').ok_or(UnitPatternError::Kind)?;
         if !["service", "socket", "mount", "swap"].contains(&kind) {
             return Err(UnitPatternError::Kind);
@@ -55,7 +55,7 @@ impl UnitPattern {
     }
 
     /// Returns the length of the shortest name that matches.
-    pub(crate) fn shortest(&self) -> usize {
+    pub fn shortest(&self) -> usize {
         match self {
             Self::Exact(name) => name.len(),
             Self::Instances { prefix, suffix } => prefix.len() + 1 + suffix.len(),

@@ -4,11 +4,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of listeners for systemd.
 #[derive(Debug, Clone)]
-pub(crate) struct SystemdCredentialMetrics {
+pub struct SystemdCredentialMetrics {
     /// Requests for credentials. `outcome` is `granted`; nothing written: `peer` (not root), `name` (not systemd's),
     /// `not_granted`, `busy`, `not_ready` or `unaudited`; or `failed` (the peer went away).
     pub(super) requests: Family<CredentialOutcomeLabels, Counter>,

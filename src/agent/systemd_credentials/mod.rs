@@ -16,17 +16,18 @@ mod source;
 mod audit;
 mod serve;
 
-pub(crate) use grants::{GrantRule, UnitPattern};
-pub(crate) use metrics::SystemdCredentialMetrics;
-pub(crate) use peer_name::{PeerName, PeerNameError, is_credential_name};
-pub(crate) use serve::{CredentialServer, CredentialServerDeps};
-pub(crate) use source::CredentialSource;
+pub use grants::{GrantRule, UnitPattern};
+pub use metrics::SystemdCredentialMetrics;
+pub(crate) use peer_name::PeerNameError;
+pub use peer_name::{PeerName, is_credential_name};
+pub use serve::{CredentialServer, CredentialServerDeps};
+pub use source::CredentialSource;
 
 use std::time::Duration;
 
 /// Options of one listener for systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CredentialServerOptions {
+pub struct CredentialServerOptions {
     /// The listener's name.
     pub name: String,
     /// Longest time that a unit waits for a credential that is not available yet.

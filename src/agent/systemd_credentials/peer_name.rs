@@ -2,11 +2,11 @@
 
 /// Unit and credential that a peer's socket name asks for. It proves nothing: every process can bind such a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PeerName<'a> {
+pub struct PeerName<'a> {
     /// Full name of the unit, such as `app.service`.
-    pub unit: &'a str,
+    pub(crate) unit: &'a str,
     /// Id of the credential.
-    pub credential: &'a str,
+    pub(crate) credential: &'a str,
 }
 
 /// Reason why a name is none of systemd's.
@@ -34,7 +34,7 @@ pub(crate) enum PeerNameError {
 
 impl<'a> PeerName<'a> {
     /// Longest sum of the lengths of unit and credential that systemd can ask for: a longer name fits no socket address.
-    pub(crate) const MAX_BOTH: usize = MAX_NAME - RANDOM_DIGITS - "/unit/".len() - "/".len();
+    pub const MAX_BOTH: usize = MAX_NAME - RANDOM_DIGITS - "/unit/".len() - "/".len();
 
     /// Parses the bytes after the leading NUL of an abstract name: `RANDOM/unit/UNIT/CREDENTIAL`.
     ///
@@ -72,7 +72,7 @@ pub(super) fn is_unit_name(text: &str) -> bool {
 }
 
 /// Returns true for a credential id: systemd's `credential_name_valid`, a file name without a colon.
-pub(crate) fn is_credential_name(text: &str) -> bool {
+pub fn is_credential_name(text: &str) -> bool {
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && !b":/".contains(&byte);
     (1..=255).contains(&text.len()) && text.bytes().all(is_plain) && text != "." && text != ".."
 }

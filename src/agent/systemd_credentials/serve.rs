@@ -15,20 +15,20 @@ use super::grants::{CredentialRefusal, GrantRule, PeerIds, decide};
 use super::metrics::{CredentialOutcomeLabels, SystemdCredentialMetrics};
 use super::source::{CredentialSource, ValueWatch};
 use super::{CredentialServerOptions, PeerName};
-use crate::agent::secrets::Subscription;
-use crate::audit::Auditor;
-use crate::clock::Clock;
-use crate::demand::Demand;
-use crate::health::{Health, HealthHandle};
-use crate::http::guard::LogThrottle;
-use crate::http::server::{Listener, ListenerMetrics, Peer};
-use crate::metrics::Metrics;
-use crate::secret_string::SecretString;
-use crate::time_format::seconds;
+use crate::secrets::Subscription;
+use keyward_credentials::demand::Demand;
+use keyward_http::guard::LogThrottle;
+use keyward_http::server::{Listener, ListenerMetrics, Peer};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::audit::Auditor;
+use keyward_telemetry::health::{Health, HealthHandle};
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::time_format::seconds;
 
 /// Collaborators of a [`CredentialServer`].
 #[derive(Debug, Clone)]
-pub(crate) struct CredentialServerDeps {
+pub struct CredentialServerDeps {
     /// Source of the current time.
     pub clock: Clock,
     /// Metrics that this work updates.
@@ -41,7 +41,7 @@ pub(crate) struct CredentialServerDeps {
 
 /// Serves the credentials of one listener.
 #[derive(Debug)]
-pub(crate) struct CredentialServer {
+pub struct CredentialServer {
     options: CredentialServerOptions,
     credentials: Vec<Credential>,
     deps: CredentialServerDeps,
@@ -59,12 +59,12 @@ struct Credential {
 
 impl CredentialServer {
     /// Creates a server without credentials.
-    pub(crate) const fn new(options: CredentialServerOptions, deps: CredentialServerDeps) -> Self {
+    pub const fn new(options: CredentialServerOptions, deps: CredentialServerDeps) -> Self {
         Self { options, credentials: Vec::new(), deps }
     }
 
     /// Adds the credential of this name in the configuration. Units that wait for it show in `demand`.
-    pub(crate) fn add(&mut self, name: &str, rule: GrantRule, source: CredentialSource, demand: Demand) {
+    pub fn add(&mut self, name: &str, rule: GrantRule, source: CredentialSource, demand: Demand) {
         let health = match source {
             CredentialSource::Rendered(_) => None,
             CredentialSource::Token(_) | CredentialSource::Secret { .. } => {
@@ -78,7 +78,7 @@ impl CredentialServer {
     }
 
     /// Serves until `stop`, then keeps serving units that wait, for `drain` at most.
-    pub(crate) async fn serve(self, socket: Listener, drain: Duration, stop: CancellationToken) {
+    pub async fn serve(self, socket: Listener, drain: Duration, stop: CancellationToken) {
         let Self { options, credentials, deps } = self;
         let listener_metrics = ListenerMetrics { metrics: deps.metrics.clone(), listener: options.name.clone() };
         let mut reports = JoinSet::new();

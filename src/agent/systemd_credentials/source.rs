@@ -1,15 +1,15 @@
 //! Values of credentials: a session's token, a field of a secret, or a rendered template.
 
-use crate::agent::secrets::{SecretRegistry, SecretRequest, SecretResponse, Subscription};
-use crate::agent::token::TokenWatch;
-use crate::clock::Clock;
-use crate::command::ProvidedEnv;
-use crate::credential_watch::{Availability, CredentialWatch, PublisherClosed};
-use crate::secret_string::SecretString;
+use crate::secrets::{SecretRegistry, SecretRequest, SecretResponse, Subscription};
+use crate::token::TokenWatch;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch, PublisherClosed};
+use keyward_machine::clock::Clock;
+use keyward_machine::command::ProvidedEnv;
+use keyward_machine::secret_string::SecretString;
 
 /// Source of a credential's value.
 #[derive(Debug)]
-pub(crate) enum CredentialSource {
+pub enum CredentialSource {
     /// A session's token, or a token that is derived from it.
     Token(TokenWatch),
     /// A field of a secret.

@@ -7,7 +7,7 @@ use gotmpl::parse::{ActionNode, CommandNode, DefineNode, Expr, ListNode, Node, N
 use super::TemplateSource;
 use super::error::{TemplateError, line_and_column};
 use super::functions::{self, CHECK_PRINTED, MARK_POSITION, UnavailableFunction};
-use crate::suggest::did_you_mean;
+use keyward_telemetry::suggest::did_you_mean;
 
 /// A compiled template.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ impl Template {
     }
 
     /// Returns true if it calls a function that reads secrets.
-    pub(crate) const fn reads_secrets(&self) -> bool {
+    pub const fn reads_secrets(&self) -> bool {
         self.reads_secrets
     }
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::TemplateFile;
-use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
-use crate::command::CommandError;
-use crate::error_code::ErrorCode;
-use crate::secure_dir::{Dir, write_error_code};
+use keyward_machine::atomic_file::{self, Attributes, Outcome, ReplaceError};
+use keyward_machine::command::CommandError;
+use keyward_machine::secure_dir::Dir;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Writes the file, and creates its folder first if configured. If the file has a command, a change leaves its marker.
 pub(super) fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
@@ -122,8 +122,8 @@ impl DeliveryError {
     /// Returns the code for operators.
     pub(super) fn code(&self) -> ErrorCode {
         match self {
-            Self::Folder { source, .. } => write_error_code(source),
-            Self::Replace(error) => error.code(),
+            Self::Folder { source, .. } => ErrorCode::from_write_error(source),
+            Self::Replace(error) => error.into(),
             Self::Command(_) => ErrorCode::CommandFailed,
             Self::Nul => ErrorCode::TemplateFailed,
             Self::Broken => ErrorCode::OutputFailed,

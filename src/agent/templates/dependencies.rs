@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::evaluation::{Dependency, Resolved};
-use crate::agent::secrets::{SecretRegistry, SecretResponse, Subscription};
-use crate::clock::ClockReading;
-use crate::credential_watch::{Availability, UpdateError, any_changed};
-use crate::secret;
+use crate::secrets::{SecretRegistry, SecretResponse, Subscription};
+use keyward_credentials::credential_watch::{Availability, UpdateError, any_changed};
+use keyward_machine::clock::ClockReading;
+use keyward_machine::secret;
 
 /// Secrets and files of one template.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Dependencies {
 fn read_file(folders: &[PathBuf], path: &Path) -> Resolved {
     match secret::read_text_beneath(folders, path) {
         Ok(text) => Resolved::Text(Arc::new(text)),
-        Err(error) => Resolved::Absent(crate::error_chain::format_chain(&error).into()),
+        Err(error) => Resolved::Absent(keyward_telemetry::error_chain::format_chain(&error).into()),
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use gotmpl::TemplateError as EngineError;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::agent::secrets::{SecretRequest, SecretResponse};
-use crate::secret_string::SecretString;
+use crate::secrets::{SecretRequest, SecretResponse};
+use keyward_machine::secret_string::SecretString;
 
 /// A secret or a file that a template requests while it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

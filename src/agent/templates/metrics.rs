@@ -5,11 +5,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of templates.
 #[derive(Debug, Clone)]
-pub(crate) struct TemplateMetrics {
+pub struct TemplateMetrics {
     /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
     pub(crate) state: Family<TemplateLabels, Gauge>,
     /// Time of the last change of a template's file, in seconds since 1970.
@@ -55,16 +55,16 @@ impl TemplateMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct TemplateLabels {
     /// Name from the configuration.
-    pub(crate) template: String,
+    pub template: String,
 }
 
 /// Labels of a template's rendering or command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct TemplateRunLabels {
     /// Name from the configuration.
-    pub(crate) template: String,
+    pub template: String,
     /// `ok` or `failed`.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
 }
 
 impl TemplateRunLabels {

@@ -24,17 +24,17 @@ mod task;
 mod tests;
 
 pub use self::compile::Template;
-pub(crate) use self::error::TemplateError;
+pub use self::error::TemplateError;
 pub use self::evaluation::{Dependency, Resolved};
-pub(crate) use self::metrics::TemplateMetrics;
+pub use self::metrics::TemplateMetrics;
 pub use self::render::Rendered;
 pub use self::task::{TemplateDeps, TemplateTask};
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::agent::output_watch::OnMissing;
-use crate::command::EnvVars;
+use crate::output_watch::OnMissing;
+use keyward_machine::command::EnvVars;
 
 /// Text of a template, and the files and variables that it may read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
-use crate::agent::secrets::{SecretFields, SecretOp, SecretRequest, SecretResponse};
-use crate::command::EnvVars;
-use crate::secret_string::SecretString;
+use crate::secrets::{SecretFields, SecretOp, SecretRequest, SecretResponse};
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret_string::SecretString;
 
 const CANARY: &str = "canary-5ecret";
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gotmpl::{TemplateError as EngineError, Value};
 use serde_json::Value as Json;
 
-use crate::agent::secrets::zeroize_json;
+use crate::secrets::zeroize_json;
 
 pub(super) fn text(text: impl AsRef<str>) -> Value {
     Value::String(Arc::from(text.as_ref()))

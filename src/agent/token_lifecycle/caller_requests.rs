@@ -2,8 +2,8 @@
 
 use tokio::sync::oneshot;
 
-use crate::credential_watch::RefreshSignal;
-use crate::demand::RetryOutcome;
+use keyward_credentials::credential_watch::RefreshSignal;
+use keyward_credentials::demand::RetryOutcome;
 
 /// Requests of a session's callers, until they are complete.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::replacement_limit::ReplacementLimiter;
 use super::schedule::{TokenLifetime, still_grows};
-use crate::agent::server_client::{LookupResponse, RenewResponse};
-use crate::agent::token::{Lease, Token, TokenKind};
-use crate::clock::{Clock, ClockReading};
+use crate::server_client::{LookupResponse, RenewResponse};
+use crate::token::{Lease, Token, TokenKind};
+use keyward_machine::clock::{Clock, ClockReading};
 
 /// The current token of a session.
 #[derive(Debug, Clone)]
@@ -221,14 +221,14 @@ impl CurrentToken {
 pub(super) fn test_token(obtained: ClockReading) -> CurrentToken {
     let ttl = Duration::from_hours(1);
     CurrentToken::new(Token {
-        secret: crate::agent::token::ClientToken::parse(crate::secret_string::SecretString::from("hvs.a")).unwrap(),
+        secret: crate::token::ClientToken::parse(keyward_machine::secret_string::SecretString::from("hvs.a")).unwrap(),
         accessor: None,
         lease: Lease { ttl, renewable: true },
         kind: TokenKind::Service,
         policies: Vec::new(),
         obtained,
         expires: Some(obtained + ttl),
-        generation: crate::agent::token::Generation::new(),
+        generation: crate::token::Generation::new(),
     })
 }
 

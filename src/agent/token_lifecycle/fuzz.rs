@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::saved_token::{deserialize_token, serialize_token};
 use super::session_state;
-use crate::agent::retry_budget::RetryBudget;
-use crate::clock::ClockReading;
+use crate::retry_budget::RetryBudget;
+use keyward_machine::clock::ClockReading;
 
 /// Reads a session's state file, and returns the waits before its next login, its next renewal and a waiting caller's login;
 /// `None` if the file is refused.

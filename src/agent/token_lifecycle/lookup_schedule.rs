@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::current_token::CurrentToken;
 use super::schedule::next_check;
-use crate::backoff::random_unit;
-use crate::clock::ClockReading;
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::ClockReading;
 
 /// Time of the next look-up, and of the last clock change that caused calls.
 #[derive(Debug, Default)]

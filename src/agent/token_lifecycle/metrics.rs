@@ -5,11 +5,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of attempts to get, renew or look up a token.
 #[derive(Debug, Clone)]
-pub(crate) struct AttemptMetrics {
+pub struct AttemptMetrics {
     /// Logins tried. `outcome` is `ok` or `failed`; `reason` of a failure is `refused`, `unavailable`, `clock`, `bug` or
     /// `no_proof`.
     pub(crate) logins: Family<AttemptLabels, Counter>,
@@ -31,7 +31,7 @@ impl MetricSet for AttemptMetrics {
 
 /// Metrics of the state of sessions.
 #[derive(Debug, Clone)]
-pub(crate) struct SessionMetrics {
+pub struct SessionMetrics {
     /// State of a session: 0 has a token, 1 has one whose renewal or replacement fails, 2 has none that the server accepts.
     pub(crate) state: Family<SessionLabels, Gauge>,
     /// Time of a session's next step, in seconds since 1970; 0 for `wait`. `step` is `renew`, `login` or `wait`.
@@ -67,7 +67,7 @@ impl MetricSet for SessionMetrics {
 
 /// Metrics of the clocks.
 #[derive(Debug, Clone)]
-pub(crate) struct ClockMetrics {
+pub struct ClockMetrics {
     /// Number of times that the wall clock was set or the machine resumed from a suspend.
     pub(crate) jumps: Counter,
 }
@@ -82,25 +82,25 @@ impl MetricSet for ClockMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct AttemptLabels {
     /// Name of the session.
-    pub(crate) session: String,
+    pub session: String,
     /// `ok` or `failed`.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
     /// Reason from a fixed set, such as `refused`; empty on success.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
 }
 
 /// Label of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct SessionLabels {
     /// Name from the configuration.
-    pub(crate) session: String,
+    pub session: String,
 }
 
 /// Labels of a session's next step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct SessionStepLabels {
     /// Name from the configuration.
-    pub(crate) session: String,
+    pub session: String,
     /// `renew`, `login` or `wait`.
-    pub(crate) step: &'static str,
+    pub step: &'static str,
 }

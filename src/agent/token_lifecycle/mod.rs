@@ -1,7 +1,7 @@
 //! Keeps a session logged in: renews its token, logs in again, and retries when neither works.
 //!
 //! `token_manager` acts: it joins what the others decide and keep. `schedule` decides and is pure, as is
-//! [`crate::agent::retry_budget`]; `step_planner` plans with both. `session_calls` sends, `session_publisher` publishes,
+//! [`crate::retry_budget`]; `step_planner` plans with both. `session_calls` sends, `session_publisher` publishes,
 //! `state_saver` keeps what outlives a restart.
 
 mod metrics;
@@ -36,18 +36,18 @@ pub mod fuzz;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::agent::identity::IdentitySource;
-use crate::agent::login::Login;
-use crate::agent::session_status::SessionStatusRegistry;
-use crate::agent::token::TokenPublisher;
-use crate::clock::Clock;
-use crate::credential_watch::RefreshSignal;
-use crate::health::HealthHandle;
-use crate::metrics::Metrics;
-use crate::secret;
-use crate::secret_string::SecretString;
+use crate::identity::IdentitySource;
+use crate::login::Login;
+use crate::session_status::SessionStatusRegistry;
+use crate::token::TokenPublisher;
+use keyward_credentials::credential_watch::RefreshSignal;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
 
-pub(crate) use metrics::{AttemptMetrics, ClockMetrics, SessionMetrics};
+pub use metrics::{AttemptMetrics, ClockMetrics, SessionMetrics};
 pub use shutdown::SessionShutdown;
 pub use token_manager::TokenManager;
 

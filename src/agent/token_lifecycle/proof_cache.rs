@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::identity::IdentityProof;
-use crate::agent::login::LoginError;
-use crate::agent::token::Token;
-use crate::clock::ClockReading;
+use crate::identity::IdentityProof;
+use crate::login::LoginError;
+use crate::token::Token;
+use keyward_machine::clock::ClockReading;
 
 /// The last proof that the server did not verify, and when it was obtained.
 #[derive(Debug, Default)]
@@ -51,9 +51,9 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::agent::identity::{LoginFields, SignedToken};
-    use crate::jwt::UnverifiedClaims;
-    use crate::secret_string::SecretString;
+    use crate::identity::{LoginFields, SignedToken};
+    use keyward_credentials::jwt::UnverifiedClaims;
+    use keyward_machine::secret_string::SecretString;
 
     #[test]
     fn a_requested_token_is_used_again_and_one_of_a_file_is_not() {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::agent::token::Token;
-use crate::clock::ClockReading;
+use crate::token::Token;
+use keyward_machine::clock::ClockReading;
 
 /// Replaced tokens that may still be alive, oldest first; shutdown revokes them.
 #[derive(Debug, Default)]

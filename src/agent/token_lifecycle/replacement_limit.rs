@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// Limits logins that replace suspect tokens. Pure: time is passed in.
 ///

@@ -9,10 +9,10 @@ use zeroize::Zeroizing;
 
 use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
 use super::schedule::TokenLifetime;
-use crate::agent::encrypted_file::{FileRejected, check_clock};
-use crate::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
-use crate::clock::{ClockReading, millis};
-use crate::secret_string::SecretString;
+use crate::encrypted_file::{FileRejected, check_clock};
+use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
+use keyward_machine::clock::{ClockReading, millis};
+use keyward_machine::secret_string::SecretString;
 
 /// JSON document that is encrypted. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
 #[derive(Serialize, Deserialize)]
@@ -125,7 +125,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::agent::token_lifecycle::current_token::test_token as token;
+    use crate::token_lifecycle::current_token::test_token as token;
 
     fn at(boot: u64, wall: u64) -> ClockReading {
         ClockReading { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::backoff::time_to_renewal;
-use crate::clock::ClockReading;
+use keyward_credentials::backoff::time_to_renewal;
+use keyward_machine::clock::ClockReading;
 
 /// Lease of the current token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

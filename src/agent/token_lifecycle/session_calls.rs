@@ -8,13 +8,13 @@ use tokio::sync::watch;
 
 use super::current_token::CurrentToken;
 use super::proof_cache::ProofCache;
-use crate::agent::identity::{IdentityProof, IdentitySource, PROOF_TIME_LIMIT};
-use crate::agent::login::{Login, LoginError};
-use crate::agent::server_client::{CallError, LookupResponse, RenewResponse};
-use crate::agent::session_status::ActivityKind;
-use crate::agent::token::{Generation, Token};
-use crate::clock::{Clock, ClockReading};
-use crate::error_code::ErrorCode;
+use crate::identity::{IdentityProof, IdentitySource, PROOF_TIME_LIMIT};
+use crate::login::{Login, LoginError};
+use crate::server_client::{CallError, LookupResponse, RenewResponse};
+use crate::session_status::ActivityKind;
+use crate::token::{Generation, Token};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Generation of the token that was looked up, and the result.
 pub(super) type LookupOutcome = (Generation, Result<LookupResponse, CallError>);

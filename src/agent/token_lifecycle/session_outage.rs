@@ -1,8 +1,8 @@
 //! Reports that a failing session works again.
 
 use super::status_reporter::Attempt;
-use crate::clock::ClockReading;
-use crate::outage::Outage;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::outage::Outage;
 
 /// An ongoing failure of a session, with the calls that fail.
 #[derive(Debug)]

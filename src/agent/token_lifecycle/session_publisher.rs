@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::current_token::CurrentToken;
-use crate::agent::token::{Token, TokenPublisher};
-use crate::clock::ClockReading;
-use crate::credential_watch::{Availability, CredentialState};
-use crate::error_code::ErrorCode;
+use crate::token::{Token, TokenPublisher};
+use keyward_credentials::credential_watch::{Availability, CredentialState};
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Publishes a session's token with the time of its last check; knows the last error.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::SessionStateOptions;
 use super::current_token::{CurrentToken, LookupStatus};
 use super::saved_token::{deserialize_token, serialize_token};
-use crate::agent::encrypted_file::{EncryptedFile, FileKind, FileRejected, PersistOptions};
-use crate::agent::retry_budget::RetryBudgetRecord;
-use crate::agent::token::Generation;
-use crate::clock::{ClockReading, millis};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
+use crate::encrypted_file::{EncryptedFile, FileKind, FileRejected, PersistOptions};
+use crate::retry_budget::RetryBudgetRecord;
+use crate::token::Generation;
+use keyward_machine::clock::{ClockReading, millis};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// The state file of one session.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::current_token::CurrentToken;
 use super::replaced_tokens::ReplacedTokens;
-use crate::agent::login::Login;
-use crate::agent::token::{Token, TokenKind, TokenPublisher};
-use crate::credential_watch::Availability;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
+use crate::login::Login;
+use crate::token::{Token, TokenKind, TokenPublisher};
+use keyward_credentials::credential_watch::Availability;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// State of a stopped token manager. Readers keep the last published token until this is dropped.
 #[derive(Debug)]

@@ -7,11 +7,11 @@ use tokio::task::JoinSet;
 use super::SessionStateOptions;
 use super::current_token::CurrentToken;
 use super::session_state::{LoadedState, SessionStateFile};
-use crate::agent::login::Login;
-use crate::agent::retry_budget::RetryBudget;
-use crate::clock::ClockReading;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
+use crate::login::Login;
+use crate::retry_budget::RetryBudget;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// The state file of a session, if it has one, and the writes that are under way.
 #[derive(Debug)]

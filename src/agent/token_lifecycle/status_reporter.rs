@@ -6,12 +6,12 @@ use super::current_token::CurrentToken;
 use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics, SessionStepLabels};
 use super::schedule::NextStep;
 use super::session_calls::{CallInFlight, ProofTimes};
-use crate::agent::session_status::{SessionActivity, SessionStatus, SessionStatusHandle};
-use crate::clock::ClockReading;
-use crate::error_code::ErrorCode;
-use crate::health;
-use crate::metrics::Metrics;
-use crate::time_format::format_rfc3339;
+use crate::session_status::{SessionActivity, SessionStatus, SessionStatusHandle};
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// Reports one session's status, metrics and health.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
 use super::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
-use crate::agent::retry_budget::{RetryBudget, RetryBudgetRecord};
-use crate::backoff::random_unit;
-use crate::clock::ClockReading;
-use crate::count_format::format_count;
+use crate::retry_budget::{RetryBudget, RetryBudgetRecord};
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::count_format::format_count;
 
 /// The next step of a session, and the retry budget that it is taken from.
 #[derive(Debug)]

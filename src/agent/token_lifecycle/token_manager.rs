@@ -24,10 +24,10 @@ use super::state_saver::StateSaver;
 use super::status_reporter::{SessionSnapshot, StatusReporter};
 use super::step_planner::StepPlanner;
 use super::{SessionShutdown, TokenLifecycleOptions, TokenManagerDeps};
-use crate::agent::token::Token;
-use crate::clock::{Clock, ClockChanges};
-use crate::credential_watch::CredentialState;
-use crate::demand::RetryOutcome;
+use crate::token::Token;
+use keyward_credentials::credential_watch::CredentialState;
+use keyward_credentials::demand::RetryOutcome;
+use keyward_machine::clock::{Clock, ClockChanges};
 
 /// Logs one session in, keeps its token alive by renewals and look-ups, and publishes it.
 pub struct TokenManager {
@@ -119,7 +119,7 @@ impl TokenManager {
     }
 
     /// Publishes the token of the previous session, so that the outputs of this one have it at once.
-    pub(crate) fn publish_previous(&self, previous: CredentialState<Token>) {
+    pub fn publish_previous(&self, previous: CredentialState<Token>) {
         if self.publisher.publish_previous(previous) {
             self.reporter.health.set_ready();
         }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::DevEndpoints;
-use crate::agent::identity::{AzureEnv, IdentityMethod};
-use crate::atomic_file;
-use crate::config::{Config, Environment};
-use crate::secure_dir;
+use keyward_agent::identity::{AzureEnv, IdentityMethod};
+use keyward_config::{Config, Environment};
+use keyward_machine::atomic_file;
+use keyward_machine::secure_dir;
 
 /// Variable with the folder of a running `keyward dev`.
 pub(crate) const DIR_VARIABLE: &str = "KEYWARD_DEV_DIR";
@@ -33,7 +33,7 @@ impl DevEndpoints {
     ///
     /// # Errors
     /// None runs there, or others can read the folder.
-    pub(crate) fn find(dir: &Path) -> anyhow::Result<Self> {
+    pub fn find(dir: &Path) -> anyhow::Result<Self> {
         let nothing = || format!("no `keyward dev` runs in {}; start it, or pass --dir", dir.display());
         anyhow::ensure!(dir.is_dir(), nothing());
         // Whoever can write there could name servers of their own.
@@ -46,7 +46,7 @@ impl DevEndpoints {
     }
 
     /// Formats the shell variables that point other commands at it.
-    pub(crate) fn exports(&self) -> String {
+    pub fn exports(&self) -> String {
         let program = std::env::current_exe().unwrap_or_default();
         let folder = program.parent().unwrap_or(Path::new("")).display().to_string();
         let vault = format!("unix://{}", self.vault.display());
@@ -71,13 +71,13 @@ impl DevEndpoints {
     }
 
     /// Returns the environment of the emulated machine: Azure's variables, and none of this process's.
-    pub(crate) fn environment(&self) -> Environment {
+    pub fn environment(&self) -> Environment {
         Environment { variables: self.azure_variables.clone(), user: rustix::process::geteuid().as_raw() }
     }
 
     /// Replaces the Azure endpoints of a configuration by the emulated ones: the only difference from a real machine. No
     /// configuration key can do this.
-    pub(crate) fn move_endpoints(&self, config: &mut Config) -> anyhow::Result<()> {
+    pub fn move_endpoints(&self, config: &mut Config) -> anyhow::Result<()> {
         for session in &mut config.sessions {
             let IdentityMethod::Cloud(identity) = &mut session.identity else { continue };
             let endpoints = &mut identity.endpoints;
@@ -96,7 +96,7 @@ impl DevEndpoints {
 ///
 /// # Errors
 /// The variable names a folder in which none runs.
-pub(crate) fn find_running(files: &[PathBuf], environment: &Environment) -> anyhow::Result<Option<DevEndpoints>> {
+pub fn find_running(files: &[PathBuf], environment: &Environment) -> anyhow::Result<Option<DevEndpoints>> {
     let Some(dir) = environment.variables.get(DIR_VARIABLE).filter(|dir| !dir.is_empty()) else { return Ok(None) };
     let [file] = files else { return Ok(None) };
     let is_its = |dir: &Path| file.canonicalize().is_ok_and(|file| file == dir.join("keyward.toml"));

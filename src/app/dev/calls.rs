@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::Value;
 
-use crate::http::client::Client;
+use keyward_http::client::Client;
 
 /// Reads a path as JSON, with a token if one is given.
 ///

@@ -8,10 +8,10 @@ use http::Method;
 use super::calls::{read, read_json};
 use super::faults::{Fault, FaultSwitch};
 use super::{DevEndpoints, load, loopback_client};
-use crate::app::error_codes;
-use crate::app::one_shot;
-use crate::config::Session;
-use crate::http::client::{Client, ServerAddress};
+use crate::error_codes;
+use crate::one_shot;
+use keyward_config::Session;
+use keyward_http::client::{Client, ServerAddress};
 
 /// Clients and options for observing faults.
 struct FaultTour<'a> {

@@ -7,13 +7,13 @@ use serde_json::Value;
 use url::Url;
 
 use super::{DevEndpoints, loopback_client};
-use crate::http::client::ServerAddress;
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_http::client::ServerAddress;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 /// A fault that can be switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The emulated Vault accepts no connections
     Server,
     /// The emulated Azure accepts no connections
@@ -41,11 +41,10 @@ type Call = (Emulator, &'static str, &'static [(&'static str, &'static str)]);
 
 impl Fault {
     /// Every fault.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Server, Self::Cloud, Self::Clock, Self::Audience, Self::Token, Self::Platform];
+    pub const ALL: [Self; 6] = [Self::Server, Self::Cloud, Self::Clock, Self::Audience, Self::Token, Self::Platform];
 
     /// Returns the name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Cloud => "cloud",
@@ -96,8 +95,7 @@ impl Fault {
     }
 
     /// Describes the fault, with commands and what they show, and its end.
-    #[expect(clippy::too_many_lines, reason = "a table of messages")]
-    pub(crate) const fn guide(self) -> FaultGuide {
+    pub const fn guide(self) -> FaultGuide {
         match self {
             Self::Server => FaultGuide {
                 broken: "the emulated Vault accepts no connections",
@@ -183,7 +181,7 @@ impl Fault {
 
 /// Messages about a fault.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FaultGuide {
+pub struct FaultGuide {
     /// Description of the fault.
     pub broken: &'static str,
     /// Commands, and what each shows now.
@@ -195,12 +193,12 @@ pub(crate) struct FaultGuide {
 }
 
 /// Message after the end of a fault that affected both sessions.
-pub(crate) const BOTH_HEALED: &str = "keyward logs in by itself; `keyward retry instance` and `keyward retry workload` do it now, and \
+pub const BOTH_HEALED: &str = "keyward logs in by itself; `keyward retry instance` and `keyward retry workload` do it now, and \
                                       `keyward status` shows it";
 
 /// Switches faults of a running `keyward dev`.
 #[derive(Debug)]
-pub(crate) struct FaultSwitch<'a> {
+pub struct FaultSwitch<'a> {
     endpoints: &'a DevEndpoints,
     key: SecretString,
 }
@@ -210,7 +208,7 @@ impl<'a> FaultSwitch<'a> {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn new(endpoints: &'a DevEndpoints) -> anyhow::Result<Self> {
+    pub fn new(endpoints: &'a DevEndpoints) -> anyhow::Result<Self> {
         Ok(Self { endpoints, key: secret::read_file(&endpoints.faults_key)? })
     }
 
@@ -218,7 +216,7 @@ impl<'a> FaultSwitch<'a> {
     ///
     /// # Errors
     /// An emulated server does not answer.
-    pub(crate) async fn start(&self, fault: Fault) -> anyhow::Result<()> {
+    pub async fn start(&self, fault: Fault) -> anyhow::Result<()> {
         for call in fault.start_calls() {
             self.call(*call).await?;
         }
@@ -229,7 +227,7 @@ impl<'a> FaultSwitch<'a> {
     ///
     /// # Errors
     /// An emulated server does not answer, or the file cannot be written.
-    pub(crate) async fn heal(&self, fault: Fault) -> anyhow::Result<()> {
+    pub async fn heal(&self, fault: Fault) -> anyhow::Result<()> {
         for call in fault.stop_calls() {
             let response = self.call(*call).await?;
             if fault == Fault::Platform {
@@ -243,7 +241,7 @@ impl<'a> FaultSwitch<'a> {
     ///
     /// # Errors
     /// An emulated server does not answer.
-    pub(crate) async fn is_on(&self, fault: Fault) -> anyhow::Result<bool> {
+    pub async fn is_on(&self, fault: Fault) -> anyhow::Result<bool> {
         for (emulator, ..) in fault.stop_calls() {
             let response = self.request(Method::GET, (*emulator, "", &[])).await?;
             let state =

@@ -2,7 +2,7 @@
 //! and only on loopback. They talk to each other over HTTP, as separate processes do.
 
 mod attach;
-pub(crate) mod faults;
+pub mod faults;
 mod guide;
 mod ports;
 mod calls;
@@ -20,26 +20,26 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{App, ProcessSetup};
-use crate::acl::client::{AclClient, AclClientOptions};
-use crate::atomic_file;
-use crate::atomic_file::Attributes;
-use crate::config::{self, Config, Purpose};
-use crate::emulators::cloud::{self, Cloud};
-use crate::emulators::platform::{self, Platform};
-use crate::emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
-use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
-use crate::secret_string::SecretString;
-use crate::secure_dir;
-use crate::tasks::TaskGroup;
+use keyward_acl::client::{AclClient, AclClientOptions};
+use keyward_config::{self as config, Config, Purpose};
+use keyward_emulators::cloud::{self, Cloud};
+use keyward_emulators::platform::{self, Platform};
+use keyward_emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
+use keyward_http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
+use keyward_machine::atomic_file;
+use keyward_machine::atomic_file::Attributes;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::secure_dir;
+use keyward_machine::tasks::TaskGroup;
 
-pub(crate) use attach::find_running;
+pub use attach::find_running;
 use ports::Ports;
-pub(crate) use ports::check_first_port;
-pub(crate) use tour::run as take_the_tour;
+pub use ports::check_first_port;
+pub use tour::run as take_the_tour;
 
 /// Folder for keys, secrets and state, in which no other `keyward dev` runs.
 #[derive(Debug)]
-pub(crate) struct DevDir {
+pub struct DevDir {
     dir: PathBuf,
     /// Locked for the life of the process.
     lock: File,
@@ -50,21 +50,21 @@ impl DevDir {
     ///
     /// # Errors
     /// Others can access it, or another `keyward dev` runs in it.
-    pub(crate) fn lock(dir: &Path) -> anyhow::Result<Self> {
+    pub fn lock(dir: &Path) -> anyhow::Result<Self> {
         let dir = secure_dir::create_private(dir, 0o077)?;
         let lock = lock_dir(&dir)?;
         Ok(Self { dir, lock })
     }
 
     /// Path of the log file.
-    pub(crate) fn log_file(&self) -> PathBuf {
+    pub fn log_file(&self) -> PathBuf {
         self.dir.join("dev.log")
     }
 }
 
 /// All servers of `keyward dev`, built and bound.
 #[derive(Debug)]
-pub(crate) struct Dev {
+pub struct Dev {
     /// The agent, the ACL server and the gateway.
     pub app: App,
     /// The emulated servers; they run already.
@@ -76,57 +76,57 @@ pub(crate) struct Dev {
 
 /// Addresses and files of `keyward dev`.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub(crate) struct DevEndpoints {
+pub struct DevEndpoints {
     /// The folder.
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// The file that the agent is configured by.
-    pub config: PathBuf,
+    pub(crate) config: PathBuf,
     /// The emulated metadata service.
-    pub metadata: String,
+    pub(crate) metadata: String,
     /// The emulated token endpoint.
-    pub authority: String,
+    pub(crate) authority: String,
     /// The ACL server.
-    pub acl: String,
+    pub(crate) acl: String,
     /// The emulated Vault.
-    pub secrets: String,
+    pub(crate) secrets: String,
     /// The local API on a unix socket.
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// Vault's API on a unix socket, with the session's token.
-    pub vault: PathBuf,
+    pub(crate) vault: PathBuf,
     /// The local API on loopback.
-    pub local_api: SocketAddr,
+    pub(crate) local_api: SocketAddr,
     /// File with the key that the loopback listener asks for.
-    pub local_key: PathBuf,
+    pub(crate) local_key: PathBuf,
     /// Pages for a browser.
-    pub pages: SocketAddr,
+    pub(crate) pages: SocketAddr,
     /// File with the key that opens the pages.
-    pub pages_key: PathBuf,
+    pub(crate) pages_key: PathBuf,
     /// Health and metrics.
-    pub health: SocketAddr,
+    pub(crate) health: SocketAddr,
     /// Fault injection of the emulated cloud.
-    pub cloud_faults: String,
+    pub(crate) cloud_faults: String,
     /// Fault injection of the emulated Vault.
-    pub secrets_faults: String,
+    pub(crate) secrets_faults: String,
     /// The emulated HCP Terraform.
-    pub platform: String,
+    pub(crate) platform: String,
     /// Fault injection of the emulated HCP Terraform.
-    pub platform_faults: String,
+    pub(crate) platform_faults: String,
     /// File with the platform's token, which the gateway reads.
-    pub platform_token: PathBuf,
+    pub(crate) platform_token: PathBuf,
     /// The gateway in front of the platform.
-    pub gateway: SocketAddr,
+    pub(crate) gateway: SocketAddr,
     /// File with the local token, which the gateway asks for.
-    pub gateway_token: PathBuf,
+    pub(crate) gateway_token: PathBuf,
     /// File by which Terraform finds the gateway.
-    pub terraform: PathBuf,
+    pub(crate) terraform: PathBuf,
     /// File with the key of the fault injection.
-    pub faults_key: PathBuf,
+    pub(crate) faults_key: PathBuf,
     /// File with the first token of the ACL server.
-    pub acl_token: PathBuf,
+    pub(crate) acl_token: PathBuf,
     /// CA of the emulated token endpoint.
-    pub authority_ca: PathBuf,
+    pub(crate) authority_ca: PathBuf,
     /// Azure's variables of the emulated workload; none is secret.
-    pub azure_variables: BTreeMap<String, String>,
+    pub(crate) azure_variables: BTreeMap<String, String>,
 }
 
 /// The resource of the instance's identity: tokens for it name their machine.
@@ -143,7 +143,7 @@ impl Dev {
     ///
     /// # Errors
     /// The folder cannot be used, or a port is in use.
-    pub(crate) async fn build(DevDir { dir, lock }: DevDir, first_port: Option<u16>) -> anyhow::Result<Self> {
+    pub async fn build(DevDir { dir, lock }: DevDir, first_port: Option<u16>) -> anyhow::Result<Self> {
         let ports = Ports::choose(first_port)?;
         secure_dir::create_private(&dir.join("state"), 0o077)?;
         remove_owner_record(&dir.join("state/gateway.token.owner"))?;
@@ -203,7 +203,7 @@ impl Dev {
     }
 
     /// One screen: what runs where, and what to try.
-    pub(crate) fn guide(&self) -> String {
+    pub fn guide(&self) -> String {
         guide::format_overview(&self.endpoints)
     }
 }
@@ -213,7 +213,7 @@ impl DevEndpoints {
     ///
     /// # Errors
     /// The server refuses, for example because someone has already bootstrapped it.
-    pub(crate) async fn bootstrap_acl(&self) -> anyhow::Result<()> {
+    pub async fn bootstrap_acl(&self) -> anyhow::Result<()> {
         if self.acl_token.exists() {
             return Ok(());
         }
@@ -258,7 +258,7 @@ fn secrets_options(cloud: &Cloud, address: SocketAddr, faults: FaultListener) ->
         bounds,
         ..Role::default()
     };
-    let mut options = secrets::SecretsOptions::for_anyone(crate::clock::Clock::System, "workload", role);
+    let mut options = secrets::SecretsOptions::for_anyone(keyward_machine::clock::Clock::System, "workload", role);
     options.address = address;
     options.faults = Some(faults);
     options.verification = Verification::Cloud {

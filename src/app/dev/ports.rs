@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
 
-use crate::emulators::ReservedPort;
+use keyward_emulators::ReservedPort;
 
 /// Reserved loopback addresses; dropping it releases them.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Ports {
 ///
 /// # Errors
 /// They do not fit.
-pub(crate) fn check_first_port(first: u16) -> anyhow::Result<()> {
+pub fn check_first_port(first: u16) -> anyhow::Result<()> {
     anyhow::ensure!(
         first.checked_add(Ports::COUNT - 1).is_some(),
         "--first-port {first}: twelve ports in a row do not fit below 65536"

@@ -10,14 +10,14 @@ use url::Url;
 
 use super::calls::{read, read_json};
 use super::{DevEndpoints, fault_tour, loopback_client};
-use crate::http::client::ServerAddress;
+use keyward_http::client::ServerAddress;
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
 /// each step.
 ///
 /// # Errors
 /// The step that failed.
-pub(crate) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
+pub async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
     let agent = loopback_client(ServerAddress::Unix(endpoints.socket.clone()))?;
     let mut lines = Vec::new();
     let mut tokens = Vec::new();

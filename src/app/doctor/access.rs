@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::rights::{PathNode, UserIdentity};
-use crate::os;
+use keyward_machine::os;
 
 /// Looks a user up by name or id.
 ///

@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use super::diagnosis::Diagnosis;
 use super::redact::{Redactor, redact_toml, redact_unit};
-use crate::config::{Environment, PathUse};
-use crate::secret;
-use crate::time_format::format_rfc3339;
+use keyward_config::{Environment, PathUse};
+use keyward_machine::secret;
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// A file of the bundle.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct BundleEntry {
+pub struct BundleEntry {
     /// Name in the archive.
     pub name: String,
     /// Size in bytes.
@@ -25,7 +25,7 @@ pub(crate) struct BundleEntry {
 ///
 /// # Errors
 /// The file exists or cannot be created.
-pub(crate) fn create_bundle(path: &Path) -> io::Result<File> {
+pub fn create_bundle(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn create_bundle(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) async fn write_bundle(
+pub async fn write_bundle(
     file: File,
     files: &[PathBuf],
     environment: &Environment,

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::unit::Unit;
 use super::unit_files::UnitFiles;
-use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
-use crate::config::references::find_references;
-use crate::config::systemd::split_unit_words;
-use crate::config::{Config, CredentialGrant};
-use crate::error_code::ErrorCode;
-use crate::http::server::Endpoint;
+use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use keyward_config::references::find_references;
+use keyward_config::systemd::split_unit_words;
+use keyward_config::{Config, CredentialGrant};
+use keyward_http::server::Endpoint;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Folder in which systemd puts the credentials of a unit, below a folder of its name.
 const FOLDER: &str = "/run/credentials";
@@ -120,10 +120,10 @@ fn section(unit: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::systemd_credentials::{GrantRule, UnitPattern};
-    use crate::app::check_result::CheckStatus;
-    use crate::config::CredentialContent;
-    use crate::http::server::UnixSocket;
+    use crate::check_result::CheckStatus;
+    use keyward_agent::systemd_credentials::{GrantRule, UnitPattern};
+    use keyward_config::CredentialContent;
+    use keyward_http::server::UnixSocket;
 
     fn unit(text: &str) -> UnitFiles {
         UnitFiles {

@@ -19,16 +19,16 @@ use super::unit::Unit;
 use super::unit_checks::ServiceUnit;
 use super::unit_environment::unit_environment;
 use super::unit_files::{self, UnitFiles};
-use crate::app::certificate_files;
-use crate::app::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
-use crate::app::probes::{Limits, check_session, describe_expiry, resolve_host};
-use crate::config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
-use crate::count_format::format_count;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
+use crate::certificate_files;
+use crate::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
+use crate::probes::{Limits, check_session, describe_expiry, resolve_host};
+use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
+use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Options of `keyward doctor`.
-pub(crate) struct DoctorOptions<'a> {
+pub struct DoctorOptions<'a> {
     /// Files and folders of the configuration.
     pub files: Vec<PathBuf>,
     /// Variables of this process.
@@ -53,7 +53,7 @@ impl std::fmt::Debug for DoctorOptions<'_> {
 
 /// All results, and the inputs that they are based on.
 #[derive(Debug)]
-pub(crate) struct Diagnosis {
+pub struct Diagnosis {
     /// The results, in the order in which they are shown.
     pub results: Vec<CheckResult>,
     /// User whose rights were checked.
@@ -61,9 +61,9 @@ pub(crate) struct Diagnosis {
     /// Files of the unit.
     pub unit: UnitFiles,
     /// The configuration as it was read.
-    pub outcome: LoadOutcome,
+    pub(crate) outcome: LoadOutcome,
     /// The running agent.
-    pub agent: Option<RunningAgent>,
+    pub(crate) agent: Option<RunningAgent>,
 }
 
 /// Time limit of remote checks. The revocation of a login has two more seconds.
@@ -73,7 +73,7 @@ const REMOTE_TIME: Duration = Duration::from_secs(6);
 ///
 /// # Errors
 /// The user to check does not exist, or the configuration cannot be found.
-pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
+pub async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
     let identity = select_user(options, service.as_ref(), &unit_files)?;
@@ -115,7 +115,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
 
 impl Diagnosis {
     /// Returns the worst outcome.
-    pub(crate) fn worst(&self) -> CheckStatus {
+    pub fn worst(&self) -> CheckStatus {
         self.results.iter().map(|result| result.status).max().unwrap_or(CheckStatus::Ok)
     }
 }
@@ -147,7 +147,7 @@ fn select_user(
     if let Some(service) = service {
         let main = service.unit.last("Group").map(str::to_owned);
         let extra = service.unit.words("SupplementaryGroups").into_iter().chain(main).map(|group| files.expand(&group));
-        identity.groups.extend(extra.filter_map(|group| crate::os::group_id(&group).ok().flatten()));
+        identity.groups.extend(extra.filter_map(|group| keyward_machine::os::group_id(&group).ok().flatten()));
         identity.passes_modes &= service.sandbox.has_capability("CAP_DAC_OVERRIDE", true);
     }
     Ok(identity)
@@ -366,13 +366,13 @@ async fn check_peers(
     if let Some(gateway) = &config.gateway
         && !outcome.placeholders.iter().any(|key| key.starts_with("gateway."))
     {
-        checks.push(Box::pin(crate::app::probes::check_gateway(gateway, &config.sessions, limits, progress)));
+        checks.push(Box::pin(crate::probes::check_gateway(gateway, &config.sessions, limits, progress)));
     }
     #[cfg(feature = "etcd")]
     if let Some(acl) = &config.acl
-        && let crate::acl::store::StoreOptions::Etcd(etcd) = &acl.service.store
+        && let keyward_acl::store::StoreOptions::Etcd(etcd) = &acl.service.store
     {
-        checks.push(Box::pin(crate::app::probes::check_etcd(etcd, limits, progress)));
+        checks.push(Box::pin(crate::probes::check_etcd(etcd, limits, progress)));
     }
     join_all(checks).await.into_iter().flatten().collect()
 }

@@ -7,11 +7,11 @@ use super::access;
 use super::path_rules::{PathAccess, PathRule, PathRules};
 use super::remedies::{DeniedPath, edit_unit, name_own_folder};
 use super::rights::{AccessVerdict, FileOperation, UserIdentity};
-use crate::app::check_result::Problem;
-use crate::config::systemd::is_system_folder;
-use crate::config::{NamedPath, PathUse};
-use crate::error_code::ErrorCode;
-use crate::os;
+use crate::check_result::Problem;
+use keyward_config::systemd::is_system_folder;
+use keyward_config::{NamedPath, PathUse};
+use keyward_machine::os;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// User and sandbox that paths are checked for.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use super::processes::{self, Process};
 use super::rights::UserIdentity;
 use super::running_agent::AgentProcess;
 use super::sockets::{self, ListeningSocket};
-use crate::app::check_result::{Problem, StepResult};
-use crate::error_code::ErrorCode;
-use crate::http::server::Endpoint;
-use crate::os;
+use crate::check_result::{Problem, StepResult};
+use keyward_http::server::Endpoint;
+use keyward_machine::os;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// User, agent and passed sockets that listeners are compared with.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ fn listening() -> Vec<ListeningSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::check_result::{CheckStatus, Progress, Steps};
+    use crate::check_result::{CheckStatus, Progress, Steps};
 
     #[test]
     fn an_address_of_an_agent_that_cannot_be_asked_is_checked_by_the_program_that_holds_it() {

@@ -33,6 +33,6 @@ mod diagnosis;
 mod redact;
 mod bundle;
 
-pub(crate) use self::bundle::{create_bundle, write_bundle};
-pub(crate) use self::diagnosis::{Diagnosis, DoctorOptions, diagnose};
-pub(crate) use self::running_agent::AgentContact;
+pub use self::bundle::{create_bundle, write_bundle};
+pub use self::diagnosis::{Diagnosis, DoctorOptions, diagnose};
+pub use self::running_agent::AgentContact;

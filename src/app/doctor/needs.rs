@@ -2,12 +2,12 @@
 
 use url::Url;
 
-use crate::agent::identity::{IdentityMethod, IdentityOrigin};
 #[cfg(feature = "gateway")]
-use crate::app::probes::platform_client;
-use crate::config::Config;
-use crate::http::client::{ClientOptions, ServerAddress};
-use crate::http::server::Endpoint;
+use crate::probes::platform_client;
+use keyward_agent::identity::{IdentityMethod, IdentityOrigin};
+use keyward_config::Config;
+use keyward_http::client::{ClientOptions, ServerAddress};
+use keyward_http::server::Endpoint;
 
 /// A command that a part of the configuration runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
     }
     #[cfg(feature = "etcd")]
     if let Some(acl) = &config.acl
-        && let crate::acl::store::StoreOptions::Etcd(etcd) = &acl.service.store
+        && let keyward_acl::store::StoreOptions::Etcd(etcd) = &acl.service.store
     {
         peers.extend(etcd.endpoints.iter().filter_map(|url| peer("acl: etcd".to_owned(), url)));
     }

@@ -1,8 +1,8 @@
 //! Rules of polkit, read as far as a program can without running their JavaScript (`polkit(8)`).
 
 use super::rights::UserIdentity;
-use crate::config::systemd::UnitAction;
-use crate::os;
+use keyward_config::systemd::UnitAction;
+use keyward_machine::os;
 
 /// Action that `systemctl` needs to start, stop or reload a unit.
 const ACTION: &str = "org.freedesktop.systemd1.manage-units";

@@ -6,8 +6,8 @@ use regex_lite::Regex;
 use toml::{Table, Value};
 use url::Url;
 
-use crate::config::systemd::split_unit_words;
-use crate::secret_string::SecretString;
+use keyward_config::systemd::split_unit_words;
+use keyward_machine::secret_string::SecretString;
 
 /// Replacement for redacted text.
 const REDACTED: &str = "[redacted]";

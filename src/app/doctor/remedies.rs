@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::rights::{FileOperation, PathNode};
-use crate::config::systemd::is_system_folder;
+use keyward_config::systemd::is_system_folder;
 
 /// Path that the agent's user may not use, and the node on the way that denies it.
 #[derive(Debug, Clone, Copy)]

@@ -6,15 +6,15 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::app::check_result::{Problem, StepResult, Steps};
-use crate::error_chain::escape_controls;
-use crate::error_code::ErrorCode;
-use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions, TransportError};
-use crate::secret_string::SecretString;
+use crate::check_result::{Problem, StepResult, Steps};
+use keyward_http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::escape_controls;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Address of the agent's local API.
 #[derive(Debug, Clone)]
-pub(crate) struct AgentContact {
+pub struct AgentContact {
     /// Address.
     pub address: ServerAddress,
     /// Key that the listener asks for.

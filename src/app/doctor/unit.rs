@@ -1,6 +1,6 @@
 //! Parses systemd unit files with their drop-ins (`systemd.syntax(7)`): the settings of one section, in their order.
 
-use crate::config::systemd::split_unit_words;
+use keyward_config::systemd::split_unit_words;
 
 /// Settings of one section of a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use super::rights::{FileOperation, UserIdentity};
 use super::sandbox::Sandbox;
 use super::unit::Unit;
 use super::unit_files::UnitFiles;
-use crate::app::check_result::Problem;
-use crate::config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
-use crate::error_code::ErrorCode;
-use crate::http::server::Endpoint;
-use crate::os;
+use crate::check_result::Problem;
+use keyward_config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
+use keyward_http::server::Endpoint;
+use keyward_machine::os;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// A unit with what was read from it.
 #[derive(Debug)]

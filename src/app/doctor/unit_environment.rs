@@ -5,8 +5,8 @@ use std::path::Path;
 use super::credentials;
 use super::unit::Unit;
 use super::unit_files::UnitFiles;
-use crate::config::Environment;
-use crate::config::systemd::split_unit_words;
+use keyward_config::Environment;
+use keyward_config::systemd::split_unit_words;
 
 /// Variable and base folder of each setting whose folders systemd makes (`systemd.exec(5)`).
 const FOLDERS: [(&str, &str, &str); 5] = [

@@ -22,13 +22,13 @@ const RULES: [&str; 4] = [
 
 /// Files of one unit, the unit's own first, then its drop-ins in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct UnitFiles {
+pub struct UnitFiles {
     /// Name with suffix, such as `keyward.service`.
     pub name: String,
     /// Path and text of each file.
-    pub files: Vec<(PathBuf, String)>,
+    pub(crate) files: Vec<(PathBuf, String)>,
     /// Files that could not be read, with the system's error.
-    pub unreadable: Vec<String>,
+    pub(crate) unreadable: Vec<String>,
 }
 
 impl UnitFiles {

@@ -11,13 +11,13 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::limits::Limits;
-use crate::app::check_result::{Problem, StepResult, Steps};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::http::client::sanitize::parse_date_header;
-use crate::http::client::{ClientOptions, ServerAddress, connection_error_code};
-use crate::http::tls::{client_config, expiry};
-use crate::time_format::{format_rfc3339, format_seconds};
+use crate::check_result::{Problem, StepResult, Steps};
+use keyward_http::client::sanitize::parse_date_header;
+use keyward_http::client::{ClientOptions, ServerAddress, connection_error_code};
+use keyward_http::tls::{client_config, expiry};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::{format_rfc3339, format_seconds};
 
 /// Checks name resolution, TCP connection and certificate of a host. For a server behind a proxy, checks the proxy. Skips
 /// later steps after a failure.
@@ -178,7 +178,7 @@ mod tests {
         let check = |skew: i64, expected: Result<&str, (bool, &str)>| {
             let span = Duration::from_secs(skew.unsigned_abs());
             let theirs = if skew < 0 { now + span } else { now - span };
-            let mut steps = Steps::new("session", None, &crate::app::check_result::Progress::default());
+            let mut steps = Steps::new("session", None, &crate::check_result::Progress::default());
             let is_ok = steps.record("clock", compare_clocks(now, theirs, "vault"));
             let result = steps.into_results().remove(0);
             match expected {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::limits::Limits;
-use crate::acl::store::etcd::{EtcdOptions, probe};
-use crate::app::check_result::{CheckResult, Problem, Progress, Steps};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
+use crate::check_result::{CheckResult, Problem, Progress, Steps};
+use keyward_acl::store::etcd::{EtcdOptions, probe};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Longest time of a read where the probe's time is bounded.
 const REQUEST_TIME: Duration = Duration::from_secs(3);

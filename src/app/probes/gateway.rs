@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use super::connection::{check_clock, check_connection};
 use super::limits::Limits;
-use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
-use crate::app::one_shot::{LoggedIn, login};
-use crate::app::one_shot_render::OneShotReader;
-use crate::config::{Gateway, SecretToken, Session, TokenSource};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::gateway::availability::{Product, ServerInfo};
-use crate::http::client::sanitize::sanitize;
-use crate::http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions, TransportError};
-use crate::secret;
-use crate::secret_string::SecretString;
+use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use crate::one_shot::{LoggedIn, login};
+use crate::one_shot_render::OneShotReader;
+use keyward_config::{Gateway, SecretToken, Session, TokenSource};
+use keyward_gateway::availability::{Product, ServerInfo};
+use keyward_http::client::sanitize::sanitize;
+use keyward_http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions, TransportError};
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Time for one answer of the platform.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Checks the connection to the platform and the owner of the platform token. A token that comes from a session is read with a
 /// login for this check, which is revoked at its end. Steps after a failed one are omitted.
-pub(crate) async fn check_gateway(
+pub async fn check_gateway(
     gateway: &Gateway,
     sessions: &[Session],
     limits: Limits,

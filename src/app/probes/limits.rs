@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::app::check_result::Problem;
-use crate::error_code::ErrorCode;
-use crate::time_format::format_duration;
+use crate::check_result::Problem;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 
 /// Time limits of one part's probes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// End of all probes but the revocation of a login; `None` leaves each probe its own time.
     end: Option<Instant>,
 }

@@ -19,6 +19,8 @@ pub(crate) use self::connection::{describe_expiry, resolve_host};
 #[cfg(feature = "etcd")]
 pub(crate) use self::etcd::check_etcd;
 #[cfg(feature = "gateway")]
-pub(crate) use self::gateway::{check_gateway, platform_client};
-pub(crate) use self::limits::Limits;
-pub(crate) use self::session::check_session;
+pub use self::gateway::check_gateway;
+#[cfg(feature = "gateway")]
+pub(crate) use self::gateway::platform_client;
+pub use self::limits::Limits;
+pub use self::session::check_session;

@@ -5,17 +5,17 @@ use http::{Method, StatusCode};
 use super::connection::{check_clock, check_connection};
 use super::limits::Limits;
 use super::rights::{check_rights, needed_rights};
-use crate::agent::identity::IdentityProof;
-use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
-use crate::app::error_codes;
-use crate::app::one_shot::{self, LoggedIn, OneShotError, ProvenIdentity};
-use crate::config::{Config, Session};
-use crate::error_code::ErrorCode;
-use crate::http::client::ClientResponse;
+use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use crate::error_codes;
+use crate::one_shot::{self, LoggedIn, OneShotError, ProvenIdentity};
+use keyward_agent::identity::IdentityProof;
+use keyward_config::{Config, Session};
+use keyward_http::client::ClientResponse;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Tries what a session needs: the server's name, a connection to it, its clock, the identity source, and a login that is
 /// revoked at once. Later steps are omitted once one has failed.
-pub(crate) async fn check_session(
+pub async fn check_session(
     config: &Config,
     session: &Session,
     limits: Limits,
@@ -102,7 +102,7 @@ fn describe_identity(identity: &ProvenIdentity) -> String {
     let fields = &token.fields;
     let names = [("vm", &fields.vm_name), ("scale set", &fields.vmss_name), ("group", &fields.resource_group_name)];
     facts.extend(names.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
-    crate::http::client::sanitize::sanitize(&facts.join("; "), "")
+    keyward_http::client::sanitize::sanitize(&facts.join("; "), "")
 }
 
 async fn check_login(config: &Config, session: &Session, identity: ProvenIdentity, limits: &Limits, steps: &mut Steps) {
@@ -146,5 +146,5 @@ async fn check_token(config: &Config, session: &Session, logged_in: &LoggedIn, l
 }
 
 fn problem(error: &OneShotError) -> Problem {
-    Problem::new(error.code(), crate::error_chain::format_chain(error))
+    Problem::new(error.code(), keyward_telemetry::error_chain::format_chain(error))
 }

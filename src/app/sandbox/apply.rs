@@ -7,22 +7,24 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::collect::{OWN_FOLDERS, SYSTEM_FILES};
+use super::collect::OWN_FOLDERS;
+#[cfg(feature = "sandbox")]
+use super::collect::SYSTEM_FILES;
 use super::plan::{AllowedAccess, AllowedFiles, SandboxPlan, capability_names, rule_folder};
 use super::report::{Part, SandboxReport};
-use crate::config::SandboxMode;
+use keyward_config::SandboxMode;
 
 /// Reason why a sandbox with `sandbox = "enforce"` is not complete.
 #[derive(Debug, thiserror::Error)]
 #[error("agent.sandbox is \"enforce\", and the sandbox is incomplete: {}; remedy it, or set agent.sandbox = \"best_effort\" (--sandbox best_effort)", .0.join("; "))]
-pub(crate) struct SandboxError(Vec<String>);
+pub struct SandboxError(Vec<String>);
 
 /// Applies a plan to this thread, and so to all that it starts. Call it while there is no other thread. Returns what is
 /// allowed now, and a report.
 ///
 /// # Errors
 /// The mode is `enforce`, and a part of the sandbox is missing.
-pub(crate) fn apply(
+pub fn apply(
     plan: &SandboxPlan,
     mode: SandboxMode,
     has_spawner: bool,
@@ -91,7 +93,7 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
 
 impl AllowedAccess {
     /// Lists what a plan needs and this sandbox does not allow, by the machine's symlinks.
-    pub(crate) fn missing_here(&self, plan: &SandboxPlan) -> Vec<String> {
+    pub fn missing_here(&self, plan: &SandboxPlan) -> Vec<String> {
         self.missing(plan, resolve)
     }
 }

@@ -6,14 +6,14 @@ use rustix::thread::CapabilitySet;
 use url::Url;
 
 use super::plan::SandboxPlan;
-use crate::agent::identity::IdentityMethod;
-use crate::app::certificate_files;
-use crate::config::systemd::UnitNeeds;
-use crate::config::{Config, Environment, FileOwners, Listener, LoadOutcome, NamedPath, PathUse};
+use crate::certificate_files;
+use keyward_agent::identity::IdentityMethod;
+use keyward_config::systemd::UnitNeeds;
+use keyward_config::{Config, Environment, FileOwners, Listener, LoadOutcome, NamedPath, PathUse};
 #[cfg(feature = "gateway")]
-use crate::gateway::client_setup::UserConfigFiles;
-use crate::http::client::{ClientOptions, ProxyMode, ServerAddress};
-use crate::http::server::Endpoint;
+use keyward_gateway::client_setup::UserConfigFiles;
+use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress};
+use keyward_http::server::Endpoint;
 
 /// Files and folders of the system that libraries and this program read: names, users, time zones, authorities, processes.
 /// `/etc` as a whole: DHCP clients, `useradd` and configuration management replace its files by rename, and a rule for a file
@@ -69,7 +69,7 @@ pub(super) const OWN_FOLDERS: [&str; 2] = ["/run/keyward", "/var/lib/keyward"];
 impl SandboxPlan {
     /// Computes the accesses that a configuration of these files needs. With errors in the configuration it holds only the
     /// paths that could be read.
-    pub(crate) fn new(outcome: &LoadOutcome, files: &[PathBuf], environment: &Environment) -> Self {
+    pub fn new(outcome: &LoadOutcome, files: &[PathBuf], environment: &Environment) -> Self {
         let mut plan = Self::default();
         plan.read.extend(SYSTEM_FILES.iter().map(PathBuf::from));
         plan.write.extend(OWN_FOLDERS.iter().map(PathBuf::from));
@@ -219,9 +219,9 @@ impl SandboxPlan {
         self.connect_through(&gateway.proxy.proxy, environment);
         self.read.extend(gateway.process_files.iter().flat_map(UserConfigFiles::candidates));
         match &gateway.token {
-            crate::config::TokenSource::File(path) => self.read.extend([path.clone()]),
-            crate::config::TokenSource::Secret(_) => {}
-            crate::config::TokenSource::Mint(mint) => self.read.extend([mint.parent_token_file.clone()]),
+            keyward_config::TokenSource::File(path) => self.read.extend([path.clone()]),
+            keyward_config::TokenSource::Secret(_) => {}
+            keyward_config::TokenSource::Mint(mint) => self.read.extend([mint.parent_token_file.clone()]),
         }
     }
 
@@ -282,7 +282,7 @@ impl SandboxPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Purpose, load_text};
+    use keyward_config::{Purpose, load_text};
 
     fn plan(text: &str, variables: &[(&str, &str)]) -> SandboxPlan {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

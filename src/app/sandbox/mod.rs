@@ -14,7 +14,7 @@ mod report;
 // 2: the kernel
 mod apply;
 
-pub(crate) use self::apply::apply;
-pub(crate) use self::plan::{AllowedAccess, SandboxPlan};
-pub(crate) use self::report::SandboxReport;
+pub use self::apply::apply;
+pub use self::plan::{AllowedAccess, SandboxPlan};
+pub use self::report::SandboxReport;
 pub(super) use self::report::{SandboxMetrics, publish};

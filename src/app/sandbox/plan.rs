@@ -7,25 +7,25 @@ use rustix::thread::CapabilitySet;
 
 /// Accesses that a configuration needs of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SandboxPlan {
+pub struct SandboxPlan {
     /// Files and folders that are read.
-    pub read: BTreeSet<PathBuf>,
+    pub(crate) read: BTreeSet<PathBuf>,
     /// Folders in which files are created, replaced and removed.
-    pub write: BTreeSet<PathBuf>,
+    pub(crate) write: BTreeSet<PathBuf>,
     /// Paths of these that are not shown: they came from a reference, which may hold a secret.
-    pub hidden: BTreeSet<PathBuf>,
+    pub(crate) hidden: BTreeSet<PathBuf>,
     /// TCP ports that are listened on; 0 is a port of the kernel's choice.
-    pub bind: BTreeSet<u16>,
+    pub(crate) bind: BTreeSet<u16>,
     /// TCP ports that are connected to; `None` is any.
-    pub connect: Option<BTreeSet<u16>>,
+    pub(crate) connect: Option<BTreeSet<u16>>,
     /// Programs that are started.
-    pub programs: BTreeSet<String>,
+    pub(crate) programs: BTreeSet<String>,
     /// Capabilities that are kept if the process has them.
-    pub capabilities: CapabilitySet,
+    pub(crate) capabilities: CapabilitySet,
     /// True if the executables of callers are opened, which Landlock denies (`ptrace_may_access`): the spawner does it.
-    pub executables: bool,
+    pub(crate) executables: bool,
     /// True if the service manager is notified at an abstract socket.
-    pub abstract_socket: bool,
+    pub(crate) abstract_socket: bool,
 }
 
 impl Default for SandboxPlan {
@@ -46,7 +46,7 @@ impl Default for SandboxPlan {
 
 impl SandboxPlan {
     /// Returns true if something is needed that a process in a sandbox cannot do.
-    pub(crate) fn needs_spawner(&self) -> bool {
+    pub fn needs_spawner(&self) -> bool {
         !self.programs.is_empty() || self.executables
     }
 
@@ -59,17 +59,17 @@ impl SandboxPlan {
 
 /// Accesses that a running sandbox allows. `None` means that the sandbox does not limit the field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct AllowedAccess {
+pub struct AllowedAccess {
     /// Files and folders that may be read, and folders that may be written.
-    pub files: Option<AllowedFiles>,
+    pub(crate) files: Option<AllowedFiles>,
     /// TCP ports that may be listened on.
-    pub bind: Option<BTreeSet<u16>>,
+    pub(crate) bind: Option<BTreeSet<u16>>,
     /// TCP ports that may be connected to.
-    pub connect: Option<BTreeSet<u16>>,
+    pub(crate) connect: Option<BTreeSet<u16>>,
     /// Capabilities that are left.
-    pub capabilities: Option<CapabilitySet>,
+    pub(crate) capabilities: Option<CapabilitySet>,
     /// True if programs can be started, and executables of callers opened, with the rights that the process began with.
-    pub spawner: bool,
+    pub(crate) spawner: bool,
 }
 
 /// Files and folders that a sandbox allows, without symlinks.

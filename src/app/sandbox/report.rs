@@ -7,13 +7,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
 
-use crate::config::SandboxMode;
-use crate::metrics::{MetricRegistry, MetricSet, Metrics};
-use crate::status::StatusRegistry;
+use keyward_config::SandboxMode;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_telemetry::status::StatusRegistry;
 
 /// The sandbox of this process.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct SandboxReport {
+pub struct SandboxReport {
     /// Setting `agent.sandbox`.
     pub(super) mode: &'static str,
     /// ABI of the kernel's Landlock; 0 without it.
@@ -72,7 +72,7 @@ impl SandboxReport {
     }
 
     /// Logs the sandbox, once.
-    pub(crate) fn log(&self) {
+    pub fn log(&self) {
         let parts: Vec<_> = self.parts.iter().map(|part| part.name()).collect();
         let (parts, landlock_abi, mode) = (parts.join(","), self.landlock_abi, self.mode);
         if self.missing.is_empty() {

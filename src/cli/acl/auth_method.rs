@@ -7,7 +7,7 @@ use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::secret_input::SecretInput;
-use crate::acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
+use keyward_acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -7,7 +7,7 @@ use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::resolve;
 use super::templated::pair;
-use crate::acl::client::{BindingRule, NewBindingRule, QueryOptions};
+use keyward_acl::client::{BindingRule, NewBindingRule, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

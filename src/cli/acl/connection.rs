@@ -9,12 +9,12 @@ use serde::Serialize;
 use super::failure::CommandFailure;
 use super::output;
 use super::secret_input::SecretInput;
-use crate::acl::client::{AclClient, AclClientOptions};
 use crate::cli::{Exit, Format};
-use crate::config::Environment;
-use crate::config::server::address;
-use crate::http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
-use crate::secret_string::SecretString;
+use keyward_acl::client::{AclClient, AclClientOptions};
+use keyward_config::Environment;
+use keyward_config::server::address;
+use keyward_http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
+use keyward_machine::secret_string::SecretString;
 
 /// Flags that say which server to call, and with which token.
 #[derive(Debug, Args)]

@@ -1,11 +1,11 @@
 //! Failure of an ACL command: one line and an exit code.
 
-use crate::acl::client::AclClientError;
-use crate::app::error_codes;
 use crate::cli::{Exit, print_line};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::http::client::TransportError;
+use keyward_acl::client::AclClientError;
+use keyward_app::error_codes;
+use keyward_http::client::TransportError;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Failure of a command.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::resolve;
 use super::templated::TemplatedPolicies;
-use crate::acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
+use keyward_acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
 
 /// Flags for the links that tokens and roles have in common.
 #[derive(Debug, Args)]

@@ -37,7 +37,7 @@ use clap::{Args, Subcommand};
 use self::connection::{AclConnection, Connection, TokenInput};
 use self::failure::CommandFailure;
 use super::{Exit, LogChoice, print_error};
-use crate::error_code::ErrorCode;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Run keyward's ACL server, and manage its records.
 #[derive(Debug, Args)]
@@ -171,7 +171,7 @@ fn call<T>(
     command: T,
     run: impl AsyncFnOnce(T, &AclConnection) -> Result<(), CommandFailure>,
 ) -> anyhow::Result<Exit> {
-    crate::os::forbid_core_dumps()?;
+    keyward_machine::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // One type for all commands: the runtime's code is generated for each type of future that it blocks on.
     let work: Pin<Box<dyn Future<Output = Result<(), CommandFailure>> + '_>> = Box::pin(async {

@@ -8,8 +8,8 @@ use super::links::merge_links;
 use super::output::{self, Fields};
 use super::resolve;
 use super::templated::assignment;
-use crate::acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 use crate::cli::print_note;
+use keyward_acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

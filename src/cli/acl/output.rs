@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-use crate::acl::client::{AclLink, AclLinks, Policy, ReadResponse};
-use crate::acl::model::timestamp::Timestamp;
 pub(super) use crate::cli::output::{json, strip_control_chars, table};
 use crate::cli::{print_line, print_note};
-use crate::time_format::format_seconds;
+use keyward_acl::client::{AclLink, AclLinks, Policy, ReadResponse};
+use keyward_acl::model::timestamp::Timestamp;
+use keyward_telemetry::time_format::format_seconds;
 
 /// Fields of one object, a line each: `Name:  value`.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub(super) fn link(link: &AclLink) -> String {
     }
 }
 
-fn format_templated_policy(policy: &crate::acl::client::AclTemplatedPolicy) -> String {
+fn format_templated_policy(policy: &keyward_acl::client::AclTemplatedPolicy) -> String {
     let variables = policy.template_variables.iter().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name}={text}"),
         None => format!("{name}={value}"),
@@ -71,11 +71,11 @@ fn format_templated_policy(policy: &crate::acl::client::AclTemplatedPolicy) -> S
     words.join(" ")
 }
 
-fn service(service: &crate::acl::client::AclServiceIdentity) -> String {
+fn service(service: &keyward_acl::client::AclServiceIdentity) -> String {
     format_with_datacenters(&service.service_name, &service.datacenters)
 }
 
-fn node(node: &crate::acl::client::AclNodeIdentity) -> String {
+fn node(node: &keyward_acl::client::AclNodeIdentity) -> String {
     format!("{} in {}", node.node_name, node.datacenter)
 }
 

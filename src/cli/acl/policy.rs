@@ -7,7 +7,7 @@ use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::resolve;
 use super::secret_input::SecretInput;
-use crate::acl::client::{NewPolicy, Policy, QueryOptions};
+use keyward_acl::client::{NewPolicy, Policy, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -2,9 +2,9 @@
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
-use crate::acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter};
-use crate::acl::model::id::Id;
 use crate::cli::Exit;
+use keyward_acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter};
+use keyward_acl::model::id::Id;
 
 /// Resolves an accessor, or a prefix of one, to a token.
 pub(super) async fn token(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {

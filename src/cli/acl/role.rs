@@ -7,7 +7,7 @@ use super::failure::{CommandFailure, print_deleted};
 use super::links::{LinkFlags, MergeFlags};
 use super::output::{self, Fields};
 use super::resolve;
-use crate::acl::client::{NewRole, QueryOptions, Role};
+use keyward_acl::client::{NewRole, QueryOptions, Role};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -9,12 +9,12 @@ use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
 use super::{resolve, token_output};
-use crate::acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
-use crate::acl::model::id::Id;
 use crate::cli::run::stop_signals;
 use crate::cli::{Exit, print_note};
-use crate::clock::Clock;
-use crate::time_format::{format_duration, format_seconds};
+use keyward_acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
+use keyward_acl::model::id::Id;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::time_format::{format_duration, format_seconds};
 
 /// Replace a token by a new one.
 #[derive(Debug, Args)]

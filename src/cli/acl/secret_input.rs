@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 /// A file, or `-` for standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]

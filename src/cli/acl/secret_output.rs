@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
-use crate::acl::client::{AclClientError, Token};
-use crate::atomic_file::{self, Attributes};
 use crate::cli::Exit;
-use crate::secret_string::SecretString;
+use keyward_acl::client::{AclClientError, Token};
+use keyward_machine::atomic_file::{self, Attributes};
+use keyward_machine::secret_string::SecretString;
 
 /// Flags that say where to write the secret of a new token.
 #[derive(Debug, Args)]

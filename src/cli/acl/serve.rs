@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::cli::standalone::SandboxFlag;
 use crate::cli::{Exit, LogChoice, run, standalone};
-use crate::config::Environment;
-use crate::http::server::Endpoint;
+use keyward_config::Environment;
+use keyward_http::server::Endpoint;
 
 /// Serve the ACL API.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
-        crate::os::forbid_core_dumps()?;
+        keyward_machine::os::forbid_core_dumps()?;
         let environment = Environment::current();
         let server = match standalone::load("acl", &self.settings()?, &self.sandbox, &environment) {
             Ok(server) => server,

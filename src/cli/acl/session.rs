@@ -11,15 +11,15 @@ use super::secret_input::SecretInput;
 use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
 use super::templated::assignment;
 use super::{output, token_output};
-use crate::acl::client;
-use crate::acl::client::{AclClientError, NamespaceDefaults, QueryOptions};
-use crate::acl::model::id::Id;
-use crate::atomic_file;
 use crate::cli::{print_line, print_note};
-use crate::clock::Clock;
-use crate::http::client::TransportError;
-use crate::secret_string::SecretString;
-use crate::time_format::format_seconds;
+use keyward_acl::client;
+use keyward_acl::client::{AclClientError, NamespaceDefaults, QueryOptions};
+use keyward_acl::model::id::Id;
+use keyward_http::client::TransportError;
+use keyward_machine::atomic_file;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::time_format::format_seconds;
 
 /// Create the first token of a new service.
 #[derive(Debug, Args)]

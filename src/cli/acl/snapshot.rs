@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
-use crate::acl::client::{self, SnapshotDownload};
-use crate::acl::model::snapshot::is_snapshot;
-use crate::atomic_file::{self, Attributes};
 use crate::cli::{Exit, print_line, print_note};
+use keyward_acl::client::{self, SnapshotDownload};
+use keyward_acl::model::snapshot::is_snapshot;
+use keyward_machine::atomic_file::{self, Attributes};
 
 /// Write a snapshot of all records of a running server to a file; replaces an earlier snapshot.
 #[derive(Debug, Args)]

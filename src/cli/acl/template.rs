@@ -7,8 +7,8 @@ use super::failure::CommandFailure;
 use super::output::{self, Fields};
 use super::policy;
 use super::templated::pair;
-use crate::acl::client::QueryOptions;
 use crate::cli::print_line;
+use keyward_acl::client::QueryOptions;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -4,7 +4,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use serde_json::Value;
 
-use crate::acl::client::AclTemplatedPolicy;
+use keyward_acl::client::AclTemplatedPolicy;
 
 /// Templated policies, in the order of their flags.
 #[derive(Debug, Clone, Default)]

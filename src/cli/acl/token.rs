@@ -12,9 +12,9 @@ use super::rotate::Rotate;
 use super::secret_input::SecretInput;
 use super::secret_output::{self, NewFileFlags, SecretDisplay};
 use super::{resolve, token_output};
-use crate::acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
-use crate::acl::model::id::Id;
-use crate::acl::model::timestamp::Timestamp;
+use keyward_acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
+use keyward_acl::model::id::Id;
+use keyward_acl::model::timestamp::Timestamp;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

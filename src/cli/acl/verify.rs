@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
-use crate::acl::client::VerifyResponse;
-use crate::acl::store::{Embedded, Verification};
 use crate::cli::{Exit, print_line};
-use crate::error_code::ErrorCode;
+use keyward_acl::client::VerifyResponse;
+use keyward_acl::store::{Embedded, Verification};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Verify that all records are present and intact.
 #[derive(Debug, Args)]

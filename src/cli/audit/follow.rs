@@ -8,9 +8,9 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::Filter;
-use crate::audit::LineSplitter;
 use crate::cli::Exit;
-use crate::file_watch::FileWatch;
+use keyward_machine::file_watch::FileWatch;
+use keyward_telemetry::audit::LineSplitter;
 
 /// Shows records from the file's end on, until it is interrupted.
 pub(super) fn follow(path: &Path, filter: &Filter<'_>) -> anyhow::Result<Exit> {

@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 
 use super::output::strip_control_chars;
 use super::{Exit, Format, print_line};
-use crate::audit::{AuditKey, DisplayedRecord, list_files, read_lines};
-use crate::secret;
+use keyward_machine::secret;
+use keyward_telemetry::audit::{AuditKey, DisplayedRecord, list_files, read_lines};
 
 /// Verify, show and follow audits.
 #[derive(Debug, Subcommand)]

@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::{files, read, read_key};
-use crate::audit::{Checkpoint, LinePosition, Verifier, VerifyReport};
 use crate::cli::{Exit, Format, output, print_error, print_line, print_warning};
-use crate::count_format::format_count;
+use keyward_telemetry::audit::{Checkpoint, LinePosition, Verifier, VerifyReport};
+use keyward_telemetry::count_format::format_count;
 
 /// Verify the records of an audit.
 #[derive(Debug, Args)]
@@ -91,7 +91,7 @@ fn print(report: &VerifyReport, key_file: &Path) {
 }
 
 fn to_json(report: &VerifyReport) -> serde_json::Value {
-    let finding = |finding: &crate::audit::AuditFinding| json!({"file": &*finding.position.file, "line": finding.position.line, "finding": finding.to_string()});
+    let finding = |finding: &keyward_telemetry::audit::AuditFinding| json!({"file": &*finding.position.file, "line": finding.position.line, "finding": finding.to_string()});
     json!({
         "intact": report.is_intact() && report.verified > 0,
         "lines": report.lines,

@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 use super::agent_client::ProxyEndpoint;
 use super::missing_values::require_values;
 use super::{Exit, print_error};
-use crate::agent::server_client::{CallError, TokenVerdict};
-use crate::app::one_shot_render::OneShotReader;
-use crate::config::{self, Config, Credential, Environment, LoadOutcome, Purpose};
-use crate::secret_string::SecretString;
+use keyward_agent::server_client::{CallError, TokenVerdict};
+use keyward_app::one_shot_render::OneShotReader;
+use keyward_config::{self as config, Config, Credential, Environment, LoadOutcome, Purpose};
+use keyward_machine::secret_string::SecretString;
 
 /// Protocol of the calling program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(super) fn respond(by: HelperProtocol, arguments: &[OsString]) -> Exit {
             return code;
         }
     };
-    if let Err(error) = crate::os::forbid_core_dumps() {
+    if let Err(error) = keyward_machine::os::forbid_core_dumps() {
         print_error(&error.to_string());
         return Exit::Failed;
     }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::app::dev::DevEndpoints;
-use crate::app::dev::faults::{BOTH_HEALED, Fault, FaultSwitch};
 use crate::cli::{Exit, print, print_line};
+use keyward_app::dev::DevEndpoints;
+use keyward_app::dev::faults::{BOTH_HEALED, Fault, FaultSwitch};
 
 /// Break something.
 #[derive(Debug, Args)]

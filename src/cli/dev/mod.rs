@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
 use super::{Exit, LogChoice};
-use crate::config::Environment;
+use keyward_config::Environment;
 
 /// Try the whole chain on this machine.
 #[derive(Debug, Args)]

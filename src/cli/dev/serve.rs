@@ -10,12 +10,12 @@ use clap::Args;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::Signals;
-use crate::app::dev::{self, take_the_tour};
-use crate::app::logging::{self, Logging};
 use crate::cli::run::{start_log, stop_signals};
 use crate::cli::{Exit, LogChoice, print_line, print_warning};
-use crate::config::{Log, LogFormat};
+use keyward_app::Signals;
+use keyward_app::dev::{self, take_the_tour};
+use keyward_app::logging::{self, Logging};
+use keyward_config::{Log, LogFormat};
 
 /// Flags of `keyward dev` without a command.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self, dir: &Path, log: &LogChoice) -> anyhow::Result<Exit> {
-        crate::os::forbid_core_dumps()?;
+        keyward_machine::os::forbid_core_dumps()?;
         if let Some(first) = self.first_port {
             // Before the folder is made.
             dev::check_first_port(first)?;

@@ -4,8 +4,8 @@ use clap::Args;
 
 use super::target::GatewayAddress;
 use crate::cli::{Exit, print_error, print_line, print_note};
-use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
-use crate::http::client::ServerAddress;
+use keyward_gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
+use keyward_http::client::ServerAddress;
 
 /// Print the environment variables that point clients at the gateway.
 #[derive(Debug, Args)]

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use crate::cli::{Exit, print_error};
-use crate::command::EnvVars;
-use crate::config::{Gateway, TokenSource};
-use crate::error_chain::format_chain;
-use crate::gateway::client_setup::credentials::ClientTokenFile;
-use crate::gateway::client_setup::{CliConfig, ClientTokenKind, UserConfigFiles, client_env};
-use crate::http::server::Endpoint;
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_config::{Gateway, TokenSource};
+use keyward_gateway::client_setup::credentials::ClientTokenFile;
+use keyward_gateway::client_setup::{CliConfig, ClientTokenKind, UserConfigFiles, client_env};
+use keyward_http::server::Endpoint;
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Returns the variables of `gateway.process_token` for a program whose Terraform or OpenTofu would read `files`; none if it is
 /// not set. Prints the error if that fails.

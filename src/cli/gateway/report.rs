@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::target::GatewayAddress;
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, print_line};
-use crate::status::product_name;
+use keyward_telemetry::status::product_name;
 
 /// List the deprecated calls of each client.
 #[derive(Debug, Args)]

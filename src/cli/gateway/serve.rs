@@ -7,10 +7,10 @@ use clap::Args;
 
 use crate::cli::standalone::SandboxFlag;
 use crate::cli::{Exit, LogChoice, standalone};
-use crate::config::{Environment, Gateway};
-use crate::gateway::client_setup::NO_VARIABLE_REASON;
-use crate::http::server::Endpoint;
-use crate::secure_dir;
+use keyward_config::{Environment, Gateway};
+use keyward_gateway::client_setup::NO_VARIABLE_REASON;
+use keyward_http::server::Endpoint;
+use keyward_machine::secure_dir;
 
 /// Serve the platform's API on this machine.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
-        crate::os::forbid_core_dumps()?;
+        keyward_machine::os::forbid_core_dumps()?;
         let environment = Environment::current();
         let server = match standalone::load("gateway", &self.settings(&environment)?, &self.sandbox, &environment) {
             Ok(server) => server,

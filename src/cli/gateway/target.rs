@@ -11,13 +11,13 @@ use url::Url;
 
 use crate::cli::agent_client::AgentError;
 use crate::cli::{ConfigFiles, Exit, print_error, print_error_with_code};
-use crate::config::{self, Environment, Purpose};
-use crate::error_code::ErrorCode;
-use crate::gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
-use crate::gateway::client_setup::{ClientTokenKind, ServiceHost};
-use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
-use crate::http::server::Endpoint;
-use crate::secret_string::SecretString;
+use keyward_config::{self as config, Environment, Purpose};
+use keyward_gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
+use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost};
+use keyward_http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
+use keyward_http::server::Endpoint;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Flags that lead to the running gateway: a configuration, or an address and a token file.
 #[derive(Debug, Clone, Args)]

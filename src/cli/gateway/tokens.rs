@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::target::{GatewayAddress, GatewayTarget};
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, print_line, print_note};
-use crate::count_format::format_count;
-use crate::time_format::format_duration;
+use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::time_format::format_duration;
 
 /// List the tokens of the running gateway.
 #[derive(Debug, Args)]

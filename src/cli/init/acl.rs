@@ -5,7 +5,7 @@ use clap::Args;
 use super::OutputFlags;
 use super::answers::{PlanInputs, Question};
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
-use super::shell::{TomlText, quote, table_key};
+use super::shell::{TomlText, quote};
 use crate::cli::setup_files::SetupFileAccess;
 
 /// Run the ACL server.
@@ -123,5 +123,27 @@ echo 'service_prefix \"web\" {{ policy = \"read\" }}' | sudo -E keyward acl poli
 sudo -E keyward acl token create --policy-name {role} --ttl 8h --out {role}.token
 "
         )
+    }
+}
+
+/// Formats a part of a table's name, quoted unless TOML takes it bare.
+fn table_key(part: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !part.is_empty() && part.bytes().all(is_bare) {
+        return part.to_owned();
+    }
+    toml::Value::from(part).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_tables_name_is_quoted_if_toml_would_split_it() {
+        for (part, expected) in [("web-1_a", "web-1_a"), ("web.prod", "\"web.prod\""), ("a b", "\"a b\""), ("", "\"\"")]
+        {
+            assert_eq!(table_key(part), expected);
+        }
     }
 }

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 
 use super::shell::quote;
-use crate::config::NamedPath;
-use crate::config::systemd::{UnitNeeds, is_system_folder};
-use crate::os;
+use keyward_config::NamedPath;
+use keyward_config::systemd::{UnitNeeds, is_system_folder};
+use keyward_machine::os;
 
 /// Comment behind a command with `setfacl`.
 const ACL_NOTE: &str = "# setfacl is of the package acl; others keep the rights that they have";

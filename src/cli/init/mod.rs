@@ -27,8 +27,8 @@ use clap::{Args, Subcommand};
 
 use super::setup_files::{self, Content, Destination, Existing, SetupFile, SetupFileAccess};
 use super::{Exit, print_error, print_line, print_warning};
-use crate::config::systemd::UnitNeeds;
-use crate::config::{self, Environment, LoadOutcome, Purpose};
+use keyward_config::systemd::UnitNeeds;
+use keyward_config::{self as config, Environment, LoadOutcome, Purpose};
 
 use answers::{PlanInputs, Terminal};
 pub(super) use folders::folder_commands;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use super::folders::folder_commands;
 use super::shell::quote;
 use crate::cli::setup_files::{Content, SetupFile, SetupFileAccess};
-use crate::config::systemd::UnitNeeds;
-use crate::hex::encode_hex;
-use crate::secret_string::SecretString;
+use keyward_config::systemd::UnitNeeds;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::hex::encode_hex;
 
 /// Files and commands for one machine or pod.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::answers::{PlanInputs, Question};
 use super::shell::{TomlText, quote};
-use crate::config::server::address;
+use keyward_config::server::address;
 
 /// Flags about the server that is logged in to.
 #[derive(Debug, Args)]

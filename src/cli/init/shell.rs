@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::config::references::escape;
+use keyward_config::references::escape;
 
 /// Quotes a word for a shell, if it needs quotes.
 pub(super) fn quote(word: &str) -> String {
@@ -16,15 +16,6 @@ pub(super) fn quote(word: &str) -> String {
 /// Quotes a given value for a shell, or returns a placeholder in capitals.
 pub(super) fn quote_or_placeholder(value: Option<&String>, capitals: &str) -> String {
     value.map_or_else(|| capitals.to_owned(), |value| quote(value))
-}
-
-/// Formats a part of a table's name, quoted unless TOML takes it bare.
-pub(super) fn table_key(part: &str) -> String {
-    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if !part.is_empty() && part.bytes().all(is_bare) {
-        return part.to_owned();
-    }
-    toml::Value::from(part).to_string()
 }
 
 /// A configuration as it is written. Its strings are flags and answers, so `${` in them is text and no reference.
@@ -91,14 +82,6 @@ mod tests {
             assert_eq!(quote(word), expected);
         }
         assert_eq!(quote_or_placeholder(None, "TENANT"), "TENANT");
-    }
-
-    #[test]
-    fn a_part_of_a_tables_name_is_quoted_if_toml_would_split_it() {
-        for (part, expected) in [("web-1_a", "web-1_a"), ("web.prod", "\"web.prod\""), ("a b", "\"a b\""), ("", "\"\"")]
-        {
-            assert_eq!(table_key(part), expected);
-        }
     }
 
     #[test]

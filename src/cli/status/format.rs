@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::cli::output::strip_control_chars;
-use crate::count_format::format_count;
-use crate::status::{
+use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::status::{
     CallerEntry, CallersEntry, PlatformEntry, ReportItem, SandboxEntry, SessionEntry, StatusDocument, StatusReport,
     StatusState, Timestamp, product_name, update_verb,
 };
-use crate::time_format::format_span;
+use keyward_telemetry::time_format::format_span;
 
 /// A line, with the state that it begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use self::screen::Screen;
 use super::agent_client::{AgentAddress, REQUEST_TIMEOUT, RequiredListener};
 use super::running_process::RunningProcess;
 use super::{Exit, Format, print_error, print_line};
-use crate::status::{StatusDocument, StatusReport, StatusState, Timestamp, evaluate};
+use keyward_telemetry::status::{StatusDocument, StatusReport, StatusState, Timestamp, evaluate};
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 use super::format::Line;
 use crate::cli::{print_line, record_write_failure};
-use crate::config::Environment;
+use keyward_config::Environment;
 
 /// Properties of standard output.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +100,7 @@ const CLEAR_BELOW: &str = "\x1b[J";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::StatusState;
+    use keyward_telemetry::status::StatusState;
 
     #[test]
     fn lines_are_cut_to_the_terminal() {

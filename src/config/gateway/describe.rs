@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use url::Url;
 
 use super::Gateway;
-use crate::config::platform_token::TokenSource;
-use crate::count_format::format_count;
-use crate::gateway::actions::DeprecatedCallMode;
-use crate::gateway::client_setup::{ClientTokenKind, NO_VARIABLE_REASON, ServiceHost};
-use crate::gateway::proxy::{GatewayOptions, RateLimit};
-use crate::http::client::ProxyMode;
-use crate::time_format::format_duration;
+use crate::platform_token::TokenSource;
+use keyward_gateway::actions::DeprecatedCallMode;
+use keyward_gateway::client_setup::{ClientTokenKind, NO_VARIABLE_REASON, ServiceHost};
+use keyward_gateway::proxy::{GatewayOptions, RateLimit};
+use keyward_http::client::ProxyMode;
+use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::time_format::format_duration;
 
 /// Describes the gateway, one clause per entry; `references` maps keys to the references that replace their values.
-pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
     let Gateway { endpoints, proxy, token, local_token, required, .. } = gateway;
     let describe_value =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
-use crate::hcl::Value;
+use keyward_hcl::Value;
 
 /// Settings of each template that does not have its own.
 #[derive(Debug, Default)]

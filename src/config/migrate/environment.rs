@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::input::InputValue;
 use super::output::Section;
-use crate::command::is_reserved;
-use crate::config::references::is_variable;
+use crate::references::is_variable;
+use keyward_machine::command::is_reserved;
 
 /// Report of a program.
 pub(super) const PROGRAM_VARIABLES: &str =

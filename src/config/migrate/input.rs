@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::output::{Outcome, Report};
-use crate::hcl::{Attribute, Object, Position, Value};
-use crate::time_format::format_duration;
+use keyward_hcl::{Attribute, Object, Position, Value};
+use keyward_telemetry::time_format::format_duration;
 
 /// Message for a value that should be a boolean.
 pub(super) const NO_FLAG: &str = "not a boolean";

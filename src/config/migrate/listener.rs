@@ -238,7 +238,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
     }
     let mut all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
         let input = listener.take(key)?;
-        let empty = matches!(input.value, crate::hcl::Value::Text(text) if text.is_empty());
+        let empty = matches!(input.value, keyward_hcl::Value::Text(text) if text.is_empty());
         if empty {
             input.record_kept("empty: no effect");
         }
@@ -257,7 +257,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         let Some(input) = input else { continue };
         match (key, input.value) {
             ("mode", _) => sink::mode(input, section),
-            (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => {
+            (_, keyward_hcl::Value::Text(text) | keyward_hcl::Value::Number(text)) => {
                 section.text(key, text);
                 input.record_kept(key);
             }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::hcl::{Attribute, Object, Value};
+use keyward_hcl::{Attribute, Object, Value};
 
 /// Keys at the top that Vault Agent has and consul-template has not.
 const AGENT_KEYS: [&str; 6] = ["api_proxy", "auto_auth", "cache", "env_template", "listener", "template_config"];
@@ -76,7 +76,7 @@ fn add_lists(earlier: &mut Object, later: &mut Object) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hcl;
+    use keyward_hcl as hcl;
 
     /// Formats an object on one line: `key=value`, blocks in braces, and the items of lists.
     fn format_object(object: &Object) -> String {

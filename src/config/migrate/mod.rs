@@ -19,7 +19,7 @@ mod environment;
 mod template;
 mod process;
 
-use crate::hcl::{self, HclError, Node, Object, Position, Value};
+use keyward_hcl::{self as hcl, HclError, Node, Object, Position, Value};
 
 use input::Block;
 pub use output::Outcome;
@@ -74,7 +74,7 @@ pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
 ///
 /// # Errors
 /// A text is neither HCL 1 nor JSON; which one, counted from 0.
-pub(crate) fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, HclError)> {
+pub fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, HclError)> {
     let (mut files, mut starts, mut lines) = (Vec::new(), Vec::new(), 0);
     for (number, text) in texts.iter().enumerate() {
         let mut file = hcl::read(text).map_err(|error| (number, error))?;
@@ -99,7 +99,7 @@ pub(crate) fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (us
 }
 
 /// True if these texts can be read, and none has a block of Vault Agent or Vault Proxy, which do not start without one.
-pub(crate) fn is_consul_template(texts: &[&str]) -> bool {
+pub fn is_consul_template(texts: &[&str]) -> bool {
     texts.iter().all(|text| hcl::read(text).is_ok_and(|file| !merge::is_vault_agent(&file)))
 }
 

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
 use super::ReportLine;
-use crate::config::references::escape;
-use crate::error_chain::escape_controls;
-use crate::hcl::Position;
+use crate::references::escape;
+use keyward_hcl::Position;
+use keyward_telemetry::error_chain::escape_controls;
 
 /// Outcome of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::exec;
 use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
 use super::sink;
-use crate::hcl::Value;
+use keyward_hcl::Value;
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(mut config) = top.block("template_config") {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{Environment, Purpose, load_text};
+use crate::{Environment, Purpose, load_text};
 
 /// Converts a configuration; returns keyward's, and the report.
 fn migrate_text(text: &str) -> (String, String) {

@@ -14,7 +14,7 @@ pub struct UnitAction {
 /// Splits an argument vector into the command lines that run: itself, and for `sh -c LINE` those of the line.
 ///
 /// The shell's line is read as far as a simple reader can: a program that a variable or a substitution names is not found.
-pub(crate) fn command_lines(argv: &[String]) -> Vec<Vec<String>> {
+pub fn command_lines(argv: &[String]) -> Vec<Vec<String>> {
     match argv {
         [shell, flag, line, ..] if flag == "-c" && SHELLS.contains(&file_name(shell)) => {
             let mut lines = vec![vec![shell.clone()]];
@@ -42,7 +42,7 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// Returns the operations on units of this machine that a command asks for by `systemctl`, and polkit decides on.
-pub(crate) fn unit_actions(command: &[String]) -> Vec<UnitAction> {
+pub fn unit_actions(command: &[String]) -> Vec<UnitAction> {
     let Some((program, arguments)) = command.split_first() else { return Vec::new() };
     let is_elsewhere = |word: &String| ELSEWHERE.contains(&word.split('=').next().unwrap_or_default());
     if file_name(program) != "systemctl" || arguments.iter().any(is_elsewhere) {
@@ -73,7 +73,7 @@ fn unit_name(name: &str) -> Option<String> {
 }
 
 /// Returns true for a program that takes the rights of another user.
-pub(crate) fn raises_rights(program: &str) -> bool {
+pub fn raises_rights(program: &str) -> bool {
     ["sudo", "su", "doas", "pkexec", "runuser"].contains(&file_name(program))
 }
 

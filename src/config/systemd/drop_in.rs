@@ -8,10 +8,10 @@ use super::system_folders::is_system_folder;
 
 impl UnitNeeds {
     /// Name of the drop-in's file.
-    pub(crate) const DROP_IN_NAME: &'static str = "50-outputs.conf";
+    pub const DROP_IN_NAME: &'static str = "50-outputs.conf";
 
     /// Folder of the drop-in's file on the machine that runs the unit.
-    pub(crate) const DROP_IN_FOLDER: &'static str = "/etc/systemd/system/keyward.service.d";
+    pub const DROP_IN_FOLDER: &'static str = "/etc/systemd/system/keyward.service.d";
 
     /// Formats the drop-in; `None` if the packaged unit is enough.
     pub fn drop_in(&self) -> Option<String> {

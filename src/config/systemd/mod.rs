@@ -15,8 +15,7 @@ mod needs;
 mod drop_in;
 mod polkit;
 
-pub(crate) use command_lines::UnitAction;
-pub(crate) use command_lines::{command_lines, raises_rights, unit_actions};
+pub use command_lines::{UnitAction, command_lines, raises_rights, unit_actions};
 pub use needs::UnitNeeds;
-pub(crate) use system_folders::is_system_folder;
-pub(crate) use word_split::split_unit_words;
+pub use system_folders::is_system_folder;
+pub use word_split::split_unit_words;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::command_lines::{UnitAction, command_lines, unit_actions};
-use crate::agent::identity::{IdentityMethod, IdentityOrigin};
-use crate::agent::templates::TemplateFile;
 #[cfg(feature = "gateway")]
-use crate::config::TokenSource;
-use crate::config::{Config, FileOwners, Listener, LoadOutcome, OpenFiles, Session};
-use crate::http::server::Endpoint;
+use crate::TokenSource;
+use crate::{Config, FileOwners, Listener, LoadOutcome, OpenFiles, Session};
+use keyward_agent::identity::{IdentityMethod, IdentityOrigin};
+use keyward_agent::templates::TemplateFile;
+use keyward_http::server::Endpoint;
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,23 +19,23 @@ pub struct UnitNeeds {
     /// Files and folders that keyward reads where the unit hides all: in home folders and folders for temporary files.
     pub readable: BTreeSet<PathBuf>,
     /// Programs that keyward runs, as the configuration names them.
-    pub programs: BTreeSet<String>,
+    pub(crate) programs: BTreeSet<String>,
     /// Groups that files and sockets are given to; keyward must be a member.
-    pub groups: BTreeSet<String>,
+    pub(crate) groups: BTreeSet<String>,
     /// True if files are given to another user.
-    pub chown: bool,
+    pub(crate) chown: bool,
     /// True if callers are known by the executables that they run.
     pub executables: bool,
     /// True if a listener has a port below 1024.
     pub low_ports: bool,
     /// Open files, if the unit's limit is too low.
-    pub open_files: Option<usize>,
+    pub(crate) open_files: Option<usize>,
     /// Operations that keyward asks systemd for, on other units.
-    pub unit_actions: BTreeSet<UnitAction>,
+    pub(crate) unit_actions: BTreeSet<UnitAction>,
     /// True if a session takes its identity from variables of Azure, which the unit has to set.
-    pub azure_variables: bool,
+    pub(crate) azure_variables: bool,
     /// True if keyward runs a child process, to which the unit's limits apply too.
-    pub process: bool,
+    pub(crate) process: bool,
 }
 
 impl UnitNeeds {

@@ -5,10 +5,10 @@ use super::needs::SERVICE_ACCOUNT;
 
 impl UnitNeeds {
     /// Name of the rule's file.
-    pub(crate) const POLKIT_NAME: &'static str = "50-keyward.rules";
+    pub const POLKIT_NAME: &'static str = "50-keyward.rules";
 
     /// Folder of the rule's file on the machine that runs the unit.
-    pub(crate) const POLKIT_FOLDER: &'static str = "/etc/polkit-1/rules.d";
+    pub const POLKIT_FOLDER: &'static str = "/etc/polkit-1/rules.d";
 
     /// Formats the rule that lets the service's user do what its commands ask systemd for, and nothing else; `None` if
     /// they ask for nothing.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Returns true for a folder that a service must not own or write as a whole. Folders for temporary files are none: everybody
 /// may write them.
-pub(crate) fn is_system_folder(folder: &Path) -> bool {
+pub fn is_system_folder(folder: &Path) -> bool {
     let is_home = folder.parent() == Some(Path::new("/home"));
     is_home
         || SHARED.iter().any(|shared| folder == Path::new(shared))

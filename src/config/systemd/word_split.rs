@@ -10,7 +10,7 @@ pub(crate) enum WordSyntax {
 }
 
 /// Splits a line of a unit file into its words.
-pub(crate) fn split_unit_words(line: &str) -> Vec<String> {
+pub fn split_unit_words(line: &str) -> Vec<String> {
     split_commands(line, WordSyntax::UnitFile).into_iter().flatten().collect()
 }
 

@@ -1,13 +1,13 @@
 //! Describes templates for `keyward check`.
 
-use crate::agent::secrets::OfflineOptions;
-use crate::agent::templates::{TemplateCommand, TemplateOptions};
-use crate::config::Template;
-use crate::config::values::describe_owner;
-use crate::time_format::format_duration;
+use crate::Template;
+use crate::values::describe_owner;
+use keyward_agent::secrets::OfflineOptions;
+use keyward_agent::templates::{TemplateCommand, TemplateOptions};
+use keyward_telemetry::time_format::format_duration;
 
 /// Describes a template for `keyward check`, one clause per entry; `describe_value` replaces a value by its reference.
-pub(in crate::config) fn describe(template: &Template, describe_value: impl Fn(&str, &str) -> String) -> Vec<String> {
+pub(crate) fn describe(template: &Template, describe_value: impl Fn(&str, &str) -> String) -> Vec<String> {
     let TemplateOptions { text, file, required, .. } = &template.options;
     let from = text
         .file

@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode};
 use super::State;
 use super::faults::FaultTarget;
 use super::metadata::{error_response, principal, token_response};
-use crate::emulators::control_listener::has_secret_header;
+use crate::control_listener::has_secret_header;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/msi/token", get(token))

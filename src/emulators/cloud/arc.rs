@@ -17,7 +17,7 @@ use super::folder::write_private;
 use super::identities::random_secret;
 use super::metadata::{IDENTITY_PARAMETERS, check_request, error_response, token_response};
 use super::tokens::Principal;
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/arc/metadata/identity/oauth2/token", get(token))
@@ -65,7 +65,7 @@ fn is_challenge_answered(folder: &Path, credential: &[u8]) -> bool {
     entries.flatten().any(|entry| {
         let secret = std::fs::read_to_string(entry.path()).map(SecretString::from);
         let is_valid =
-            secret.is_ok_and(|key| !key.expose_secret().is_empty() && crate::secret::ct_eq(&key, credential));
+            secret.is_ok_and(|key| !key.expose_secret().is_empty() && keyward_machine::secret::ct_eq(&key, credential));
         if is_valid {
             // Best effort: a remaining key is valid only for this user, who can read it anyway.
             let _ = std::fs::remove_file(entry.path());

@@ -70,7 +70,7 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
     };
     match (principal, field("client_secret"), field("client_assertion")) {
         (Principal::Application, Some(secret), None) => {
-            if !crate::secret::ct_eq(&state.identities.client_secret, secret.as_bytes()) {
+            if !keyward_machine::secret::ct_eq(&state.identities.client_secret, secret.as_bytes()) {
                 return Err(AuthorityError::new(7_000_215, "Invalid client secret provided"));
             }
         }

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::faults::{CloudFaultInjector, Failure};
 use super::serve::json_response;
-use crate::emulators::control_listener::{SecondsQuery, SwitchQuery, require_key};
-use crate::secret_string::SecretString;
+use crate::control_listener::{SecondsQuery, SwitchQuery, require_key};
+use keyward_machine::secret_string::SecretString;
 
 /// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::CloudStartError;
-use crate::atomic_file::{self, Attributes};
-use crate::secure_dir;
+use keyward_machine::atomic_file::{self, Attributes};
+use keyward_machine::secure_dir;
 
 /// A folder that only this user can access.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::PrivateDir;
 use super::{CloudStartError, MachineKind};
-use crate::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 
 /// Tenant, subscription and identities of the emulated cloud.
 #[derive(Debug, Clone)]
@@ -27,9 +27,9 @@ pub struct CloudIdentities {
     /// Secret of the service principal.
     pub client_secret: SecretString,
     /// Value of `X-IDENTITY-HEADER` for the App Service endpoint.
-    pub identity_header: SecretString,
+    pub(crate) identity_header: SecretString,
     /// Key of the fault injection over HTTP.
-    pub faults_key: SecretString,
+    pub(crate) faults_key: SecretString,
 }
 
 /// An identity that tokens are issued to.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::CloudStartError;
 use super::folder::PrivateDir;
-use crate::jwt;
+use keyward_credentials::jwt;
 
 /// An RS256 signing key.
 #[derive(Debug)]

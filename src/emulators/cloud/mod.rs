@@ -27,24 +27,26 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::clock::Clock;
-use crate::emulators::control_listener;
-use crate::secret_string::SecretString;
-use crate::secure_dir::DirError;
-use crate::tasks::TaskGroup;
+use crate::control_listener;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::secure_dir::DirError;
+use keyward_machine::tasks::TaskGroup;
 
 use folder::PrivateDir;
 use keys::SigningKey;
 use serve::{EmulatedListener, bind, url, with_server_header};
 
-pub use faults::{CloudFaultInjector, Failure, FaultTarget};
-pub use identities::{CloudIdentities, Identity};
+pub(crate) use faults::CloudFaultInjector;
+pub use faults::{Failure, FaultTarget};
+pub use identities::CloudIdentities;
+pub(crate) use identities::Identity;
 
 /// Settings of the emulated cloud.
 #[derive(Debug, Clone)]
 pub struct CloudOptions {
     /// Folder for keys, ids and the projected token; created with mode 0700.
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// Address of the metadata service and of the App Service and Arc endpoints, over plain HTTP. Loopback or
     /// 169.254.169.254; port 0 picks a free one.
     pub metadata: SocketAddr,
@@ -56,9 +58,9 @@ pub struct CloudOptions {
     /// Kind of machine that the metadata service reports.
     pub machine: MachineKind,
     /// Lifetime of issued tokens.
-    pub token_life: Duration,
+    pub(crate) token_life: Duration,
     /// Lifetime of a projected federated token; it is replaced after four fifths of that.
-    pub federated_life: Duration,
+    pub(crate) federated_life: Duration,
     /// Clock that tokens are dated by.
     pub clock: Clock,
 }

@@ -13,8 +13,8 @@ use url::Url;
 
 use super::faults::{CloudFaultInjector, Failure, FaultTarget};
 use super::{CloudStartError, State};
-use crate::emulators::{ReservedPort, axum_service};
-use crate::http::server::{Listener, ListenerLimits};
+use crate::{ReservedPort, axum_service};
+use keyward_http::server::{Listener, ListenerLimits};
 
 /// One listener of the emulated cloud.
 pub(super) struct EmulatedListener {

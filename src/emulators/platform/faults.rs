@@ -13,8 +13,8 @@ use super::page::Paging;
 use super::state::{Failure, State};
 use super::store::Resource;
 use super::tokens::{PlatformTokenKind, TokenRequest};
-use crate::clock::Clock;
-use crate::secret_string::SecretString;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
 
 /// Handle for injecting faults and reading the request log; clones share their state.
 #[derive(Debug, Clone)]

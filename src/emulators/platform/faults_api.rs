@@ -14,8 +14,8 @@ use super::call_log::PresentedToken;
 use super::edition::Edition;
 use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
 use super::page::Paging;
-use crate::emulators::control_listener::{SwitchQuery, require_key};
-use crate::secret_string::SecretString;
+use crate::control_listener::{SwitchQuery, require_key};
+use keyward_machine::secret_string::SecretString;
 
 type Faults = AxumState<PlatformFaultInjector>;
 

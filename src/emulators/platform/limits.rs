@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// Running windows, by user and kind of request.
 #[derive(Debug, Default)]

@@ -35,16 +35,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::emulators::axum_service;
-use crate::emulators::control_listener;
-use crate::http::server::ListenerLimits;
-use crate::tasks::TaskGroup;
+use crate::axum_service;
+use crate::control_listener;
+use keyward_http::server::ListenerLimits;
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::TaskGroup;
 
-pub use crate::emulators::control_listener::{BindError, FaultListener};
+pub(crate) use crate::control_listener::BindError;
+pub use crate::control_listener::FaultListener;
 pub use call_log::{PresentedToken, RecordedCall};
 pub use edition::Edition;
-pub use faults::{MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
+pub(crate) use faults::PlatformFaultInjector;
+pub use faults::{MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
 pub use page::Paging;
 
 /// Settings of an emulated platform.

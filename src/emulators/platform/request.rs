@@ -15,7 +15,7 @@ use super::page::{PageRequest, Paging, page};
 use super::reply::{ApiError, ApiResult, list_page};
 use super::state::State;
 use super::tokens::Token;
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// A request with its caller, body and parameters.
 pub(super) struct ApiRequest {

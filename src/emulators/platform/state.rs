@@ -45,10 +45,10 @@ pub(super) struct FaultSettings {
 
 /// An injected error response.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Failure {
-    pub(super) status: u16,
+pub(crate) struct Failure {
+    pub status: u16,
     /// `Retry-After` in seconds.
-    pub(super) retry_after: Option<u64>,
+    pub retry_after: Option<u64>,
 }
 
 /// Requests per second and user on HCP Terraform.

@@ -56,12 +56,12 @@ impl PlatformTokenKind {
 #[derive(Debug, Clone)]
 pub(super) struct Token {
     pub(super) id: String,
-    pub(super) kind: PlatformTokenKind,
+    pub kind: PlatformTokenKind,
     /// Id of the user, team, organization or agent pool.
     pub(super) owner: String,
-    pub(super) description: Option<String>,
+    pub description: Option<String>,
     pub(super) created: SystemTime,
-    pub(super) expires: Option<SystemTime>,
+    pub expires: Option<SystemTime>,
     pub(super) last_used: Option<SystemTime>,
     /// User or service user that created it.
     pub(super) created_by: String,

@@ -25,11 +25,11 @@ pub struct Bounds {
 /// Fields of a login besides its proof.
 #[derive(Debug)]
 pub(super) struct LoginFields<'a> {
-    pub(super) subscription_id: &'a str,
-    pub(super) resource_group_name: &'a str,
-    pub(super) vm_name: &'a str,
-    pub(super) vmss_name: &'a str,
-    pub(super) resource_id: &'a str,
+    pub subscription_id: &'a str,
+    pub resource_group_name: &'a str,
+    pub vm_name: &'a str,
+    pub vmss_name: &'a str,
+    pub resource_id: &'a str,
 }
 
 impl<'a> LoginFields<'a> {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::leases::{LeasedCredential, Leases};
 use super::tokens::Tokens;
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// Handle for injecting faults and reading counters; clones share their state.
 #[derive(Debug, Clone, Default)]
@@ -120,11 +120,11 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CannedResponse {
     /// HTTP status.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Body, sent unchanged.
-    pub body: String,
+    pub(crate) body: String,
     /// `Retry-After`.
-    pub retry_after: Option<String>,
+    pub(crate) retry_after: Option<String>,
 }
 
 impl CannedResponse {

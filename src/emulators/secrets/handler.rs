@@ -18,7 +18,7 @@ use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
 use super::{SecretsOptions, SecretsStartError, Verification, policies, system, token_roles};
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// State of all request handlers.
 #[derive(Debug)]

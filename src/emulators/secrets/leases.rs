@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::tokens::{random_text, rfc3339};
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// All leases, by id.
 #[derive(Debug, Default)]

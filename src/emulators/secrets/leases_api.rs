@@ -9,7 +9,7 @@ use super::reply::{WrappableResponse, build_leased, empty, refusal, success};
 use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
 use super::tokens::random_text;
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 impl RequestHandler {
     /// Handles a call about leases.

@@ -10,9 +10,9 @@ use super::bounds::LoginFields;
 use super::handler::RequestHandler;
 use super::reply::{WrappableResponse, envelope, refusal};
 use super::tokens::{Origin, random_text};
-use crate::clock::ClockReading;
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_machine::clock::ClockReading;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 impl RequestHandler {
     /// Handles a login at `path`, such as `auth/azure/login`.

@@ -33,13 +33,14 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::clock::Clock;
-use crate::emulators::control_listener;
-use crate::http::client::BuildError;
-use crate::secret_string::SecretString;
-use crate::tasks::TaskGroup;
+use crate::control_listener;
+use keyward_http::client::BuildError;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 
-pub use crate::emulators::control_listener::{BindError, FaultListener};
+pub(crate) use crate::control_listener::BindError;
+pub use crate::control_listener::FaultListener;
 pub use bounds::Bounds;
 pub use faults::{CannedResponse, Operation, OperationCounts, SecretsFaultInjector};
 pub use leases::LeaseTerms;

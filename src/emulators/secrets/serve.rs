@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::RequestHandler;
-use crate::emulators::ReservedPort;
-use crate::http::server::{Listener, ListenerLimits};
+use crate::ReservedPort;
+use keyward_http::server::{Listener, ListenerLimits};
 
 /// Serves until `stop`; closes and reopens the listener as injected.
 pub(super) async fn serve(

@@ -7,7 +7,7 @@ use super::policies::{Policies, allow};
 use super::reply::{WrappableResponse, refusal, success};
 use super::route::Engine;
 use super::tokens::rfc3339;
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// `sys/health`, `sys/seal-status`, `sys/init`.
 pub(super) fn health(path: &str, now: ClockReading) -> WrappableResponse {

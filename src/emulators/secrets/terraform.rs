@@ -13,8 +13,8 @@ use url::Url;
 
 use super::leases::LeaseTerms;
 use super::tokens::random_text;
-use crate::http::client::{self, BuildError};
-use crate::secret_string::SecretString;
+use keyward_http::client::{self, BuildError};
+use keyward_machine::secret_string::SecretString;
 
 /// Settings of the engine.
 #[derive(Debug, Clone, Default)]

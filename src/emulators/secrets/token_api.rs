@@ -11,7 +11,7 @@ use super::TokenRole;
 use super::reply::{WrappableResponse, refusal, success};
 use super::route::{TokenCall, seconds};
 use super::tokens::{Origin, Token, TokenError, TokenType, Tokens};
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// Token and namespace of a request.
 #[derive(Debug)]

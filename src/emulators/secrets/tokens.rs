@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::Role;
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 /// Type of a role's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::tokens::rfc3339;
-use crate::http::client;
+use keyward_http::client;
 
 /// Claims of a verified proof.
 pub(super) type Claims = serde_json::Map<String, Value>;

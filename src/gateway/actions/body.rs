@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::calls::{check_available, is_restricted};
 use super::{ApiCall, Finding, MAX_BODY};
-use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, GatewayAction, PathTemplate, Route};
-use crate::gateway::availability::{Availability, ServerInfo};
+use crate::api_changelog::{Change, ChangeSubject, Changelog, GatewayAction, PathTemplate, Route};
+use crate::availability::{Availability, ServerInfo};
 
 /// Maximum length of a project's name, in characters.
 const MAX_NAME_LENGTH: usize = 40;

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use http::Method;
 
 use super::{ApiCall, Finding};
-use crate::error_code::ErrorCode;
-use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, Edition, GatewayAction, Route};
-use crate::gateway::availability::{Availability, Product, ServerInfo};
+use crate::api_changelog::{Change, ChangeSubject, Changelog, Edition, GatewayAction, Route};
+use crate::availability::{Availability, Product, ServerInfo};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// A change with a rule about calls.
 #[derive(Debug)]

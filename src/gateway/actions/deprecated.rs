@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::organization::OrganizationHint;
 use super::segment::Segment;
 use super::{ApiCall, BASE_PATH, Finding};
-use crate::gateway::api_changelog::{ApiDate, Change, ChangeKind, ChangeSubject, Changelog, GatewayAction, Route};
+use crate::api_changelog::{ApiDate, Change, ChangeKind, ChangeSubject, Changelog, GatewayAction, Route};
 
 /// Response header with the date of deprecation (RFC 9745).
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");

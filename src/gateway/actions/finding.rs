@@ -2,9 +2,9 @@
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use crate::error_code::ErrorCode;
-use crate::gateway::api_changelog::Change;
-use crate::gateway::jsonapi_error::{ErrorSource, JsonApiError};
+use crate::api_changelog::Change;
+use crate::jsonapi_error::{ErrorSource, JsonApiError};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Response header with a finding; may occur several times.
 pub(crate) const WARNING_HEADER: HeaderName = HeaderName::from_static("keyward-warning");

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::ApiCall;
-use crate::gateway::api_changelog::{Change, Changelog, GatewayAction, Route};
+use crate::api_changelog::{Change, Changelog, GatewayAction, Route};
 
 /// Largest page size of the platform.
 pub(crate) const PAGE_SIZE: u32 = 100;

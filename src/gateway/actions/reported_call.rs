@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use percent_encoding::percent_decode_str;
 
 use super::ApiCall;
-use crate::gateway::api_changelog::{Change, Changelog, PathTemplate};
+use crate::api_changelog::{Change, Changelog, PathTemplate};
 
 /// A call as the report names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use proptest::prelude::*;
 
 use super::*;
-use crate::gateway::api_changelog::{Changelog, GatewayAction};
+use crate::api_changelog::{Changelog, GatewayAction};
 
 fn actions(options: ActionOptions) -> CallAssessor {
     CallAssessor::new(options)

@@ -8,12 +8,12 @@ use time::{Date, Month};
 
 /// A date, with or without leading zeros: `2024-2-8` is `2024-02-08`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ApiDate(Date);
+pub struct ApiDate(Date);
 
 /// The text is not a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a date; write it as 2024-02-08")]
-pub(crate) struct InvalidDate(String);
+pub struct InvalidDate(String);
 
 impl ApiDate {
     /// Returns midnight UTC in seconds since 1970.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// An endpoint. One that is not a path of the platform, such as a callback URL, has no route.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Endpoint {
+pub struct Endpoint {
     text: String,
     route: Option<Route>,
 }
@@ -42,11 +42,11 @@ enum Segment {
 /// The text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an endpoint; write it as METHOD /path/:name")]
-pub(crate) struct InvalidEndpoint(String);
+pub struct InvalidEndpoint(String);
 
 impl Endpoint {
     /// Returns the original text.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.text
     }
 

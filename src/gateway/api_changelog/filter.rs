@@ -13,7 +13,7 @@ use super::row::{Change, ChangelogRow};
 /// match rows with a change that satisfies all of them; a row without a shown body has no changes and is found by its
 /// date only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ChangeFilter {
+pub struct ChangeFilter {
     since: Option<ApiDate>,
     until: Option<ApiDate>,
     resource: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct ChangeFilter {
 
 /// Error of a filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FilterError {
+pub enum FilterError {
     /// Unknown filter.
     #[error("{0}")]
     Name(UnknownValue),
@@ -49,7 +49,7 @@ impl ChangeFilter {
     ///
     /// # Errors
     /// The name is unknown, or the value is invalid.
-    pub(crate) fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
+    pub fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
         let invalid = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
         match name {
             "since" => self.since = Some(value.parse().map_err(|error| invalid(&error))?),
@@ -77,7 +77,7 @@ impl ChangeFilter {
     }
 
     /// Returns a remark about a filter without effect.
-    pub(crate) fn remark(&self) -> Option<&str> {
+    pub fn remark(&self) -> Option<&str> {
         self.incomparable.as_deref()
     }
 
@@ -97,7 +97,7 @@ impl ChangeFilter {
     }
 
     /// Returns true if a change satisfies all filters about changes.
-    pub(crate) fn matches_change(&self, change: &Change) -> bool {
+    pub fn matches_change(&self, change: &Change) -> bool {
         let edition = change.changelog.edition;
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)
             && self.kind.is_none_or(|kind| kind == change.kind)

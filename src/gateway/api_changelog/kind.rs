@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::suggest::did_you_mean;
+use keyward_telemetry::suggest::did_you_mean;
 
 /// Effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ChangeKind {
+pub enum ChangeKind {
     /// New.
     Added,
     /// Different than before.
@@ -28,7 +28,7 @@ pub(crate) enum ChangeKind {
 /// Product that a row is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Edition {
+pub enum Edition {
     /// Both: the row names none.
     All,
     /// HCP Terraform.
@@ -70,7 +70,7 @@ pub(crate) enum ChangeSubject {
 /// Action of the gateway about a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum GatewayAction {
+pub enum GatewayAction {
     /// Warns of a call that needs the change, if the server is known to lack it.
     FeatureCheck,
     /// Warns.
@@ -90,7 +90,7 @@ pub(crate) enum GatewayAction {
 /// Unknown value of a classification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown value {value:?}; {hint}")]
-pub(crate) struct UnknownValue {
+pub struct UnknownValue {
     value: String,
     hint: String,
 }

@@ -13,16 +13,20 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-pub(crate) use date::{ApiDate, InvalidDate};
-pub(crate) use endpoint::{Endpoint, PathTemplate, Route};
-pub(crate) use filter::{ChangeFilter, FilterError};
+pub use date::ApiDate;
+pub(crate) use date::InvalidDate;
+pub use endpoint::Endpoint;
+pub(crate) use endpoint::{PathTemplate, Route};
+pub use filter::ChangeFilter;
+pub(crate) use filter::FilterError;
 pub(crate) use kind::{ChangeKind, ChangeSubject, Edition, GatewayAction, UnknownValue};
 pub(crate) use release::Release;
-pub(crate) use row::{Change, ChangelogRow, ChangelogTable, Documentation};
+pub(crate) use row::ChangelogTable;
+pub use row::{Change, ChangelogRow, Documentation};
 
 /// The complete history, newest first.
 #[derive(Debug)]
-pub(crate) struct Changelog {
+pub struct Changelog {
     rows: Vec<ChangelogRow>,
     resources: BTreeSet<String>,
 }
@@ -52,7 +56,7 @@ static CHANGELOG: LazyLock<Changelog> = LazyLock::new(|| {
 
 impl Changelog {
     /// Returns the embedded history, parsed once.
-    pub(crate) fn get() -> &'static Self {
+    pub fn get() -> &'static Self {
         &CHANGELOG
     }
 
@@ -75,22 +79,22 @@ impl Changelog {
     }
 
     /// Returns all rows, newest first; rows of one day in the order of the tables.
-    pub(crate) fn rows(&self) -> &[ChangelogRow] {
+    pub fn rows(&self) -> &[ChangelogRow] {
         &self.rows
     }
 
     /// Returns the rows that match a filter, newest first.
-    pub(crate) fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a ChangelogRow> {
+    pub fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a ChangelogRow> {
         self.rows.iter().filter(|row| filter.matches(row))
     }
 
     /// Returns the rows of a date.
-    pub(crate) fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &ChangelogRow> {
+    pub fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &ChangelogRow> {
         self.rows.iter().filter(move |row| row.date == date)
     }
 
     /// Finds a change by its id, such as `2021-06-08/d1`, and its row. The date may omit zeros.
-    pub(crate) fn change(&self, id: &str) -> Option<(&ChangelogRow, &Change)> {
+    pub fn change(&self, id: &str) -> Option<(&ChangelogRow, &Change)> {
         let (day, rest) = id.trim().split_once('/')?;
         let id = format!("{}/{rest}", day.parse::<ApiDate>().ok()?);
         self.rows.iter().find_map(|row| Some((row, row.changes.iter().find(|change| change.id == id)?)))

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 /// A release, ordered by age: those named by month, such as `v202207-1`, precede those with a version, such as `1.0.3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Release {
+pub enum Release {
     /// `vYYYYMM-N`: year, month, number.
     Monthly(u16, u8, u16),
     /// `MAJOR.MINOR.PATCH`.
@@ -18,7 +18,7 @@ pub(crate) enum Release {
 /// The text is not a comparable release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a release such as v202207-1 or 1.0.3")]
-pub(crate) struct InvalidRelease;
+pub struct InvalidRelease;
 
 impl Release {
     /// Returns true if this release is `since` or a later one.

@@ -11,7 +11,7 @@ use super::release::Release;
 
 /// One row of one of the three tables of the changelog.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct ChangelogRow {
+pub struct ChangelogRow {
     /// Date, and a number if a date has several rows.
     pub id: String,
     /// Date of the row.
@@ -29,7 +29,7 @@ pub(crate) struct ChangelogRow {
 /// Tables of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ChangelogTable {
+pub enum ChangelogTable {
     /// Dated entries.
     Entries,
     /// Lists that come in pages since 2021-11-17.
@@ -40,7 +40,7 @@ pub(crate) enum ChangelogTable {
 
 /// Original text of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ChangelogText {
+pub struct ChangelogText {
     /// Date as written, such as `2024-2-8`.
     pub date: String,
     /// Text with its markup. A row of replacements is `OLD | NEW`.
@@ -50,7 +50,7 @@ pub(crate) struct ChangelogText {
 /// One change of a row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Change {
+pub struct Change {
     /// Id of the row and a number.
     pub id: String,
     /// Effect.
@@ -58,7 +58,7 @@ pub(crate) struct Change {
     /// Resource that it is about.
     pub resource: String,
     /// Part of the resource.
-    pub subject: ChangeSubject,
+    pub(crate) subject: ChangeSubject,
     /// Names in the changelog.
     pub names: Vec<String>,
     /// Other facts in the changelog.
@@ -73,7 +73,7 @@ pub(crate) struct Change {
 /// Availability and endpoints of a change, as the changelog states them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ChangelogFields {
+pub struct ChangelogFields {
     /// Edition that the row is marked with.
     pub edition: Edition,
     /// First self-managed release, if the row names it.
@@ -90,7 +90,7 @@ pub(crate) struct ChangelogFields {
 /// Additions from public documentation, which are not the changelog's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Documentation {
+pub struct Documentation {
     /// Endpoints that are meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
@@ -111,7 +111,7 @@ pub(crate) struct Documentation {
 /// Behavior of the gateway for a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GatewayBehavior {
+pub struct GatewayBehavior {
     /// In a word.
     #[serde(rename = "does")]
     pub action: GatewayAction,
@@ -120,7 +120,7 @@ pub(crate) struct GatewayBehavior {
     pub advice: Option<String>,
     /// Never refuses, even in strict mode.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub warns_only: bool,
+    pub(crate) warns_only: bool,
     /// Explanation in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -153,7 +153,7 @@ impl Change {
 
 impl ChangelogRow {
     /// Returns true if the changelog shows the body of the entry.
-    pub(crate) fn has_content(&self) -> bool {
+    pub fn has_content(&self) -> bool {
         !self.changes.is_empty()
     }
 }

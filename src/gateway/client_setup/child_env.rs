@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{CliConfig, ClientTokenSource, ServiceHost, client_env};
-use crate::clock::Clock;
-use crate::command::ProvidedEnv;
-use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
-use crate::error_chain::format_chain;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
+use keyward_machine::clock::Clock;
+use keyward_machine::command::ProvidedEnv;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Publishes the variables anew with each token.
 #[derive(Debug)]
-pub(crate) struct ChildEnv {
+pub struct ChildEnv {
     content: ClientTokenSource,
     host: ServiceHost,
     /// The platform's own address.
@@ -29,7 +29,7 @@ pub(crate) struct ChildEnv {
 impl ChildEnv {
     /// Creates the publisher for `host` and a watch of its variables. Publishes an existing token at once; blocks if a
     /// file for Terraform is written.
-    pub(crate) fn new(
+    pub fn new(
         content: ClientTokenSource,
         host: ServiceHost,
         platform: String,
@@ -45,7 +45,7 @@ impl ChildEnv {
 
     /// Publishes until `stop`. While there are no variables it retries every 5 s, as the error of Terraform's file may
     /// be fixed.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let retry_at = self.missing_reason.is_some().then(|| self.clock.now() + RETRY_INTERVAL);
             tokio::select! {

@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 
 use super::ServiceHost;
 use super::user_files::UserConfigFiles;
-use crate::atomic_file::{self, Attributes, ReplaceError};
-use crate::hex::encode_hex;
-use crate::secret_string::SecretString;
+use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::hex::encode_hex;
 
 /// One of the user's files.
 #[derive(Debug)]
@@ -83,14 +83,14 @@ const MAX_FILE_SIZE: u64 = 256 * 1024;
 
 /// Generated file for the programs of one user.
 #[derive(Debug, Clone)]
-pub(crate) struct CliConfig {
+pub struct CliConfig {
     folder: PathBuf,
     user_files: UserConfigFiles,
 }
 
 impl CliConfig {
     /// Creates one that is written to `folder` and includes `user_files`.
-    pub(crate) const fn new(folder: PathBuf, user_files: UserConfigFiles) -> Self {
+    pub const fn new(folder: PathBuf, user_files: UserConfigFiles) -> Self {
         Self { folder, user_files }
     }
 
@@ -226,7 +226,7 @@ fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
 
 /// Error of [`CliConfig::write`].
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CliConfigError {
+pub enum CliConfigError {
     /// A file of the user cannot be read.
     #[error("cannot read {}, a configuration file of Terraform or OpenTofu", file.display())]
     Read {
@@ -252,7 +252,7 @@ pub(crate) enum CliConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::EnvVars;
+    use keyward_machine::command::EnvVars;
 
     fn user_files(pairs: &[(&str, &Path)]) -> UserConfigFiles {
         let mut variables = EnvVars::default();

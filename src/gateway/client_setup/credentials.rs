@@ -8,15 +8,15 @@ use zeroize::Zeroizing;
 
 use super::service_host::ServiceHost;
 use super::tfrc_file::{TfrcFileError, read_token};
-use crate::gateway::local_token::{self, LocalTokenError};
-use crate::secret_string::SecretString;
+use crate::local_token::{self, LocalTokenError};
+use keyward_machine::secret_string::SecretString;
 
 /// Name of the executable that Terraform runs.
-pub(crate) const PROGRAM: &str = "terraform-credentials-keyward";
+pub const PROGRAM: &str = "terraform-credentials-keyward";
 
 /// Operation that Terraform requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CredentialsVerb {
+pub enum CredentialsVerb {
     /// Print a host's token.
     Get,
     /// Store the token on standard input (`terraform login`).
@@ -27,7 +27,7 @@ pub(crate) enum CredentialsVerb {
 
 /// Error of the helper, in one line for people.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CredentialsError {
+pub enum CredentialsError {
     /// The last two arguments are not a verb and a host.
     #[error("Terraform and OpenTofu run this program, with get, store or forget and a host as its last arguments")]
     Usage,
@@ -55,7 +55,7 @@ pub(crate) enum CredentialsError {
 ///
 /// # Errors
 /// They are something else.
-pub(crate) fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, ServiceHost), CredentialsError> {
+pub fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, ServiceHost), CredentialsError> {
     let verb = match verb {
         "get" => CredentialsVerb::Get,
         "store" => CredentialsVerb::Store,
@@ -67,7 +67,7 @@ pub(crate) fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, 
 
 /// File of the token that clients get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ClientTokenFile {
+pub enum ClientTokenFile {
     /// The local token's file.
     Local(PathBuf),
     /// Terraform's file with the platform token.
@@ -79,7 +79,7 @@ impl ClientTokenFile {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(crate) fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
+    pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
         match self {
             Self::Local(file) => read_local_token(file),
             Self::Platform(file) => read_token(file, host).map_err(CredentialsError::NoPlatformToken),
@@ -91,7 +91,7 @@ impl ClientTokenFile {
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
+pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
     local_token::read(file).map_err(|error| match &error {
         LocalTokenError::Read(cause) if cause.is_permission_denied() => CredentialsError::TokenDenied(error),
         LocalTokenError::Read(_) if !file.exists() => CredentialsError::NoToken(error),
@@ -103,7 +103,7 @@ pub(crate) fn read_local_token(file: &Path) -> Result<SecretString, CredentialsE
 ///
 /// # Errors
 /// The token cannot be read, or one was to be stored.
-pub(crate) fn respond(
+pub fn respond(
     verb: CredentialsVerb,
     host: &ServiceHost,
     managed_host: &ServiceHost,

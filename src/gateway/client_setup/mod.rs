@@ -2,16 +2,17 @@
 //! environment variables, a file that Terraform reads, and a credentials helper that Terraform runs.
 
 mod tfrc_file;
-pub(crate) mod credentials;
+pub mod credentials;
 mod service_host;
 mod variables;
 mod user_files;
 mod cli_config;
 mod child_env;
 
-pub(crate) use child_env::ChildEnv;
-pub(crate) use cli_config::{CliConfig, CliConfigError};
-pub(crate) use service_host::{NO_VARIABLE_REASON, ServiceHost};
-pub(crate) use tfrc_file::{ClientTokenKind, ClientTokenSource, TfrcFile, TfrcFileOptions};
-pub(crate) use user_files::UserConfigFiles;
-pub(crate) use variables::{client_env, client_variables};
+pub use child_env::ChildEnv;
+pub use cli_config::CliConfig;
+pub(crate) use cli_config::CliConfigError;
+pub use service_host::{NO_VARIABLE_REASON, ServiceHost};
+pub use tfrc_file::{ClientTokenKind, ClientTokenSource, TfrcFile, TfrcFileOptions};
+pub use user_files::UserConfigFiles;
+pub use variables::{client_env, client_variables};

@@ -13,17 +13,17 @@ pub struct ServiceHost {
 /// The text is not a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a host; write HOST or HOST:PORT")]
-pub(crate) struct InvalidServiceHost;
+pub struct InvalidServiceHost;
 
 /// Reason why a host has no [`ServiceHost::variable`].
-pub(crate) const NO_VARIABLE_REASON: &str = "no environment variable's name can contain it";
+pub const NO_VARIABLE_REASON: &str = "no environment variable's name can contain it";
 
 impl ServiceHost {
     /// Parses `HOST` or `HOST:PORT`.
     ///
     /// # Errors
     /// It is neither.
-    pub(crate) fn parse(text: &str) -> Result<Self, InvalidServiceHost> {
+    pub fn parse(text: &str) -> Result<Self, InvalidServiceHost> {
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().map_err(|_| InvalidServiceHost)?)),
             _ => (text, None),
@@ -35,7 +35,7 @@ impl ServiceHost {
 
     /// Returns the variable from which Terraform reads this host's token: dots as `_`, hyphens as `__`. `None` for a
     /// host with a port, which no shell could export.
-    pub(crate) fn variable(&self) -> Option<String> {
+    pub fn variable(&self) -> Option<String> {
         let plain = self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
         let name = self.name.replace('-', "__").replace('.', "_");
         (plain && self.port.is_none()).then(|| format!("TF_TOKEN_{name}"))
@@ -56,7 +56,7 @@ impl ServiceHost {
     }
 
     /// Builds the lines of the `host` block.
-    pub(crate) fn block(&self, address: &str) -> Vec<String> {
+    pub fn block(&self, address: &str) -> Vec<String> {
         let mut lines = vec![format!("host \"{self}\" {{"), "  services = {".to_owned()];
         if let Value::Object(services) = Self::services(address) {
             lines.extend(services.iter().map(|(name, at)| format!("    \"{name}\" = {at}")));

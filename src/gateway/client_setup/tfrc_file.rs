@@ -10,16 +10,16 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::ServiceHost;
-use crate::atomic_file::{self, Attributes, ReplaceError};
-use crate::backoff::{Backoff, random_unit};
-use crate::clock::Clock;
-use crate::credential_watch::{Availability, CredentialWatch};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::gateway::local_token::AcceptedTokens;
-use crate::gateway::platform_token::PlatformToken;
-use crate::health::HealthHandle;
-use crate::secret_string::SecretString;
+use crate::local_token::AcceptedTokens;
+use crate::platform_token::PlatformToken;
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
 
 /// Settings of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum ClientTokenKind {
 
 /// Source of the token that clients get.
 #[derive(Debug)]
-pub(crate) enum ClientTokenSource {
+pub enum ClientTokenSource {
     /// Local token, and the gateway's address `http://HOST:PORT`.
     Local(CredentialWatch<AcceptedTokens>, String),
     /// Platform token.
@@ -103,7 +103,7 @@ const MARKER_TEXT: &str = "written by keyward, which replaces and removes this f
 
 /// Writes and removes the file.
 #[derive(Debug)]
-pub(crate) struct TfrcFile {
+pub struct TfrcFile {
     options: TfrcFileOptions,
     content: ClientTokenSource,
     clock: Clock,
@@ -115,12 +115,7 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 
 impl TfrcFile {
     /// Writes nothing yet.
-    pub(crate) fn new(
-        options: TfrcFileOptions,
-        content: ClientTokenSource,
-        clock: Clock,
-        health: HealthHandle,
-    ) -> Self {
+    pub fn new(options: TfrcFileOptions, content: ClientTokenSource, clock: Clock, health: HealthHandle) -> Self {
         health.set_target(options.file.display().to_string());
         Self { options, content, clock, health }
     }
@@ -128,7 +123,7 @@ impl TfrcFile {
     /// Writes the file with each new token, until `stop`; errors are retried after 0.5 s to 60 s. A file
     /// that points to the gateway stays after a stop, for programs that run while it restarts. A file with the platform
     /// token is removed when the token ends, and at a stop. It is left as it is once it is `handed_over` to another writer.
-    pub(crate) async fn run(mut self, stop: CancellationToken, handed_over: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken, handed_over: CancellationToken) {
         let file = self.options.file.clone();
         let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_and_log(&file)).await;
         let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
@@ -281,7 +276,7 @@ fn is_managed(document: &Value) -> bool {
 
 /// Error of writing, removing or reading the file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TfrcFileError {
+pub enum TfrcFileError {
     /// Someone else's file has this path.
     #[error("{} was not written by keyward and stays as it is; name another file, or remove it", file.display())]
     NotManaged {
@@ -313,8 +308,8 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::clock::TestClock;
-    use crate::credential_watch::credential_channel;
+    use keyward_credentials::credential_watch::credential_channel;
+    use keyward_machine::clock::TestClock;
 
     fn options(folder: &Path, token_kind: ClientTokenKind) -> TfrcFileOptions {
         TfrcFileOptions {

@@ -8,14 +8,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::command::EnvVars;
+use keyward_machine::command::EnvVars;
 
 /// Variable that makes Terraform and OpenTofu read another file than the user's own.
 pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 
 /// Candidate paths of a program's Terraform or OpenTofu configuration; their existence is checked when they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct UserConfigFiles {
+pub struct UserConfigFiles {
     override_file: Option<PathBuf>,
     home: Option<PathBuf>,
     config_home: Option<PathBuf>,
@@ -35,7 +35,7 @@ enum ConfigReader {
 impl UserConfigFiles {
     /// Derives the paths from a program's variables and command. `config_home` is the user's `XDG_CONFIG_HOME`, for a
     /// program without that variable.
-    pub(crate) fn new(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
+    pub fn new(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
         let path = |name: &str| {
             let value = variables.get(name).map(|value| PathBuf::from(value.expose_secret()));
             value.filter(|path| !path.as_os_str().is_empty())
@@ -50,7 +50,7 @@ impl UserConfigFiles {
     }
 
     /// Returns every file and folder that may be read, whether it exists or not.
-    pub(crate) fn candidates(&self) -> Vec<PathBuf> {
+    pub fn candidates(&self) -> Vec<PathBuf> {
         if let Some(file) = &self.override_file {
             return vec![file.clone()];
         }
@@ -129,7 +129,7 @@ fn list_config_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::secret_string::SecretString;
+    use keyward_machine::secret_string::SecretString;
 
     use super::*;
 

@@ -2,13 +2,13 @@
 
 use super::user_files::VARIABLE;
 use super::{CliConfig, CliConfigError, ServiceHost};
-use crate::command::EnvVars;
-use crate::secret_string::SecretString;
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret_string::SecretString;
 
 /// Builds the variables for an address and a token: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN` for clients of the
 /// platform's API, and Terraform's own `TF_TOKEN_...` if the host has one. Empty for an empty token: Terraform takes an
 /// empty variable for "no token, and look no further".
-pub(crate) fn client_variables(host: &ServiceHost, address: &str, token: &SecretString) -> Vec<(String, SecretString)> {
+pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString) -> Vec<(String, SecretString)> {
     // A line break in a variable would break the header that a client puts it into.
     let token = token.expose_secret().trim();
     if token.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn client_variables(host: &ServiceHost, address: &str, token: &Secret
 ///
 /// # Errors
 /// The file could not be written.
-pub(crate) fn client_env(
+pub fn client_env(
     host: &ServiceHost,
     address: &str,
     token: &SecretString,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::MIN_LENGTH;
 use super::owner::OwnerError;
-use crate::atomic_file::ReplaceError;
-use crate::secret::SecretFileError;
+use keyward_machine::atomic_file::ReplaceError;
+use keyward_machine::secret::SecretFileError;
 
 /// Error of the local token. Never contains a token.
 #[derive(Debug, thiserror::Error)]

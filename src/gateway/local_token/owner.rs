@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::PRIVATE;
-use crate::atomic_file::{self, ReplaceError};
+use keyward_machine::atomic_file::{self, ReplaceError};
 
 /// Reason why this gateway cannot use a local token's file.
 #[derive(Debug, thiserror::Error)]

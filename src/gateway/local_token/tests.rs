@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::clock::TestClock;
+use keyward_machine::clock::TestClock;
 
 fn options(folder: &Path, max_age: Option<Duration>) -> LocalTokenOptions {
     let owner = "https://tfe.example.com file /t".to_owned();
@@ -67,7 +67,8 @@ fn a_token_file_without_owner_is_claimed_by_the_first_gateway() {
     let (_keeper, watch) = LocalTokenManager::open(options.clone(), Clock::System).unwrap();
     assert_eq!(accepted(&watch).current.expose_secret(), "keyward-local-of-an-older-release");
     let other = LocalTokenOptions { owner: "https://tfe.example.com file /other".to_owned(), ..options };
-    let text = crate::error_chain::format_chain(&LocalTokenManager::open(other, Clock::System).unwrap_err());
+    let text =
+        keyward_telemetry::error_chain::format_chain(&LocalTokenManager::open(other, Clock::System).unwrap_err());
     assert!(text.contains("is the local token of another gateway"), "{text}");
 }
 
@@ -78,7 +79,7 @@ fn errors_name_a_malformed_file_without_its_content() {
     for text in ["hush", "a token with spaces in it, and long", ""] {
         std::fs::write(&options.file, text).unwrap();
         let error = LocalTokenManager::open(options.clone(), Clock::System).unwrap_err();
-        let text = crate::error_chain::format_chain(&error);
+        let text = keyward_telemetry::error_chain::format_chain(&error);
         assert!(text.contains("gateway.token") && !text.contains("hush"), "{text}");
     }
 }

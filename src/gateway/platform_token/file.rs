@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{PlatformToken, PlatformTokenSource, watch_token_file};
-use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::health::HealthHandle;
-use crate::secret;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::secret;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
 
 /// Reads the file at the start, when it changes, and when the platform rejects the token.
 #[derive(Debug)]

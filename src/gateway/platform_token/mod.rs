@@ -5,11 +5,11 @@ mod file;
 
 use http::HeaderValue;
 
-use crate::clock::ClockReading;
-use crate::credential_watch::{CredentialWatch, RefreshSignal};
-use crate::file_watch::FileWatch;
-use crate::secret;
-use crate::secret_string::SecretString;
+use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal};
+use keyward_machine::clock::ClockReading;
+use keyward_machine::file_watch::FileWatch;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 pub use file::PlatformTokenFile;
 
@@ -31,7 +31,7 @@ pub struct PlatformToken {
     /// Value of `Authorization`, by [`secret::header_value`]. Built once per token.
     bearer: HeaderValue,
     /// Time at which it was loaded.
-    pub loaded: ClockReading,
+    pub(crate) loaded: ClockReading,
 }
 
 /// Handle of whatever provides the platform token.
@@ -83,7 +83,7 @@ pub struct MalformedToken;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use keyward_machine::clock::Clock;
 
     #[test]
     fn tokens_are_visible_ascii_and_never_printed() {

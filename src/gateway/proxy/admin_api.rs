@@ -12,16 +12,16 @@ use super::platform_info::PlatformInfo;
 use super::response::{error_response, local_response, method_not_allowed};
 use super::token_state::{TokenState, wall_time};
 use super::usage_stats::UsageStats;
-use crate::clock::Clock;
-use crate::credential_watch::{Availability, CredentialWatch};
-use crate::gateway::api_changelog::Endpoint;
-use crate::gateway::availability::Product;
-use crate::gateway::changes_api;
-use crate::gateway::jsonapi_error::MEDIA_TYPE;
-use crate::gateway::local_token::AcceptedTokens;
-use crate::health::Health;
-use crate::status::{Status, StatusRegistry};
-use crate::time_format::format_rfc3339;
+use crate::api_changelog::Endpoint;
+use crate::availability::Product;
+use crate::changes_api;
+use crate::jsonapi_error::MEDIA_TYPE;
+use crate::local_token::AcceptedTokens;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::status::{Status, StatusRegistry};
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// The endpoints below `/v1/platform/`.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::link_rewriter::LinkRewriter;
-use crate::http::body_buffer::{BufferBudget, FillError};
-use crate::http::reverse_proxy::{ConnectionError, RequestBody, ResponseBody};
+use keyward_http::body_buffer::{BufferBudget, FillError};
+use keyward_http::reverse_proxy::{ConnectionError, RequestBody, ResponseBody};
 
 /// Body of a response to a caller.
 #[derive(Debug)]

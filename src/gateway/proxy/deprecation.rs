@@ -12,16 +12,14 @@ use super::outcome::{CallOutcome, PlatformBody};
 use super::upstream::Upstream;
 use super::upstream_call::{ErrorResponse, UpstreamCall};
 use super::usage_stats::UsageStats;
-use crate::clock::Clock;
-use crate::gateway::actions::organization::{
-    OrganizationHint, oauth_client_path, organization_from_client, organization_hint,
-};
-use crate::gateway::actions::{
+use crate::actions::organization::{OrganizationHint, oauth_client_path, organization_from_client, organization_hint};
+use crate::actions::{
     self, ActionOptions, CallAssessor, DeprecatedCall, DeprecatedCallMode, ReportedCall, WARNING_HEADER,
 };
-use crate::gateway::api_changelog::Change;
-use crate::gateway::jsonapi_error::JsonApiError;
-use crate::gateway::metrics::{DeprecatedCallLabels, GatewayMetrics};
+use crate::api_changelog::Change;
+use crate::jsonapi_error::JsonApiError;
+use crate::metrics::{DeprecatedCallLabels, GatewayMetrics};
+use keyward_machine::clock::Clock;
 
 /// Result of checking a call against the API history.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::page_merge::PageFetcher;
 use super::response::{self, error_response};
 use super::response_rewriter::ResponseRewriter;
 use super::upstream_call::UpstreamCall;
-use crate::http::body_buffer::BufferBudget;
+use keyward_http::body_buffer::BufferBudget;
 
 /// Forwards calls to the platform.
 #[derive(Debug)]

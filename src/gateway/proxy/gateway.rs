@@ -25,17 +25,17 @@ use super::token_state::TokenState;
 use super::upstream::Upstream;
 use super::upstream_health::UpstreamHealth;
 use super::usage_stats::UsageStats;
-use crate::clock::Clock;
-use crate::credential_watch::CredentialWatch;
-use crate::gateway::GatewayMetrics;
-use crate::gateway::local_token::AcceptedTokens;
-use crate::gateway::platform_token::PlatformTokenSource;
-use crate::health::{Health, HealthHandle};
-use crate::http::client::{ClientOptions, ServerAddress, TlsOptions};
-use crate::http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
-use crate::http::server::{ListenerMetrics, Peer, ResponseFuture};
-use crate::metrics::Metrics;
-use crate::status::StatusRegistry;
+use crate::GatewayMetrics;
+use crate::local_token::AcceptedTokens;
+use crate::platform_token::PlatformTokenSource;
+use keyward_credentials::credential_watch::CredentialWatch;
+use keyward_http::client::{ClientOptions, ServerAddress, TlsOptions};
+use keyward_http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
+use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::{Health, HealthHandle};
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 
 /// Handles to the rest of the process that a gateway needs.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Gateway {
     }
 
     /// Creates the service of one listener bound to `address` (`None` for a unix socket), for
-    /// [`crate::http::server::Listener::serve`].
+    /// [`keyward_http::server::Listener::serve`].
     pub fn service(
         &self,
         address: Option<SocketAddr>,
@@ -146,7 +146,7 @@ impl Gateway {
     }
 
     /// Creates the service of the gateway's own endpoints, for callers in this process: it asks for no local token.
-    pub(crate) fn admin_service(
+    pub fn admin_service(
         &self,
     ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + Sync + 'static {
         let router = Arc::clone(&self.router);

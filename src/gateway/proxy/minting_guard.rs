@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use http::{Method, StatusCode};
 
 use super::path::percent_decode;
-use crate::gateway::jsonapi_error::JsonApiError;
+use crate::jsonapi_error::JsonApiError;
 
 /// An allowed kind of token-minting call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,12 +32,12 @@ impl Exemption {
     }
 
     /// Returns the name, such as `teams/authentication-tokens`.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         NAMES.get(self.0).copied().unwrap_or_default()
     }
 
     /// Iterates over the names of all kinds.
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().copied()
     }
 }

@@ -41,10 +41,10 @@ mod gateway;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
-pub(crate) use body::GatewayBody;
+pub use body::GatewayBody;
 pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies};
 pub use minting_guard::Exemption;
 pub use options::GatewayOptions;
 pub use rate_limiter::RateLimit;
-pub(crate) use response::unaudited_response;
-pub(crate) use usage_stats::UsageStats;
+pub use response::unaudited_response;
+pub use usage_stats::UsageStats;

@@ -8,8 +8,8 @@ use url::Url;
 
 use super::minting_guard::Exemption;
 use super::rate_limiter::RateLimit;
-use crate::gateway::actions::ActionOptions;
-use crate::http::client::ProxyMode;
+use crate::actions::ActionOptions;
+use keyward_http::client::ProxyMode;
 
 /// Settings of the proxy.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,8 +6,8 @@ use hyper::body::Body as _;
 
 use super::response::{MAX_SMALL_BODY, error_response};
 use super::upstream_call::{ErrorResponse, UpstreamCall};
-use crate::http::body_buffer::collect;
-use crate::http::reverse_proxy::ResponseBody;
+use keyward_http::body_buffer::collect;
+use keyward_http::reverse_proxy::ResponseBody;
 
 /// A response, and the replacement call that was sent, if one was.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use super::response::{error_response, set_length};
 use super::response_rewriter::ResponseRewriter;
 use super::upstream::Upstream;
 use super::upstream_call::{ErrorResponse, MERGE_PAGES_HEADER, UpstreamCall};
-use crate::gateway::actions::{self, pages};
-use crate::http::body_buffer::collect;
-use crate::http::reverse_proxy::remove_all;
+use crate::actions::{self, pages};
+use keyward_http::body_buffer::collect;
+use keyward_http::reverse_proxy::remove_all;
 
 /// Fetches the pages of lists.
 #[derive(Debug)]

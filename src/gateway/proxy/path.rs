@@ -1,10 +1,10 @@
 //! Decides which paths the gateway serves.
 //!
-//! Ambiguous spellings are refused by the rules of [`crate::gateway::path_rules`].
+//! Ambiguous spellings are refused by the rules of [`crate::path_rules`].
 
 use percent_encoding::percent_decode_str;
 
-use crate::gateway::path_rules::check_path;
+use crate::path_rules::check_path;
 
 /// Part of the gateway that a path belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-use crate::gateway::availability::{PlatformStatus, Product, ServerInfo};
-use crate::status::StatusRegistry;
+use crate::availability::{PlatformStatus, Product, ServerInfo};
+use keyward_telemetry::status::StatusRegistry;
 
 /// Product and release of the platform, as far as they are known.
 #[derive(Debug)]

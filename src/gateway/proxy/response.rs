@@ -13,8 +13,8 @@ use url::{Position, Url};
 
 use super::body::GatewayBody;
 use super::path::{RequestTarget, classify_path};
-use crate::gateway::jsonapi_error::{JsonApiError, MEDIA_TYPE};
-use crate::http::reverse_proxy::{is_direct, remove_all};
+use crate::jsonapi_error::{JsonApiError, MEDIA_TYPE};
+use keyward_http::reverse_proxy::{is_direct, remove_all};
 
 /// Builds a response of the gateway's own.
 pub(super) fn local_response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<GatewayBody> {
@@ -42,7 +42,7 @@ pub(super) fn error_response(status: StatusCode, detail: impl Into<String>) -> R
 }
 
 /// Builds the 503 for a request whose audit record cannot be kept.
-pub(crate) fn unaudited_response(message: &str) -> Response<GatewayBody> {
+pub fn unaudited_response(message: &str) -> Response<GatewayBody> {
     error_response(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 

@@ -16,7 +16,7 @@ use super::outcome::PlatformBody;
 use super::path;
 use super::response::{self, BodyKind, error_response};
 use super::upstream_call::{ErrorResponse, UpstreamCall};
-use crate::clock::Clock;
+use keyward_machine::clock::Clock;
 
 /// Rewrites the responses of one platform.
 #[derive(Debug)]

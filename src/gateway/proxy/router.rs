@@ -17,12 +17,12 @@ use super::path::{RequestTarget, classify_path};
 use super::response::{self, error_response, method_not_allowed};
 use super::upstream_call::UpstreamCall;
 use super::usage_stats::UsageStats;
-use crate::audit::AuditedRequest;
-use crate::clock::Clock;
-use crate::credential_watch::{Availability, CredentialWatch};
-use crate::gateway::local_token::{AcceptedTokens, MatchedToken};
-use crate::http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
-use crate::http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
+use crate::local_token::{AcceptedTokens, MatchedToken};
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
+use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
 
 /// Handling of an admitted request.
 enum GatewayRoute<'a> {

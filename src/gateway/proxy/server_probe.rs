@@ -9,12 +9,12 @@ use super::platform_info::PlatformInfo;
 use super::token_state::TokenState;
 use super::upstream::Upstream;
 use super::upstream_call::UpstreamCall;
-use crate::backoff::{Backoff, random_unit};
-use crate::clock::Clock;
-use crate::credential_watch::Availability;
-use crate::gateway::availability::ServerInfo;
-use crate::gateway::platform_token::PlatformToken;
-use crate::http::reverse_proxy::RequestBody;
+use crate::availability::ServerInfo;
+use crate::platform_token::PlatformToken;
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::credential_watch::Availability;
+use keyward_http::reverse_proxy::RequestBody;
+use keyward_machine::clock::Clock;
 
 /// Pings the platform.
 #[derive(Debug)]

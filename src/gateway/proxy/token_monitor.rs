@@ -10,14 +10,14 @@ use tokio::time::Instant;
 use super::token_state::{TokenProblem, TokenState, wall_time};
 use super::upstream::Upstream;
 use super::upstream_call::{ACCOUNT_DETAILS, UpstreamCall};
-use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::{Availability, CredentialWatch};
-use crate::error_code::ErrorCode;
-use crate::gateway::GatewayMetrics;
-use crate::gateway::platform_token::PlatformToken;
-use crate::health::HealthHandle;
-use crate::http::reverse_proxy::RequestBody;
-use crate::time_format::seconds;
+use crate::GatewayMetrics;
+use crate::platform_token::PlatformToken;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_http::reverse_proxy::RequestBody;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::time_format::seconds;
 
 /// Watches the state of the platform token.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::response::retry_later;
 use super::upstream_call::ErrorResponse;
-use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::{Availability, CredentialWatch};
-use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource};
-use crate::time_format::{format_duration, format_rfc3339};
+use crate::platform_token::{PlatformToken, PlatformTokenSource};
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::time_format::{format_duration, format_rfc3339};
 
 /// The platform token, its current rejection, and the calls that wait for a new one.
 #[derive(Debug)]

@@ -17,17 +17,17 @@ use super::response::{self, retry_later};
 use super::token_state::{TokenCheck, TokenState};
 use super::upstream_call::{ACCOUNT_DETAILS, ErrorResponse, UpstreamCall};
 use super::upstream_health::UpstreamHealth;
-use crate::clock::Clock;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::gateway::platform_token::PlatformToken;
-use crate::health::HealthHandle;
-use crate::http::body_buffer::{BodyBuffer, collect};
-use crate::http::reverse_proxy::{
+use crate::platform_token::PlatformToken;
+use keyward_http::body_buffer::{BodyBuffer, collect};
+use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, RequestBody, ResponseBody, UpstreamOutcome, UpstreamRecorder,
 };
-use crate::http::server::ConnectionCaller;
-use crate::metrics::LatencyHistogram;
+use keyward_http::server::ConnectionCaller;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::LatencyHistogram;
 
 /// The platform as a server that is called.
 #[derive(Debug)]

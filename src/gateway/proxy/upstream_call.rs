@@ -7,12 +7,12 @@ use http::{HeaderMap, HeaderName, Method, Response};
 use super::body::GatewayBody;
 use super::path;
 use super::rate_limiter::RequestClass;
-use crate::audit::AuditedRequest;
-use crate::gateway::actions::{ApiCall, DeprecatedCall, Replacement};
-use crate::gateway::jsonapi_error::MEDIA_TYPE;
-use crate::gateway::platform_token::PlatformToken;
-use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine, remove_all};
-use crate::http::server::ConnectionCaller;
+use crate::actions::{ApiCall, DeprecatedCall, Replacement};
+use crate::jsonapi_error::MEDIA_TYPE;
+use crate::platform_token::PlatformToken;
+use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine, remove_all};
+use keyward_http::server::ConnectionCaller;
+use keyward_telemetry::audit::AuditedRequest;
 
 /// A request to the platform, without body and token.
 #[derive(Debug, Clone)]

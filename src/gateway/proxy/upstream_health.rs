@@ -2,8 +2,8 @@
 
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
-use crate::outage::SharedOutage;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::outage::SharedOutage;
 
 /// Reachability of the upstream at the last call.
 #[derive(Debug, Default)]

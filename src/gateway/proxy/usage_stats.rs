@@ -7,9 +7,9 @@ use http::HeaderMap;
 use http::header::USER_AGENT;
 use parking_lot::Mutex;
 
-use crate::gateway::actions::ReportedCall;
-use crate::gateway::api_changelog::Change;
-use crate::gateway::local_token::MatchedToken;
+use crate::actions::ReportedCall;
+use crate::api_changelog::Change;
+use crate::local_token::MatchedToken;
 
 /// Counters of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +133,7 @@ const MAX_CLIENT_NAME: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::api_changelog::Changelog;
+    use crate::api_changelog::Changelog;
 
     #[test]
     fn clients_are_named_by_user_agent_up_to_a_maximum() {

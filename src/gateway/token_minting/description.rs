@@ -5,7 +5,7 @@ use std::path::Path;
 
 use aws_lc_rs::{digest, rand};
 
-use crate::hex::encode_hex;
+use keyward_telemetry::hex::encode_hex;
 
 /// Common prefix of the descriptions of one gateway's tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]

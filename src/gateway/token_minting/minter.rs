@@ -13,17 +13,17 @@ use super::plan::{MintFailure, MintRetryPolicy, MintedLifetime, renewal_time, to
 use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
 use super::token_cleanup::{CleanupOutcome, TokenCleanup};
 use super::{MintOptions, MinterDependencies, MinterError};
-use crate::backoff::random_unit;
-use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
-use crate::error_code::ErrorCode;
-use crate::file_watch::FileWatch;
-use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
-use crate::health::HealthHandle;
-use crate::http::client::{self, ServerAddress, TlsOptions};
-use crate::http::zeroizing_client::ZeroizingClient;
-use crate::secret_string::SecretString;
-use crate::time_format::seconds;
+use crate::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
+use keyward_http::client::{self, ServerAddress, TlsOptions};
+use keyward_http::zeroizing_client::ZeroizingClient;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::file_watch::FileWatch;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::time_format::seconds;
 
 /// Mints tokens, publishes the current one, and deletes those it has minted.
 #[derive(Debug)]

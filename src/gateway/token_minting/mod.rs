@@ -26,9 +26,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::clock::Clock;
-use crate::health::HealthHandle;
-use crate::http::client::{BuildError, ProxyMode};
+use keyward_http::client::{BuildError, ProxyMode};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::HealthHandle;
 
 pub use minter::Minter;
 pub use owner::TokenOwner;

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use super::description::DescriptionPrefix;
-use crate::backoff::{Backoff, time_to_renewal};
-use crate::clock::ClockReading;
+use keyward_credentials::backoff::{Backoff, time_to_renewal};
+use keyward_machine::clock::ClockReading;
 
 /// Lifetime of a token as the platform reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::clock::{Clock, TestClock};
+    use keyward_machine::clock::{Clock, TestClock};
 
     #[test]
     fn lifetime_is_computed_by_the_platforms_clock() {

@@ -13,16 +13,16 @@ use time::format_description::well_known::Rfc3339;
 
 use super::owner::TokenOwner;
 use super::plan::{ListedToken, MintFailure};
-use crate::clock::Clock;
-use crate::error_chain::format_chain;
-use crate::gateway::path_rules::check_path;
-use crate::gateway::platform_token::PlatformToken;
-use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use crate::http::client::{ClientResponse, TransportError};
-use crate::http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
-use crate::secret;
-use crate::secret_string::SecretString;
-use crate::time_format::format_rfc3339;
+use crate::path_rules::check_path;
+use crate::platform_token::PlatformToken;
+use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
+use keyward_http::client::{ClientResponse, TransportError};
+use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::time_format::format_rfc3339;
 
 /// Token API of one owner.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(super) struct TokenApi {
 /// A new token.
 #[derive(Debug)]
 pub(super) struct MintedToken {
-    pub(super) id: String,
-    pub(super) token: SecretString,
+    pub id: String,
+    pub token: SecretString,
     /// By the platform's clock.
     pub(super) created: Option<SystemTime>,
     /// By the platform's clock; `None` if it never expires.

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use super::description::DescriptionPrefix;
 use super::plan::{ListedToken, orphaned_tokens};
 use super::token_api::{TokenApi, read_parent_token};
-use crate::clock::{Clock, ClockReading};
-use crate::error_chain::format_chain;
-use crate::gateway::platform_token::PlatformToken;
+use crate::platform_token::PlatformToken;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_chain::format_chain;
 
 /// Deletions of one gateway that are due or scheduled.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use url::{Host, Url};
 use super::call::Client;
 use super::resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::http::tls::{CertificateError, FileBacked, client_config, plain_client_config};
+use crate::tls::{CertificateError, FileBacked, client_config, plain_client_config};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 impl ClientOptions {
     /// Reads the certificate files and builds a client that follows their changes. Sends nothing yet.
@@ -45,7 +45,7 @@ impl ClientOptions {
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
-    pub(crate) fn server(&self) -> String {
+    pub fn server(&self) -> String {
         match &self.address {
             ServerAddress::Unix(path) => format!("unix socket {}", path.display()),
             ServerAddress::Url(url) => origin(url),
@@ -64,7 +64,7 @@ impl ClientOptions {
     }
 
     /// Returns host and port of the proxy to `url`.
-    pub(crate) fn proxy_endpoint(&self, url: &Url) -> Option<(String, u16)> {
+    pub fn proxy_endpoint(&self, url: &Url) -> Option<(String, u16)> {
         let proxy = self.proxy_for(url)?;
         let usual = if proxy.uri().scheme_str() == Some("https") { 443 } else { 80 };
         Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))
@@ -154,7 +154,7 @@ pub enum BuildError {
 
 impl BuildError {
     /// Returns the code for operators.
-    pub(crate) const fn code(&self) -> Option<ErrorCode> {
+    pub const fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Certificate(_) => Some(ErrorCode::CertificateFile),
             _ => None,
@@ -173,7 +173,7 @@ fn origin(url: &Url) -> String {
 }
 
 /// Returns true if a URL's host is a loopback address or `localhost`.
-pub(crate) fn is_loopback(url: &Url) -> bool {
+pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),

@@ -9,10 +9,10 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::resolver::ConnectionRoute;
-use crate::error_chain::{causes, format_chain};
-use crate::error_code::ErrorCode;
-use crate::http::tls::FileBacked;
-use crate::secret;
+use crate::tls::FileBacked;
+use keyward_machine::secret;
+use keyward_telemetry::error_chain::{causes, format_chain};
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Largest response body, in bytes.
 pub const MAX_RESPONSE: usize = 1024 * 1024;
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
-    pub(crate) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         &self.name
     }
 
@@ -61,7 +61,7 @@ impl Client {
 
     /// Creates a request from the path's segments; a `/` inside a segment is escaped. A URL cannot express a segment
     /// that is empty, `.` or `..`: the caller must refuse those.
-    pub(crate) fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {
+    pub fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {
         self.http.current().request(method, join_segments(&self.base, segments))
     }
 
@@ -77,11 +77,7 @@ impl Client {
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(crate) async fn send_within(
-        &self,
-        request: RequestBuilder,
-        time: Duration,
-    ) -> Result<ClientResponse, TransportError> {
+    pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<ClientResponse, TransportError> {
         self.send_bounded(request, time, MAX_RESPONSE).await
     }
 
@@ -89,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(crate) async fn send_bounded(
+    pub async fn send_bounded(
         &self,
         request: RequestBuilder,
         time: Duration,
@@ -106,11 +102,7 @@ impl Client {
     ///
     /// # Errors
     /// There was no response in time.
-    pub(crate) async fn open(
-        &self,
-        request: RequestBuilder,
-        time: Duration,
-    ) -> Result<StreamingResponse, TransportError> {
+    pub async fn open(&self, request: RequestBuilder, time: Duration) -> Result<StreamingResponse, TransportError> {
         let sent = tokio::time::timeout(time, request.send()).await;
         let timed_out = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
         let response = sent.map_err(timed_out)?.map_err(|error| self.failed(error))?;
@@ -193,7 +185,7 @@ impl std::fmt::Debug for StreamingResponse {
 
 impl StreamingResponse {
     /// HTTP status.
-    pub(crate) fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         self.response.status()
     }
 
@@ -201,7 +193,7 @@ impl StreamingResponse {
     ///
     /// # Errors
     /// No chunk came in time, or the body ended early.
-    pub(crate) async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
+    pub async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
         match tokio::time::timeout(time, self.response.chunk()).await {
             Ok(chunk) => chunk.map_err(|error| self.client.to_transport_error(error)),
             Err(_) => Err(TransportError::TimedOut { server: self.client.name.clone(), after: time }),
@@ -212,7 +204,7 @@ impl StreamingResponse {
     ///
     /// # Errors
     /// The body did not arrive in time, ended early, or is larger.
-    pub(crate) async fn read_all(mut self, time: Duration, limit: usize) -> Result<ClientResponse, TransportError> {
+    pub async fn read_all(mut self, time: Duration, limit: usize) -> Result<ClientResponse, TransportError> {
         let server = || self.client.name.clone();
         let body = tokio::time::timeout(time, read_body(&mut self.response, limit)).await;
         let body = body.map_err(|_| TransportError::TimedOut { server: server(), after: time })?;
@@ -282,7 +274,7 @@ pub enum TransportError {
 
 impl TransportError {
     /// Returns the code for operators.
-    pub(crate) fn code(&self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         match self {
             Self::Connect { cause, .. } | Self::Broken { cause, .. } => connection_error_code(cause),
             Self::TimedOut { .. } => ErrorCode::ServerTimeout,
@@ -292,7 +284,7 @@ impl TransportError {
 }
 
 /// Returns the code of a failed connection by the text of its causes: the types of the name resolver are private.
-pub(crate) fn connection_error_code(causes: &str) -> ErrorCode {
+pub fn connection_error_code(causes: &str) -> ErrorCode {
     let has = |patterns: &[&str]| patterns.iter().any(|pattern| causes.contains(pattern));
     if has(&["peer certificate", "fatal alert", "corrupt message", "NotValidForName", "UnknownIssuer"]) {
         ErrorCode::ServerCertificate

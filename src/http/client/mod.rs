@@ -3,19 +3,21 @@
 mod build;
 mod resolver;
 mod call;
-pub(crate) mod sanitize;
+pub mod sanitize;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Url;
 
-pub(crate) use build::{BuildError, is_loopback};
-pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, read_body};
-pub(crate) use call::{connection_error_code, join_path, join_segments};
-pub(crate) use resolver::Resolver;
+pub use build::{BuildError, is_loopback};
+pub use call::{
+    Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, connection_error_code, read_body,
+};
+pub(crate) use call::{join_path, join_segments};
+pub use resolver::Resolver;
 
-pub use crate::http::tls::{ClientCertificate, TlsOptions};
+pub use crate::tls::{ClientCertificate, TlsOptions};
 
 /// Options of a client for one server.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::Host;
 
 use super::{ClientOptions, ServerAddress};
-use crate::http::resolution::resolve;
+use crate::resolution::resolve;
 
 /// Resolves names as the system does. Clones share the last result.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Resolver {
+pub struct Resolver {
     /// Host to resolve instead of every name.
     host: Option<String>,
     last: Arc<Mutex<Vec<IpAddr>>>,
@@ -20,7 +20,8 @@ pub(crate) struct Resolver {
 
 impl Resolver {
     /// Returns the resolver with the addresses of `host` for every name, so that the verified name can differ.
-    pub(crate) fn with_host(self, host: &Host<&str>) -> Self {
+    #[must_use]
+    pub fn with_host(self, host: &Host<&str>) -> Self {
         let host = match host {
             Host::Domain(name) => (*name).to_owned(),
             Host::Ipv4(address) => address.to_string(),
@@ -81,7 +82,7 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::http::client::{ProxyMode, TlsOptions};
+    use crate::client::{ProxyMode, TlsOptions};
 
     #[tokio::test]
     async fn the_address_that_was_not_reached_is_named() {

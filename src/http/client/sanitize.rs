@@ -11,7 +11,7 @@ const MAX_TEXT_LENGTH: usize = 1000;
 
 /// Removes control characters, credentials and excess length from a server's text. `sent` is the call's credential,
 /// which a server might echo.
-pub(crate) fn sanitize(text: &str, sent: &str) -> String {
+pub fn sanitize(text: &str, sent: &str) -> String {
     let text = if sent.is_empty() { text.to_owned() } else { text.replace(sent, REDACTED) };
     let mut clean = String::new();
     for (index, word) in text.split(' ').enumerate() {
@@ -52,13 +52,13 @@ const fn is_invisible(character: char) -> bool {
 const REDACTED: &str = "[redacted]";
 
 /// Parses the `Date` of a response.
-pub(crate) fn parse_date_header(headers: &HeaderMap) -> Option<SystemTime> {
+pub fn parse_date_header(headers: &HeaderMap) -> Option<SystemTime> {
     parse_date(headers.get(http::header::DATE)?.to_str().ok()?)
 }
 
 /// Parses `Retry-After` (RFC 9110, 10.2.3): seconds, or a date, which is relative to the response's own date. The
 /// result is clamped to 1 second to 15 minutes; `None` if it is malformed.
-pub(crate) fn parse_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn parse_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))

@@ -7,9 +7,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 
 use super::connection::names_protected_header;
 use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller};
-use crate::http::server::Peer;
-use crate::secret;
-use crate::secret_string::SecretString;
+use crate::server::Peer;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 const MAX_URI: usize = 4 * 1024;
 const MAX_HEADERS: usize = 64;
@@ -219,7 +219,7 @@ fn check_key(key: &SecretString, presented: Option<&[u8]>) -> Result<(), GuardRe
 
 /// Returns true if a `Host` value is an allowed name, without a port or with the listener's; any port is allowed if
 /// `port` is `None`.
-pub(crate) fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
+pub fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
     let name_end = if host.starts_with('[') {
         host.find(']').map_or(0, |end| end + 1)
     } else {

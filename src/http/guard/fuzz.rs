@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::Request;
 
 use super::{AccessMode, Guard, GuardOptions};
-use crate::http::server::Peer;
+use crate::server::Peer;
 
 /// Checks a request to a TCP listener at `address`; returns the status and the reason of a rejection.
 ///

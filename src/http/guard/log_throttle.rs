@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// Counts logged and suppressed rejections by reason.
 #[derive(Debug, Default)]
-pub(crate) struct LogThrottle(Mutex<HashMap<&'static str, Entry>>);
+pub struct LogThrottle(Mutex<HashMap<&'static str, Entry>>);
 
 #[derive(Debug)]
 struct Entry {
@@ -20,7 +20,7 @@ struct Entry {
 impl LogThrottle {
     /// Returns `None` if one more rejection for this reason is not to be logged, else the number of rejections
     /// suppressed before it.
-    pub(crate) fn allow(&self, reason: &'static str) -> Option<u64> {
+    pub fn allow(&self, reason: &'static str) -> Option<u64> {
         let now = Instant::now();
         let mut all = self.0.lock();
         let entry = all.entry(reason).or_insert(Entry { since: now, lines: 0, suppressed: 0 });

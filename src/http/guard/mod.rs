@@ -11,7 +11,7 @@ mod log_throttle;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
-pub(crate) use checks::is_allowed_host;
+pub use checks::is_allowed_host;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,11 +19,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, StatusCode};
 
-use crate::audit::AuditedRequest;
-use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
-use crate::secret;
+use crate::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
 pub(crate) use connection::is_end_to_end;
-pub(crate) use log_throttle::LogThrottle;
+use keyward_machine::secret;
+use keyward_telemetry::audit::AuditedRequest;
+pub use log_throttle::LogThrottle;
 
 /// Options of a listener's guard.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,7 +41,7 @@ pub enum AccessMode {
     #[default]
     SocketPeers,
     /// Accepts callers that send this key in `X-Keyward-Key`, `X-Vault-Token` or `Authorization: Bearer`.
-    Key(crate::secret_string::SecretString),
+    Key(keyward_machine::secret_string::SecretString),
     /// Accepts every user of this machine; explicit in the configuration.
     AnyLocalUser,
     /// Accepts every local peer: the rules of callers decide, which identify each by the kernel.
@@ -63,7 +63,7 @@ impl PartialEq for AccessMode {
 
 /// Caller of a local listener, as identified by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LocalCaller {
+pub struct LocalCaller {
     /// User id of the peer when it connected; `None` over TCP.
     pub uid: Option<u32>,
     /// Process id of the peer when it connected; `None` over TCP.
@@ -74,18 +74,18 @@ pub(crate) struct LocalCaller {
 
 /// Reason why a request was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GuardRejection {
+pub struct GuardRejection {
     /// HTTP status of the response.
     pub status: StatusCode,
     /// Reason from a fixed set, for metrics and logs.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// Message for the caller: the problem and the remedy. Holds nothing that the caller sent.
     pub message: Cow<'static, str>,
 }
 
 /// Guard of one listener.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub struct Guard {
     rules: GuardRules,
     own_uid: u32,
     listener_metrics: Option<ListenerMetrics>,
@@ -113,11 +113,7 @@ enum GuardRules {
 impl Guard {
     /// Creates a guard for a listener bound to `address` (`None` for a unix socket). It accepts request bodies of at
     /// most 64 KiB with a `Content-Length`; see [`Guard::with_bodies`].
-    pub(crate) fn new(
-        options: GuardOptions,
-        address: Option<SocketAddr>,
-        listener_metrics: Option<ListenerMetrics>,
-    ) -> Self {
+    pub fn new(options: GuardOptions, address: Option<SocketAddr>, listener_metrics: Option<ListenerMetrics>) -> Self {
         let mut hosts: BTreeSet<String> = options.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         hosts.insert("localhost".to_owned());
         if let Some(address) = address {
@@ -154,7 +150,7 @@ impl Guard {
 
     /// Accepts bodies of up to `bytes` by their `Content-Length`, and chunked ones, whose size their reader limits.
     #[must_use]
-    pub(crate) fn with_bodies(mut self, bytes: u64) -> Self {
+    pub fn with_bodies(mut self, bytes: u64) -> Self {
         if let GuardRules::Local { body_bytes, chunked, .. } = &mut self.rules {
             *body_bytes = bytes;
             *chunked = true;
@@ -165,7 +161,7 @@ impl Guard {
     /// Accepts callers without `X-Vault-Request: true`, for clients of another API. Web pages and fetched URLs are then
     /// kept out by the credential that the API itself requires in `Authorization`.
     #[must_use]
-    pub(crate) fn without_request_header(mut self) -> Self {
+    pub fn without_request_header(mut self) -> Self {
         if let GuardRules::Local { request_header, .. } = &mut self.rules {
             *request_header = false;
         }
@@ -173,7 +169,7 @@ impl Guard {
     }
 
     /// Creates a guard for a listener that serves only health and metrics, on any address, to kubelets and scrapers.
-    pub(crate) fn for_probes(listener_metrics: Option<ListenerMetrics>) -> Self {
+    pub fn for_probes(listener_metrics: Option<ListenerMetrics>) -> Self {
         Self {
             rules: GuardRules::Probes,
             own_uid: rustix::process::geteuid().as_raw(),
@@ -186,7 +182,7 @@ impl Guard {
     ///
     /// # Errors
     /// The request is rejected.
-    pub(crate) fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
+    pub fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| {
             self.count(peer, request, refusal);
             if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {

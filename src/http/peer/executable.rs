@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 
 use super::facts::ExecutableFacts;
-use crate::command::{ExecutableAccess, ExecutableOpener};
+use keyward_machine::command::{ExecutableAccess, ExecutableOpener};
 
 /// An executable that a rule names.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Facts about a process, as the kernel reports them. A fact that it does not report is absent and matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PeerFacts {
+pub struct PeerFacts {
     /// Process id when it connected; absent over TCP and for processes of other pid namespaces.
     pub pid: Option<u32>,
     /// Effective user; absent if the user has no id in the user namespace of this process.
@@ -30,14 +30,15 @@ impl PeerFacts {
     }
 
     /// Returns the facts that the kernel reports about the same process over TCP: its user and cgroup.
-    pub(crate) fn restrict_to_tcp(&self) -> Self {
+    #[must_use]
+    pub fn restrict_to_tcp(&self) -> Self {
         Self { pid: None, gid: None, groups: Arc::new([]), executable: None, ..self.clone() }
     }
 }
 
 /// An executable that was asked for and that a process runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ExecutableFacts {
+pub struct ExecutableFacts {
     /// Path that was asked for.
     pub path: Arc<Path>,
     /// SHA-256 digest of its content, if that was asked for.
@@ -46,7 +47,7 @@ pub(crate) struct ExecutableFacts {
 
 /// Origin of facts, from the strongest to the weakest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FactSource {
+pub enum FactSource {
     /// The socket names the process, and the kernel reports its state by its descriptor.
     PidfdInfo,
     /// The socket or the process id names the process, and `/proc` reports its state.
@@ -59,7 +60,7 @@ pub(crate) enum FactSource {
 
 impl FactSource {
     /// Name in logs and in the audit.
-    pub(crate) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::PidfdInfo => "pidfd_info",
             Self::Procfs => "procfs",

@@ -21,7 +21,7 @@ use super::sock_diag;
 /// The facts are those of the process that connected, however the socket was passed on. They are compared with the process's
 /// present state for each request, so that neither a program that it starts later nor an end of the process goes unnoticed.
 #[derive(Debug)]
-pub(crate) struct PeerIdentity {
+pub struct PeerIdentity {
     reader: Arc<PeerReader>,
     facts: PeerFacts,
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
@@ -42,7 +42,7 @@ struct ExecutableSnapshot {
 
 /// Greatest age of the executable that a comparison goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExecutableAge {
+pub enum ExecutableAge {
     /// It is read now.
     Current,
     /// May be up to 100 ms old: a check costs half as much as a forwarded request.
@@ -54,7 +54,7 @@ const RECENT: Duration = Duration::from_millis(100);
 
 /// Comparison of a peer with its state when it connected.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum PeerChange {
+pub enum PeerChange {
     /// Nothing has changed.
     Same,
     /// The process has changed since: its present facts.
@@ -65,10 +65,10 @@ pub(crate) enum PeerChange {
 
 impl PeerIdentity {
     /// Reads the identity of the process that connected a unix socket: `pid`, `uid`, `gid` as `SO_PEERCRED` has them.
-    pub(crate) fn from_unix(reader: &Arc<PeerReader>, socket: impl AsFd, peer: (u32, u32, u32)) -> Self {
+    pub fn from_unix(reader: &Arc<PeerReader>, socket: impl AsFd, peer: (u32, u32, u32)) -> Self {
         let (pid, uid, gid) = peer;
         let support = reader.support();
-        let groups = crate::os::peer_groups(&socket).unwrap_or_default();
+        let groups = keyward_machine::os::peer_groups(&socket).unwrap_or_default();
         let connected = PeerFacts {
             pid: Some(pid).filter(|pid| *pid != 0),
             uid: support.known_user(uid),
@@ -122,18 +122,18 @@ impl PeerIdentity {
     }
 
     /// Facts when the peer connected.
-    pub(crate) fn facts(&self) -> &PeerFacts {
+    pub fn facts(&self) -> &PeerFacts {
         &self.facts
     }
 
     /// Returns the process that connected; `None` over TCP, and for one that had ended when its connection was accepted.
-    pub(crate) fn process(&self) -> Option<&Arc<PinnedProcess>> {
+    pub fn process(&self) -> Option<&Arc<PinnedProcess>> {
         self.process.as_ref().map(|(process, _)| process)
     }
 
     /// Compares the peer with its state when it connected: one `PIDFD_GET_INFO` where the kernel has it, and the inode of
     /// the executable if one was asked for.
-    pub(crate) fn compare(&self, age: ExecutableAge) -> PeerChange {
+    pub fn compare(&self, age: ExecutableAge) -> PeerChange {
         let Some((process, first)) = &self.process else {
             // The diagnostics report who created a TCP socket, which does not change.
             return if self.is_unix { PeerChange::Ended } else { PeerChange::Same };
@@ -160,7 +160,7 @@ impl PeerIdentity {
 
     /// Counts the connection in `open` until it ends, the first time that this is called. Returns false if `max`
     /// connections are counted already.
-    pub(crate) fn hold(&self, open: &Arc<AtomicUsize>, max: usize) -> bool {
+    pub fn hold(&self, open: &Arc<AtomicUsize>, max: usize) -> bool {
         if self.hold.get().is_some() {
             return true;
         }

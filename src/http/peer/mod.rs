@@ -15,13 +15,15 @@ mod process;
 mod reader;
 mod identity;
 
-pub(crate) use executable::WantedExecutable;
-pub(crate) use facts::PeerFacts;
-#[cfg(test)]
-pub(crate) use facts::{ExecutableFacts, FactSource};
-pub(crate) use identity::{ExecutableAge, PeerChange, PeerIdentity};
-pub(crate) use process::PinnedProcess;
+pub use executable::WantedExecutable;
+#[cfg(any(test, feature = "test-support"))]
+pub use facts::ExecutableFacts;
+#[cfg(any(test, feature = "test-support"))]
+pub use facts::FactSource;
+pub use facts::PeerFacts;
+pub use identity::{ExecutableAge, PeerChange, PeerIdentity};
+pub use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};
-pub(crate) use sock_diag::check_tcp_owners;
+pub use sock_diag::check_tcp_owners;
 pub use support::KernelSupport;
 pub(crate) use support::known_group;

@@ -9,11 +9,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::procfs;
 use super::support::KernelSupport;
-use crate::os;
+use keyward_machine::os;
 
 /// A process by its id, and the means to verify that it still is that process.
 #[derive(Debug)]
-pub(crate) struct PinnedProcess {
+pub struct PinnedProcess {
     pub(super) pid: u32,
     pin: Pin,
 }
@@ -91,12 +91,12 @@ impl PinnedProcess {
     }
 
     /// Returns its process id; `None` for a process of a pid namespace that this process does not see.
-    pub(crate) fn id(&self) -> Option<u32> {
+    pub fn id(&self) -> Option<u32> {
         Some(self.pid).filter(|pid| *pid != 0)
     }
 
     /// Waits for its end: by its descriptor, or by a look each second on kernels without descriptors of processes.
-    pub(crate) async fn wait_for_end(&self) {
+    pub async fn wait_for_end(&self) {
         if let Pin::Descriptor(descriptor) = &self.pin
             // A copy, as one descriptor can be watched once.
             && let Ok(copy) = descriptor.try_clone()
@@ -115,7 +115,7 @@ impl PinnedProcess {
     }
 
     /// Returns true while the process lives. Files in `/proc` that were read before the call belong to this process then.
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         match &self.pin {
             Pin::Descriptor(descriptor) => {
                 let mut polled = [PollFd::new(descriptor, PollFlags::IN)];

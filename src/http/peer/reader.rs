@@ -8,7 +8,7 @@ use super::executable::{Executables, FileId, WantedExecutable};
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessEnded, ProcessState};
 use super::support::KernelSupport;
-use crate::command::ExecutableOpener;
+use keyward_machine::command::ExecutableOpener;
 
 /// The kernel's answers that all listeners share.
 #[derive(Debug)]
@@ -26,14 +26,15 @@ impl PeerKernel {
     }
 
     /// The same, whose executables are opened by `opener`.
-    pub(crate) fn with_opener(mut self, opener: ExecutableOpener) -> Self {
+    #[must_use]
+    pub fn with_opener(mut self, opener: ExecutableOpener) -> Self {
         self.support.executables = opener.opens_all();
         self.executables = opener;
         self
     }
 
     /// Returns the features of the kernel.
-    pub(crate) const fn support(&self) -> &KernelSupport {
+    pub const fn support(&self) -> &KernelSupport {
         &self.support
     }
 }
@@ -60,7 +61,7 @@ impl PeerReader {
     }
 
     /// Reads the facts about the process that has this id now, for `keyward policy explain`. `None` if there is none.
-    pub(crate) fn facts_of_process(&self, pid: u32) -> Option<PeerFacts> {
+    pub fn facts_of_process(&self, pid: u32) -> Option<PeerFacts> {
         let process = PinnedProcess::from_pid(pid, self.support()).ok()?;
         let groups = self.support().groups_of(pid);
         let reading = self.read(&process, self.executable_of(&process)).ok()?;

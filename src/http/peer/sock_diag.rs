@@ -14,9 +14,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SocketOwner {
     /// User that created the socket.
-    pub(crate) uid: u32,
+    pub uid: u32,
     /// Cgroup of version 2 in which the socket was created (Linux 5.9).
-    pub(crate) cgroup_id: Option<u64>,
+    pub cgroup_id: Option<u64>,
 }
 
 /// Returns the owner of the socket that is bound to `peer` and connected to `local`; `None` if the kernel does not
@@ -32,7 +32,7 @@ pub(super) fn is_supported() -> bool {
 
 /// Checks once whether the kernel reports the owners of TCP connections. Call it before this process gives up the right to
 /// connect to itself; the first use reports the outcome.
-pub(crate) fn check_tcp_owners() {
+pub fn check_tcp_owners() {
     open_once();
 }
 

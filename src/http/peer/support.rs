@@ -7,26 +7,26 @@ use std::path::PathBuf;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::{procfs, sock_diag};
-use crate::command::ExecutableOpener;
-use crate::os;
+use keyward_machine::command::ExecutableOpener;
+use keyward_machine::os;
 
 /// Facts about peers that this kernel reports to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSupport {
     /// `SO_PEERPIDFD` (Linux 6.5): the socket itself names the process that connected.
-    pub peer_pidfd: bool,
+    pub(crate) peer_pidfd: bool,
     /// `PIDFD_GET_INFO` (Linux 6.13): the process's present state without `/proc`.
-    pub pidfd_info: bool,
+    pub(crate) pidfd_info: bool,
     /// `pidfd_open` (Linux 5.3).
-    pub pidfd_open: bool,
+    pub(crate) pidfd_open: bool,
     /// `sock_diag`: the owner of a loopback TCP socket.
-    pub tcp_owners: bool,
+    pub(crate) tcp_owners: bool,
     /// Mount point of the cgroups of version 2.
-    pub cgroups: Option<PathBuf>,
+    pub(crate) cgroups: Option<PathBuf>,
     /// `CAP_SYS_PTRACE`: executables of other users' processes.
-    pub executables: bool,
+    pub(crate) executables: bool,
     /// Every user has an id in this process's user namespace (`PrivateUsers=` takes that away).
-    pub all_users: bool,
+    pub(crate) all_users: bool,
 }
 
 impl KernelSupport {
@@ -49,7 +49,7 @@ impl KernelSupport {
     }
 
     /// Each feature by its name, and if it is there.
-    pub(crate) fn features(&self) -> [(&'static str, bool); 7] {
+    pub fn features(&self) -> [(&'static str, bool); 7] {
         [
             ("peer_pidfd", self.peer_pidfd),
             ("pidfd_info", self.pidfd_info),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::http::resolution::resolve;
+use crate::resolution::resolve;
 
 /// An address of a host that was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub(super) async fn connect_host(host: &str, port: u16, limit: Duration) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error_chain::format_chain;
+    use keyward_telemetry::error_chain::format_chain;
 
     #[tokio::test]
     async fn the_address_that_was_not_reached_is_named_where_a_name_stands_for_it() {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{ForwardError, UpstreamRecorder};
-use crate::http::server::{CallerGroup, ConnectionCaller};
+use crate::server::{CallerGroup, ConnectionCaller};
 
 /// Slots of one upstream, one for each connection that serves a request.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::http::guard::is_end_to_end;
+use crate::guard::is_end_to_end;
 
 /// Returns true for a hop-by-hop header. `name` is in lower case.
 pub(super) fn is_hop_by_hop(name: &str) -> bool {
@@ -25,13 +25,13 @@ pub(super) fn is_hop_by_hop(name: &str) -> bool {
 /// Returns true for a response header that is meant for direct clients of the upstream. A client that keeps a cookie
 /// would be rejected as a browser by a local listener; one that follows the others would leave it; and the upstream's
 /// CORS rules do not apply to a local listener. `name` is in lower case.
-pub(crate) fn is_direct(name: &str) -> bool {
+pub fn is_direct(name: &str) -> bool {
     matches!(name, "set-cookie" | "strict-transport-security" | "alt-svc") || name.starts_with("access-control-")
 }
 
 /// Removes the headers for which `unwanted` returns true; it is called with names in lower case. Few messages have any,
 /// so one pass over the headers is cheaper than a lookup of each name.
-pub(crate) fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
+pub fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
     for name in names {
         headers.remove(name);

@@ -9,11 +9,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::ForwardError;
-use crate::metrics::{LatencyHistogram, MetricRegistry, MetricSet, Metrics, latency_histogram};
+use keyward_telemetry::metrics::{LatencyHistogram, MetricRegistry, MetricSet, Metrics, latency_histogram};
 
 /// Metrics of servers.
 #[derive(Debug, Clone)]
-pub(crate) struct UpstreamMetrics {
+pub struct UpstreamMetrics {
     /// Requests sent to a server, by class of path. `status` is a status or a class of them, or without a response
     /// `unreachable`, `timeout`, `busy` or `broken`.
     pub(crate) requests: Family<UpstreamRequestLabels, Counter>,
@@ -41,27 +41,27 @@ impl MetricSet for UpstreamMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct UpstreamRequestLabels {
     /// Name from the configuration.
-    pub(crate) server: String,
+    pub server: String,
     /// Class of the path, from a fixed set.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
     /// Status or its class; a word without a response.
-    pub(crate) status: &'static str,
+    pub status: &'static str,
 }
 
 /// Labels of a server and a class of paths.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct UpstreamPathLabels {
     /// Name from the configuration.
-    pub(crate) server: String,
+    pub server: String,
     /// Class of the path, from a fixed set.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
 }
 
 /// Label of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct UpstreamServerLabels {
     /// Name from the configuration.
-    pub(crate) server: String,
+    pub server: String,
 }
 
 /// Records the requests to one server. Each metric is looked up once: a look-up by labels costs more than counting. Clones
@@ -87,7 +87,7 @@ struct PathRecorder {
 
 /// Outcome of a request that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UpstreamOutcome {
+pub enum UpstreamOutcome {
     /// A response with this status.
     Response(StatusCode),
     /// No connection.
@@ -140,14 +140,14 @@ const STATUSES: [&str; 13] =
 
 impl UpstreamRecorder {
     /// Creates a recorder for a server whose paths have these classes. Nothing is served before its first request.
-    pub(crate) fn new(metrics: &Metrics, server: impl Into<String>, classes: &[&'static str]) -> Self {
+    pub fn new(metrics: &Metrics, server: impl Into<String>, classes: &[&'static str]) -> Self {
         let paths = classes.iter().map(|path| PathRecorder { path, ..PathRecorder::default() }).collect();
         let (server, metrics, queue_seconds) = (server.into(), metrics.get(), OnceLock::new());
         Self(Arc::new(Recorder { server, metrics, paths, queue_seconds }))
     }
 
     /// Records a request to a path of the class with this index; without `elapsed` it is only counted.
-    pub(crate) fn record(&self, class: usize, outcome: UpstreamOutcome, elapsed: impl Into<Option<Duration>>) {
+    pub fn record(&self, class: usize, outcome: UpstreamOutcome, elapsed: impl Into<Option<Duration>>) {
         let Recorder { server, metrics, paths, .. } = &*self.0;
         let Some(recorder) = paths.get(class) else { return };
         let path = recorder.path;
@@ -165,7 +165,7 @@ impl UpstreamRecorder {
     }
 
     /// Records a request that failed; one that failed by the caller's fault is not counted.
-    pub(crate) fn record_error(&self, class: usize, error: &ForwardError, elapsed: impl Into<Option<Duration>>) {
+    pub fn record_error(&self, class: usize, error: &ForwardError, elapsed: impl Into<Option<Duration>>) {
         if let Some(outcome) = UpstreamOutcome::from_error(error) {
             self.record(class, outcome, elapsed);
         }

@@ -21,25 +21,25 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 
-pub(crate) use headers::{is_direct, remove_all};
-pub(crate) use http1::ConnectionError;
+pub use headers::{is_direct, remove_all};
+pub use http1::ConnectionError;
 #[cfg(feature = "fuzzing")]
 pub use http1::fuzz;
-pub(crate) use metrics::UpstreamRecorder;
-pub(crate) use metrics::{UpstreamMetrics, UpstreamOutcome};
-pub(crate) use replay_buffer::{ReplayBuffer, TeeBody};
-pub use request_body::{RequestBody, RequestBodyError};
+pub use metrics::{UpstreamMetrics, UpstreamOutcome, UpstreamRecorder};
+pub use replay_buffer::{ReplayBuffer, TeeBody};
+pub use request_body::RequestBody;
+pub(crate) use request_body::RequestBodyError;
 pub use request_head::{RequestHead, RequestLine};
 pub use response_body::{BufferedBody, ResponseBody};
 pub(crate) use tunnel::Tunnel;
 pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
-use crate::http::server::ConnectionCaller;
+use crate::server::ConnectionCaller;
 use http1::SendError;
 use pool::{Pool, PooledConnection};
 use request_body::{BodyProgress, ProgressBody};
 
-use crate::http::tls::ClientTls;
+use crate::tls::ClientTls;
 
 /// Options of a forwarder.
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ pub enum ForwardError {
     #[error("the request body did not arrive completely")]
     RequestBody(#[source] ConnectionError),
     /// The response head did not arrive in time.
-    #[error("no response from the upstream within {}", crate::time_format::format_duration(*.0))]
+    #[error("no response from the upstream within {}", keyward_telemetry::time_format::format_duration(*.0))]
     ResponseTimeout(Duration),
 }
 

@@ -16,7 +16,7 @@ use super::connect::connect_host;
 use super::connection_slots::{ConnectionSlot, ConnectionSlots};
 use super::http1::{PlainStream, UpstreamConnection};
 use super::{ForwardError, ForwarderOptions, UpstreamAddress, tunnel};
-use crate::http::server::ConnectionCaller;
+use crate::server::ConnectionCaller;
 
 #[derive(Debug)]
 pub(super) struct Pool {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 
-use crate::http::body_buffer::{BodyBuffer, BufferBudget};
+use crate::body_buffer::{BodyBuffer, BufferBudget};
 
 /// Body that is copied while it is read.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct TeeBody {
 
 impl TeeBody {
     /// Copies a body while it is read, if it has at most `limit` bytes and `budget` has the memory.
-    pub(crate) fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
+    pub fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
         let mut buffer = budget.buffer(limit);
         buffer.expect(&body);
         let copied = ReplayBuffer(Arc::new(Mutex::new(Copy { buffer, complete: None })));
@@ -29,7 +29,7 @@ impl TeeBody {
 
 /// Copy of a body, or of its beginning.
 #[derive(Debug, Clone)]
-pub(crate) struct ReplayBuffer(Arc<Mutex<Copy>>);
+pub struct ReplayBuffer(Arc<Mutex<Copy>>);
 
 #[derive(Debug)]
 struct Copy {
@@ -40,12 +40,12 @@ struct Copy {
 
 impl ReplayBuffer {
     /// Returns true once the whole body was read and copied.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         self.0.lock().complete == Some(true)
     }
 
     /// Returns the whole body if it was read and copied completely.
-    pub(crate) fn into_whole(self) -> Option<Bytes> {
+    pub fn into_whole(self) -> Option<Bytes> {
         let mut copy = self.0.lock();
         let is_complete = copy.complete.replace(false) == Some(true);
         is_complete.then(|| std::mem::take(&mut copy.buffer).into_bytes())

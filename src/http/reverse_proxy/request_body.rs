@@ -28,7 +28,7 @@ pub enum RequestBody {
 
 impl RequestBody {
     /// Creates an empty body.
-    pub(crate) fn empty() -> Self {
+    pub fn empty() -> Self {
         Self::Buffered(Full::default())
     }
 

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::headers::{is_hop_by_hop, parse_connection_option, tokens};
 use super::request_body::RequestBody;
-use crate::secret;
+use keyward_machine::secret;
 
 /// Request line and `Host` of a forwarded request.
 #[derive(Debug, Clone, Copy)]
@@ -105,14 +105,14 @@ impl RequestHead {
     }
 
     /// Appends a header. The caller's header of this name must not have been kept.
-    pub(crate) fn append_header(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub fn append_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.bytes.truncate(self.auth_offset);
         self.write(name, value);
         self.end();
     }
 
     /// Sets the authentication header after all others, replacing the one set before.
-    pub(crate) fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         let auth_offset = self.auth_offset;
         self.append_header(name, value);
         self.auth_offset = auth_offset;
@@ -149,9 +149,9 @@ impl RequestHead {
     }
 
     /// Returns the lines of the head, for tests.
-    #[cfg(test)]
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(self.bytes.to_vec()).unwrap();
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.bytes);
         text.trim_end().lines().map(str::to_owned).collect()
     }
 }

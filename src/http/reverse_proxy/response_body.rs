@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::http1::ConnectionError;
 use super::pool::PooledConnection;
-use crate::http::body_buffer::BodyBuffer;
+use crate::body_buffer::BodyBuffer;
 
 /// Response body of an upstream. Read to its end, its connection is kept; dropped before, it is closed.
 pub struct ResponseBody(Part);
@@ -53,7 +53,7 @@ impl ResponseBody {
     }
 
     /// Reads the body if it ends within `limit` bytes. Fails if no chunk arrives for `idle`.
-    pub(crate) async fn buffer(mut self, limit: usize, idle: Duration) -> BufferedBody {
+    pub async fn buffer(mut self, limit: usize, idle: Duration) -> BufferedBody {
         let expected = usize::try_from(self.size_hint().lower()).unwrap_or(usize::MAX);
         if expected > limit {
             return BufferedBody::TooLong(self);
@@ -79,7 +79,7 @@ impl ResponseBody {
 
 impl ResponseBody {
     /// Returns the rest of the body if all of it was received.
-    pub(crate) const fn whole(&self) -> Option<&Bytes> {
+    pub const fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Part::Complete(body) => Some(body),
             Part::Streaming(_) | Part::Prefixed(_) => None,

@@ -14,19 +14,19 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connect::connect_host;
-use crate::http::tls::ClientTls;
+use crate::tls::ClientTls;
 
 /// Proxy and target of a tunnel.
 #[derive(Debug, Clone)]
 pub struct Tunnel {
     /// Host and port of the proxy.
-    pub proxy: (String, u16),
+    pub(crate) proxy: (String, u16),
     /// TLS configuration of the connection to the proxy itself.
-    pub tls: Option<(ClientTls, ServerName<'static>)>,
+    pub(crate) tls: Option<(ClientTls, ServerName<'static>)>,
     /// Value of `Proxy-Authorization`.
-    pub authorization: Option<HeaderValue>,
+    pub(crate) authorization: Option<HeaderValue>,
     /// Host and port of the upstream, as `HOST:PORT`.
-    pub authority: String,
+    pub(crate) authority: String,
 }
 
 /// Opens a tunnel: connects to the proxy within `limit`, and sends `CONNECT`.

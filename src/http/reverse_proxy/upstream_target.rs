@@ -7,8 +7,8 @@ use rustls::pki_types::ServerName;
 use url::{Host, Url};
 
 use super::{Tunnel, UpstreamAddress};
-use crate::http::client::{ClientOptions, ServerAddress};
-use crate::http::tls::{CertificateError, ClientTls};
+use crate::client::{ClientOptions, ServerAddress};
+use crate::tls::{CertificateError, ClientTls};
 
 /// Address, TLS, `Host` and path prefix of an upstream.
 #[derive(Debug, Clone)]
@@ -118,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::http::client::{ProxyMode, TlsOptions};
+    use crate::client::{ProxyMode, TlsOptions};
 
     #[test]
     fn an_upstream_target_matches_its_clients_route() {

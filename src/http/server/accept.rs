@@ -17,9 +17,9 @@ use super::listener::Stream;
 use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
 use super::socket_file::BACKLOG;
 use super::{Listener, ListenerLimits, Peer, connection};
-use crate::http::peer::PeerIdentity;
-use crate::http::tls::ServerTls;
-use crate::time_format::seconds;
+use crate::peer::PeerIdentity;
+use crate::tls::ServerTls;
+use keyward_telemetry::time_format::seconds;
 
 impl Listener {
     /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.

@@ -20,7 +20,7 @@ use super::connection_state::{ConnectionState, ReceivedPart};
 use super::connection_table::ConnectionGuard;
 use super::framing::{Framing, FramingScan};
 use super::lingering::Lingering;
-use crate::http::peer::PeerIdentity;
+use crate::peer::PeerIdentity;
 
 /// Peer of a connection, and its identity if the listener reads that.
 #[derive(Debug)]

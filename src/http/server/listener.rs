@@ -12,7 +12,7 @@ use tokio_util::either::Either;
 
 use super::socket_file::{self, SocketFile};
 use super::{ActivatedSockets, Endpoint, Peer, UnixSocket};
-use crate::http::peer::known_group;
+use crate::peer::known_group;
 
 /// Accepted stream.
 pub(super) type Stream = Either<TcpStream, UnixStream>;
@@ -51,7 +51,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::bind`]; or no socket or several were passed by that name, or it does not accept streams.
-    pub(crate) fn open(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
+    pub fn open(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         let listener = Self::open_unplaced(endpoint, inherited)?;
         listener.place()?;
         listener.discard_replaced();
@@ -62,7 +62,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::open`].
-    pub(crate) fn open_unplaced(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
+    pub fn open_unplaced(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
             Endpoint::Unix(socket) => Self::unix(socket),
@@ -75,12 +75,12 @@ impl Listener {
     ///
     /// # Errors
     /// The folder cannot be written, or the path meanwhile holds a live socket or another kind of file.
-    pub(crate) fn place(&self) -> io::Result<()> {
+    pub fn place(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.place())
     }
 
     /// Removes the file that [`Listener::place`] replaced.
-    pub(crate) fn discard_replaced(&self) {
+    pub fn discard_replaced(&self) {
         if let Some(file) = &self.file {
             file.discard_replaced();
         }
@@ -137,13 +137,13 @@ impl Listener {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn clone_for_successor(&self) -> io::Result<Self> {
+    pub fn clone_for_successor(&self) -> io::Result<Self> {
         Ok(Self { is_handed_over: Arc::default(), ..self.try_clone()? })
     }
 
     /// Leaves clients in the kernel's queue to the listener that serves the socket next, whose rules may differ. For this
     /// listener and its duplicates.
-    pub(crate) fn hand_over(&self) {
+    pub fn hand_over(&self) {
         self.is_handed_over.store(true, Ordering::Relaxed);
     }
 
@@ -182,7 +182,7 @@ impl Listener {
     /// # Errors
     /// It is a TCP socket beyond loopback. The configuration's own addresses were checked before; a passed socket shows its
     /// address only now.
-    pub(crate) fn require_loopback(self) -> io::Result<Self> {
+    pub fn require_loopback(self) -> io::Result<Self> {
         match self.tcp_address() {
             Some(address) if !address.ip().to_canonical().is_loopback() => {
                 let text = format!(
@@ -208,7 +208,7 @@ impl Listener {
                 let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
                 let in_group = group.is_some_and(|group| {
                     credentials.gid() == group
-                        || crate::os::peer_groups(&stream).is_ok_and(|groups| groups.contains(&group))
+                        || keyward_machine::os::peer_groups(&stream).is_ok_and(|groups| groups.contains(&group))
                 });
                 let peer = Peer::Unix { uid: credentials.uid(), gid: credentials.gid(), pid, in_group };
                 Ok((Either::Right(stream), peer))

@@ -27,16 +27,16 @@ use tokio_util::sync::CancellationToken;
 pub use listener::Listener;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
 pub use peer_group::{CallerGroup, ConnectionCaller};
-pub(crate) use response_future::ResponseFuture;
-pub(crate) use response_metrics::ResponseCounter;
-pub(crate) use socket_activation::ActivatedSockets;
-pub(crate) use socket_file::SocketOwnerError;
+pub use response_future::ResponseFuture;
+pub use response_metrics::ResponseCounter;
+pub use socket_activation::ActivatedSockets;
+pub use socket_file::SocketOwnerError;
 
 #[cfg(doc)]
-use crate::http::peer::PeerIdentity;
-use crate::http::peer::PeerReader;
-use crate::http::tls::ServerTls;
-use crate::metrics::Metrics;
+use crate::peer::PeerIdentity;
+use crate::peer::PeerReader;
+use crate::tls::ServerTls;
+use keyward_telemetry::metrics::Metrics;
 
 /// Address of a listener, formatted as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,7 +159,7 @@ pub enum Peer {
 
 impl Peer {
     /// Returns the user id; `None` over TCP.
-    pub(crate) const fn uid(&self) -> Option<u32> {
+    pub const fn uid(&self) -> Option<u32> {
         match self {
             Self::Unix { uid, .. } => Some(*uid),
             Self::Tcp { .. } => None,
@@ -167,7 +167,7 @@ impl Peer {
     }
 
     /// Returns the process id; `None` over TCP.
-    pub(crate) const fn pid(&self) -> Option<u32> {
+    pub const fn pid(&self) -> Option<u32> {
         match self {
             Self::Unix { pid, .. } => Some(*pid),
             Self::Tcp { .. } => None,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Peer;
-use crate::http::peer::sock_diag;
+use crate::peer::sock_diag;
 
 /// Peer of a connection, or this process. Its user is looked up only by [`ConnectionCaller::group`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +25,12 @@ impl ConnectionCaller {
     }
 
     /// Returns this process as the caller.
-    pub(crate) const fn own_process() -> Self {
+    pub const fn own_process() -> Self {
         Self(None)
     }
 
     /// Looks up the caller's user; falls back to its address.
-    pub(crate) fn group(&self) -> CallerGroup {
+    pub fn group(&self) -> CallerGroup {
         let (address, local) = match self.0 {
             None => return CallerGroup::User(rustix::process::geteuid().as_raw()),
             Some(Peer::Unix { uid, .. }) => return CallerGroup::User(uid),
@@ -56,7 +56,7 @@ impl CallerGroup {
     }
 
     /// Returns the user; `None` for an address.
-    pub(crate) const fn user(self) -> Option<u32> {
+    pub const fn user(self) -> Option<u32> {
         match self {
             Self::User(uid) => Some(uid),
             Self::Address(_) => None,

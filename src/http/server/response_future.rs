@@ -15,12 +15,12 @@ pub enum ResponseFuture<B> {
 
 impl<B> ResponseFuture<B> {
     /// Wraps a response that is ready.
-    pub(crate) const fn ready(response: Response<B>) -> Self {
+    pub const fn ready(response: Response<B>) -> Self {
         Self::Ready(Some(response))
     }
 
     /// Boxes the future of a response.
-    pub(crate) fn waiting(response: impl Future<Output = Response<B>> + Send + 'static) -> Self {
+    pub fn waiting(response: impl Future<Output = Response<B>> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(response))
     }
 }

@@ -9,7 +9,7 @@ use super::metrics::{HttpMetrics, ResponseLabels};
 
 /// Counts responses. The counter of status 200 is looked up once, since most responses have it.
 #[derive(Debug)]
-pub(crate) struct ResponseCounter {
+pub struct ResponseCounter {
     listener: String,
     requests: Family<ResponseLabels, Counter>,
     ok_counter: Counter,
@@ -17,7 +17,7 @@ pub(crate) struct ResponseCounter {
 
 impl ResponseCounter {
     /// Creates a counter for a listener.
-    pub(crate) fn new(listener_metrics: ListenerMetrics) -> Self {
+    pub fn new(listener_metrics: ListenerMetrics) -> Self {
         let ListenerMetrics { metrics, listener } = listener_metrics;
         let requests = metrics.get::<HttpMetrics>().requests;
         let label = ResponseLabels { listener: listener.clone(), code: StatusCode::OK.as_u16() };
@@ -26,7 +26,7 @@ impl ResponseCounter {
     }
 
     /// Counts a response.
-    pub(crate) fn count(&self, status: StatusCode) {
+    pub fn count(&self, status: StatusCode) {
         if status == StatusCode::OK {
             self.ok_counter.inc();
         } else {
@@ -36,7 +36,7 @@ impl ResponseCounter {
     }
 
     /// Returns the listener's name.
-    pub(crate) fn listener(&self) -> &str {
+    pub fn listener(&self) -> &str {
         &self.listener
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 /// Passed sockets by name. They stay open for the life of the process, so that a reload finds them again.
 #[derive(Debug, Default)]
-pub(crate) struct ActivatedSockets(Vec<(String, OwnedFd)>);
+pub struct ActivatedSockets(Vec<(String, OwnedFd)>);
 
 impl ActivatedSockets {
     /// Takes ownership of the sockets that these values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES` announce;
@@ -13,9 +13,11 @@ impl ActivatedSockets {
     ///
     /// # Errors
     /// A value is malformed, or an announced socket is not open.
-    pub(crate) fn take(pid: Option<&str>, count: Option<&str>, names: Option<&str>) -> io::Result<Self> {
+    pub fn take(pid: Option<&str>, count: Option<&str>, names: Option<&str>) -> io::Result<Self> {
         match (pid, count) {
-            (Some(pid), Some(count)) => crate::os::take_passed_sockets(pid, count, names.unwrap_or_default()).map(Self),
+            (Some(pid), Some(count)) => {
+                keyward_machine::os::take_passed_sockets(pid, count, names.unwrap_or_default()).map(Self)
+            }
             _ => Ok(Self::default()),
         }
     }

@@ -15,8 +15,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
 use super::socket_path::{check_replaceable, identity, own_sockets};
-use crate::os;
-use crate::secure_dir::{Dir, DirError};
+use keyward_machine::os;
+use keyward_machine::secure_dir::{Dir, DirError};
 
 /// File of a bound socket; removed when dropped, if it is still the one that was created.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ fn folder_error(error: &DirError) -> io::Error {
         DirError::Open { source, .. } => source.kind(),
         _ => io::ErrorKind::PermissionDenied,
     };
-    io::Error::new(kind, crate::error_chain::format_chain(error))
+    io::Error::new(kind, keyward_telemetry::error_chain::format_chain(error))
 }
 
 const fn mode(socket: &UnixSocket) -> Mode {
@@ -175,7 +175,7 @@ fn complete(socket: &UnixSocket, file: &OwnedFd, stat: &Stat) -> io::Result<Stat
 
 /// Reason why the process may not set the configured owner or group.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SocketOwnerError {
+pub enum SocketOwnerError {
     /// The process is not in the group.
     #[error(
         "user {user} is not in the group {group} that the socket is for; set SupplementaryGroups={group} in the unit, or add \

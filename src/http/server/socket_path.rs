@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::secure_dir::Dir;
+use keyward_machine::secure_dir::Dir;
 
 /// Checks that a socket may be bound at a path.
 ///

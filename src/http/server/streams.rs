@@ -14,7 +14,7 @@ use super::{Listener, ListenerMetrics, Peer};
 impl Listener {
     /// Hands each connection to `handler` until `stop`, then waits for the open ones, at most for `drain`. The socket is a
     /// unix socket: a TCP connection is closed unread.
-    pub(crate) async fn serve_streams<F>(
+    pub async fn serve_streams<F>(
         self,
         handler: impl Fn(UnixStream, Peer) -> F,
         listener_metrics: ListenerMetrics,
@@ -66,8 +66,8 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
-    use crate::http::server::{Endpoint, UnixSocket};
-    use crate::metrics::Metrics;
+    use crate::server::{Endpoint, UnixSocket};
+    use keyward_telemetry::metrics::Metrics;
 
     #[tokio::test]
     async fn a_stopped_listener_leaves_a_client_to_its_successor() {

@@ -30,7 +30,7 @@ impl ServerCertificate {
 ///
 /// # Errors
 /// A file or folder cannot be read or is damaged, or the system has no CA certificate.
-pub(crate) fn client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
+pub fn client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
     let roots = match ca_certificates(tls)? {
         Some(roots) => roots,
         None => system_authorities()?,
@@ -50,7 +50,7 @@ pub(crate) fn plain_client_config(tls: &TlsOptions) -> Result<rustls::ClientConf
 ///
 /// # Errors
 /// The text holds no certificate, or one of its blocks is damaged.
-pub(crate) fn client_config_of(pem: &[u8], origin: &str) -> Result<rustls::ClientConfig, CertificateError> {
+pub fn client_config_of(pem: &[u8], origin: &str) -> Result<rustls::ClientConfig, CertificateError> {
     client_config_with(&TlsOptions::default(), root_store(parse_certificates(pem, origin)?))
 }
 
@@ -75,7 +75,7 @@ fn client_config_with(tls: &TlsOptions, roots: RootCertStore) -> Result<rustls::
 ///
 /// # Errors
 /// A file cannot be read or is damaged, or the two do not belong together.
-pub(crate) fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+pub fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let (chain, private) = pair(certificate, key)?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     rustls::sign::CertifiedKey::from_der(chain.clone(), private, &provider)

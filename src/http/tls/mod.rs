@@ -10,12 +10,13 @@ pub mod fuzz;
 
 use std::path::PathBuf;
 
-pub(crate) use config::{client_config, client_config_of, plain_client_config, verify_pair};
-pub(crate) use error::CertificateError;
-pub(crate) use pem::{certificate_files, certificates};
-pub(crate) use reload::FileBacked;
-pub use reload::{ClientTls, ServerTls};
-pub(crate) use validity::{Expiry, expiry};
+pub(crate) use config::plain_client_config;
+pub use config::{client_config, client_config_of, verify_pair};
+pub use error::CertificateError;
+pub use pem::{certificate_files, certificates};
+pub(crate) use reload::ClientTls;
+pub use reload::{FileBacked, ServerTls};
+pub use validity::{Expiry, expiry};
 
 /// The CA certificates to trust, and the client's own certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::CertificateError;
 ///
 /// # Errors
 /// The file cannot be read, holds no certificate, or one of its blocks is damaged.
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     parse_certificates(&read(path)?, &path.display().to_string())
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 ///
 /// # Errors
 /// The folder cannot be read.
-pub(crate) fn certificate_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub fn certificate_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();

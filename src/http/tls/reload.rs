@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use super::config::client_config;
 use super::pem::certificate_files;
 use super::{CertificateError, ServerCertificate, TlsOptions};
-use crate::error_chain::{causes, format_chain};
+use keyward_telemetry::error_chain::{causes, format_chain};
 
 /// A value that is built from files, and built again when they change. Clones share it.
-pub(crate) struct FileBacked<T>(Arc<Inner<T>>);
+pub struct FileBacked<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     paths: Vec<PathBuf>,
@@ -47,7 +47,7 @@ impl<T: Clone> FileBacked<T> {
     ///
     /// # Errors
     /// The first build failed.
-    pub(crate) fn new<E: std::error::Error + 'static>(
+    pub fn new<E: std::error::Error + 'static>(
         paths: Vec<PathBuf>,
         build: impl Fn() -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
@@ -61,7 +61,7 @@ impl<T: Clone> FileBacked<T> {
     }
 
     /// The value from the files as they are now, or from the last ones that could be used.
-    pub(crate) fn current(&self) -> T {
+    pub fn current(&self) -> T {
         let Inner { paths, build, loaded } = &*self.0;
         let mut loaded = loaded.lock();
         if paths.is_empty() {

@@ -8,7 +8,7 @@ use time::{Date, Month, PrimitiveDateTime, Time};
 
 /// The end of a set of certificates, and the time from which operators are warned of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Expiry {
+pub struct Expiry {
     /// 14 days before the end, or after two thirds of a shorter life.
     pub warn_at: SystemTime,
     /// The end of the certificate that is due first.
@@ -17,7 +17,7 @@ pub(crate) struct Expiry {
 
 /// The expiry of the certificate that is due first. A certificate whose subject has another one that ends later is
 /// left out: its successor is there. `None` without a certificate whose dates can be read.
-pub(crate) fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
+pub fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
     let mut latest: BTreeMap<&[u8], Expiry> = BTreeMap::new();
     for certificate in certificates {
         let Some(Validity { subject, begins, ends }) = Validity::parse(certificate) else { continue };
@@ -105,7 +105,6 @@ impl<'a> Der<'a> {
     }
 }
 
-#[cfg(feature = "dev")]
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, date_time_ymd};

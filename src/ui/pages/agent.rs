@@ -8,8 +8,8 @@ use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
 use super::timeline::{Timeline, TimelineMark};
 use super::times::{stamp, system_time};
-use crate::recent_events::RecentEvent;
-use crate::status::{
+use keyward_telemetry::recent_events::RecentEvent;
+use keyward_telemetry::status::{
     ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, StepKind, evaluate, update_verb,
 };
 
@@ -17,12 +17,12 @@ use crate::status::{
 const EVENTS: usize = 50;
 
 /// Builds the page.
-pub(in crate::ui) fn page(frame: Frame, status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
+pub(crate) fn page(frame: Frame, status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
     frame.page("Agent", "/agent", &live(status, events, now))
 }
 
 /// Builds the part of the page that a script refreshes. It evaluates the status as `keyward status` does.
-pub(in crate::ui) fn live(status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
+pub(crate) fn live(status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
     let report = evaluate(status, now.into());
     let session = |item: &ReportItem| Some((item.clone(), status.sessions.get(item.session()?)?));
     let sessions: Vec<_> = report.items.iter().filter_map(session).collect();
@@ -143,7 +143,7 @@ fn event_table(events: &[RecentEvent], now: SystemTime) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ui::pages::times::parse;
+    use crate::pages::times::parse;
 
     fn shown(json: &str) -> String {
         let status: StatusDocument = serde_json::from_str(json).unwrap();

@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
 use super::times::time;
-use crate::status::product_name;
+use keyward_telemetry::status::product_name;
 
 /// Fields of `GET /v1/platform/tokens` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::ui) struct GatewayTokens {
+pub(crate) struct GatewayTokens {
     upstream: String,
     platform_token: PlatformToken,
     local_token: LocalToken,
@@ -52,7 +52,7 @@ struct GatewayCaller {
 /// Fields of `GET /v1/platform/report` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::ui) struct GatewayReport {
+pub(crate) struct GatewayReport {
     server: PlatformServer,
     calls: Vec<DeprecatedCall>,
 }
@@ -82,7 +82,7 @@ struct DeprecatedCall {
 }
 
 /// Builds the page.
-pub(in crate::ui) fn page(frame: Frame, tokens: &GatewayTokens, report: &GatewayReport, now: SystemTime) -> Markup {
+pub(crate) fn page(frame: Frame, tokens: &GatewayTokens, report: &GatewayReport, now: SystemTime) -> Markup {
     let content = html! {
         section aria-labelledby="platform" {
             h2 id="platform" { "Platform" }

@@ -20,7 +20,7 @@ const FILTERS: [(&str, &str); 7] = [
 /// Fields of `GET /v1/platform/changes` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::ui) struct ChangesPage {
+pub(crate) struct ChangesPage {
     data: Vec<Row>,
     meta: Meta,
     errors: Vec<Failure>,
@@ -85,7 +85,7 @@ struct Failure {
 }
 
 /// Builds the query of the gateway's list from the fields of the form; empty fields are left out.
-pub(in crate::ui) fn query<'a>(field: impl Fn(&str) -> &'a str) -> String {
+pub(crate) fn query<'a>(field: impl Fn(&str) -> &'a str) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, _) in FILTERS {
         if !field(name).is_empty() {
@@ -99,7 +99,7 @@ pub(in crate::ui) fn query<'a>(field: impl Fn(&str) -> &'a str) -> String {
 }
 
 /// Builds the page from the fields of the form and the gateway's answer.
-pub(in crate::ui) fn page<'a>(frame: Frame, field: impl Fn(&str) -> &'a str, changes: &ChangesPage) -> Markup {
+pub(crate) fn page<'a>(frame: Frame, field: impl Fn(&str) -> &'a str, changes: &ChangesPage) -> Markup {
     let pages = &changes.meta.pagination;
     let link = |number: usize| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());

@@ -4,15 +4,15 @@ use maud::{DOCTYPE, Markup, html};
 
 /// Parts that run here, and the rights of the browser: what the navigation offers.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::ui) struct Frame {
+pub(crate) struct Frame {
     /// An ACL server runs here.
-    pub(in crate::ui) has_acl: bool,
+    pub has_acl: bool,
     /// A gateway runs here.
-    pub(in crate::ui) has_gateway: bool,
+    pub has_gateway: bool,
     /// The listener's key was given.
-    pub(in crate::ui) has_key: bool,
+    pub has_key: bool,
     /// An ACL token was given.
-    pub(in crate::ui) has_acl_token: bool,
+    pub has_acl_token: bool,
 }
 
 /// htmx adds styles and evaluates text by default, both of which the content security policy forbids.
@@ -21,7 +21,7 @@ const HTMX: &str =
 
 impl Frame {
     /// Builds a page. `here` is the path of its entry in the navigation.
-    pub(in crate::ui) fn page(self, title: &str, here: &str, content: &Markup) -> Markup {
+    pub(crate) fn page(self, title: &str, here: &str, content: &Markup) -> Markup {
         let entries = [
             ("/agent", "Agent", true),
             ("/acl/tokens", "ACL", self.has_acl),
@@ -73,7 +73,7 @@ fn root(path: &str) -> &str {
 }
 
 /// Builds the page for an error.
-pub(in crate::ui) fn error_page(frame: Frame, title: &str, message: &str) -> Markup {
+pub(crate) fn error_page(frame: Frame, title: &str, message: &str) -> Markup {
     frame.page(title, "", &html! { p.error role="alert" { (message) } })
 }
 

@@ -6,7 +6,7 @@ use super::Frame;
 
 /// Secret that a page asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::ui) enum SignIn {
+pub(crate) enum SignIn {
     /// The listener's key.
     Key,
     /// An ACL token.
@@ -15,10 +15,10 @@ pub(in crate::ui) enum SignIn {
 
 impl SignIn {
     /// Name of the form's field.
-    pub(in crate::ui) const FIELD: &str = "secret";
+    pub(crate) const FIELD: &str = "secret";
 
     /// Name in the log.
-    pub(in crate::ui) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Key => "key",
             Self::AclToken => "acl token",
@@ -26,7 +26,7 @@ impl SignIn {
     }
 
     /// Path that the form is sent to.
-    pub(in crate::ui) const fn path(self) -> &'static str {
+    pub(crate) const fn path(self) -> &'static str {
         match self {
             Self::Key => "/sign-in",
             Self::AclToken => "/acl/sign-in",
@@ -35,7 +35,7 @@ impl SignIn {
 }
 
 /// Builds the page. `next` is the path that the browser wanted to see; `error` says why the last attempt failed.
-pub(in crate::ui) fn page(frame: Frame, method: SignIn, next: &str, error: Option<&str>) -> Markup {
+pub(crate) fn page(frame: Frame, method: SignIn, next: &str, error: Option<&str>) -> Markup {
     let (title, label, hint) = match method {
         SignIn::Key => {
             ("Sign in", "Key of this listener", "The key is in the file that `key_file` of this listener names.")

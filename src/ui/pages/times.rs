@@ -6,8 +6,8 @@ use maud::{Markup, html};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::status::Timestamp;
-use crate::time_format::{format_rfc3339, format_span};
+use keyward_telemetry::status::Timestamp;
+use keyward_telemetry::time_format::{format_rfc3339, format_span};
 
 /// Parses a time of RFC 3339.
 pub(super) fn parse(text: &str) -> Option<SystemTime> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::acl::store::{Batch, Freshness, Key as RowKey, Page, Write};
+use keyward_acl::store::{Batch, Freshness, Key as RowKey, Page, Write};
 use serde_json::{Value, json};
 
 use crate::harness::Acl;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use keyward::acl::client::{
+use keyward_acl::client::{
     AclClient, AclClientError, AclClientOptions, AclLink, AclLinks, AuthorizationRequest, NewPolicy, NewRole, NewToken,
     QueryOptions, TokenUpdate,
 };
-use keyward::acl::model::timestamp::Timestamp;
-use keyward::secret_string::SecretString;
+use keyward_acl::model::timestamp::Timestamp;
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Value, json as object};
 
 use crate::acl::cli_requests::{CommandOutput, acl};

@@ -5,10 +5,10 @@ mod calls;
 use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use keyward::acl::client::{AclClient, AclClientError, AclClientOptions, NewToken, QueryOptions, Token};
-use keyward::acl::model::id::Id;
-use keyward::http::client::{ServerAddress, TransportError};
-use keyward::secret_string::SecretString;
+use keyward_acl::client::{AclClient, AclClientError, AclClientOptions, NewToken, QueryOptions, Token};
+use keyward_acl::model::id::Id;
+use keyward_http::client::{ServerAddress, TransportError};
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

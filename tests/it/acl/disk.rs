@@ -11,7 +11,7 @@ mod state_machine;
 use std::path::Path;
 
 use drive::Drive;
-use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Store as _, Write};
+use keyward_acl::store::{Batch, Embedded, Freshness, Key, Page, Store as _, Write};
 
 fn open(drive: &Drive) -> Embedded {
     Embedded::open_backend(drive.clone(), Path::new("a test's drive"), "dc1").unwrap()
@@ -32,7 +32,7 @@ async fn all(store: &Embedded, prefix: &str) -> Vec<(Key, String)> {
     loop {
         let page = Page { after: after.clone(), limit: 100 };
         let listing = store.list(prefix, page, Freshness::Linearizable).await.unwrap();
-        let text = |record: keyward::acl::store::Record| String::from_utf8(record.value.into()).unwrap();
+        let text = |record: keyward_acl::store::Record| String::from_utf8(record.value.into()).unwrap();
         found.extend(listing.entries.into_iter().map(|(key, record)| (key, text(record))));
         if !listing.more {
             return found;

@@ -7,8 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use keyward::acl::store::etcd::EtcdOptions;
-use keyward::acl::store::{self, StoreOptions};
+use keyward_acl::store::etcd::EtcdOptions;
+use keyward_acl::store::{self, StoreOptions};
 use serde_json::json;
 
 use crate::acl::bootstrap_reset::index;

@@ -6,8 +6,8 @@ mod sources;
 
 use std::time::Duration;
 
-use keyward::acl::api::LoginLimit;
-use keyward::acl::model::timestamp::Timestamp;
+use keyward_acl::api::LoginLimit;
+use keyward_acl::model::timestamp::Timestamp;
 use serde_json::{Value, json};
 
 use crate::harness::Acl;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::acl::store::{self, Batch, StoreOptions, Write};
+use keyward_acl::store::{self, Batch, StoreOptions, Write};
 
 use crate::acl::server_process::serve;
 use crate::harness::Acl;

@@ -1,6 +1,6 @@
 //! Rights of tokens over HTTP: linked rules, namespace defaults, the server's default policy.
 
-use keyward::acl::model::authorize::DefaultPolicy;
+use keyward_acl::model::authorize::DefaultPolicy;
 use serde_json::{Value, json};
 
 use crate::harness::Acl;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use keyward::acl::model::timestamp::Timestamp;
-use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Store, Write};
-use keyward::clock::Clock;
+use keyward_acl::model::timestamp::Timestamp;
+use keyward_acl::store::{Batch, Embedded, Freshness, Key, Page, Store, Write};
+use keyward_machine::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::harness::acl::options;

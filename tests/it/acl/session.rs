@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::emulators::cloud::Cloud;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::cloud::Cloud;
+use keyward_machine::tasks::TaskGroup;
 use serde_json::json;
 
 use crate::harness::Acl;

@@ -10,7 +10,7 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use keyward::jwt::signing_input;
+use keyward_credentials::jwt::signing_input;
 use serde_json::json;
 
 use crate::harness::binary::{Binary, eventually};

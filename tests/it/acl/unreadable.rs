@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::acl::store::{Batch, Freshness, Key, Page, Store, Write};
+use keyward_acl::store::{Batch, Freshness, Key, Page, Store, Write};
 use serde_json::json;
 
 use crate::harness::{Acl, issuer, log};

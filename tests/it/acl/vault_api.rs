@@ -9,9 +9,9 @@ mod tokens;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use keyward::acl::{AclOpenError, AclOptions, AclServer};
-use keyward::clock::{Clock, TestClock};
-use keyward::metrics::Metrics;
+use keyward_acl::{AclOpenError, AclOptions, AclServer};
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 
 use crate::harness::issuer::{Issuer, Key, MACHINE, PRINCIPAL};
@@ -83,7 +83,7 @@ async fn a_machine_logs_in_and_reads_its_token() {
     assert_eq!((take("AuthMethod"), take("Namespace"), take("Local")), (json!("cloud"), json!("default"), json!(true)));
     assert_eq!((take("AuthMethodNamespace"), take("Partition")), (json!("default"), json!("default")));
     assert_eq!(take("Description"), "token created via login");
-    let time = |value: Value| value.as_str().unwrap().parse::<keyward::acl::model::timestamp::Timestamp>().unwrap();
+    let time = |value: Value| value.as_str().unwrap().parse::<keyward_acl::model::timestamp::Timestamp>().unwrap();
     let (end, created) = (time(take("ExpirationTime")), time(take("CreateTime")));
     assert_eq!(end.since(created), Duration::from_mins(10));
     assert!(take("CreateIndex").as_u64().unwrap() > 0 && take("ModifyIndex").as_u64().unwrap() > 0);
@@ -171,7 +171,7 @@ async fn only_rs256_signatures_of_the_issuer_are_accepted() {
     let swapped = key.sign(&other_claims).split('.').nth(1).unwrap().to_owned();
     let hmac_with_public_key = {
         use base64::Engine as _;
-        let input = keyward::jwt::signing_input(&json!({"alg": "HS256", "kid": key.id}), &claims);
+        let input = keyward_credentials::jwt::signing_input(&json!({"alg": "HS256", "kid": key.id}), &claims);
         let public = key.jwk().to_string();
         let tag = aws_lc_rs::hmac::sign(
             &aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, public.as_bytes()),
@@ -179,7 +179,7 @@ async fn only_rs256_signatures_of_the_issuer_are_accepted() {
         );
         format!("{input}.{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(tag))
     };
-    let none = keyward::jwt::signing_input(&json!({"alg": "none", "kid": key.id}), &claims);
+    let none = keyward_credentials::jwt::signing_input(&json!({"alg": "none", "kid": key.id}), &claims);
     let stranger = Key::new("key-1");
     let own_key = stranger.sign_as(&json!({"alg": "RS256", "kid": "key-1", "jwk": stranger.jwk()}), &claims);
     for (jwt, status, reason) in [

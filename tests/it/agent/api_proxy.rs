@@ -20,11 +20,11 @@ mod unresponsive;
 
 use std::time::Duration;
 
-use keyward::agent::api_proxy::TokenMode;
-use keyward::agent::server_client::ServerKind;
-use keyward::http::client::{self, ServerAddress};
-use keyward::http::guard::AccessMode;
-use keyward::secret_string::SecretString;
+use keyward_agent::api_proxy::TokenMode;
+use keyward_agent::server_client::ServerKind;
+use keyward_http::client::{self, ServerAddress};
+use keyward_http::guard::AccessMode;
+use keyward_machine::secret_string::SecretString;
 use serde_json::json;
 
 use crate::harness::ports;

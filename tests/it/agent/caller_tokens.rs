@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use keyward::clock::Clock;
-use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions, TokenRole};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions, TokenRole};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::agent::secrets::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
-use keyward::agent::server_client::DerivedTokenOptions;
-use keyward::agent::token::TokenWatch;
-use keyward::clock::Clock;
-use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::emulators::secrets::{CannedResponse, LoginMethod, Operation, Role, Secrets, SecretsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_agent::secrets::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+use keyward_agent::server_client::DerivedTokenOptions;
+use keyward_agent::token::TokenWatch;
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_emulators::secrets::{CannedResponse, LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 use tokio::task::JoinSet;

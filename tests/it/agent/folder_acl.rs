@@ -1,6 +1,6 @@
 //! Sinks in a folder with an access control list, as `setfacl -m u:keyward:rwx` makes it.
 
-use keyward::tasks::TaskGroup;
+use keyward_machine::tasks::TaskGroup;
 
 use super::derived_tokens::{revoke_all, server, sink, start};
 use crate::harness::binary::run;

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::identity::{
+use keyward_agent::identity::{
     AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, IdentityProof,
     LoginFields, ManagedIdentity, SignedToken,
 };
-use keyward::clock::{Clock, TestClock};
-use keyward::emulators::cloud::{self, Cloud, CloudIdentities, Failure, FaultTarget, MachineKind};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::cloud::{self, Cloud, CloudIdentities, Failure, FaultTarget, MachineKind};
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_machine::tasks::TaskGroup;
 use serde_json::json;
 
 use crate::harness::cloud::options_with_shared_keys;
@@ -560,7 +560,9 @@ async fn selected_and_skipped_sources_are_logged_once_without_secrets() {
     assert_eq!(count("AZURE_CLIENT_SECRET is not set"), 1);
     let assertion = &scene.cloud.variables_for_workload_identity()["AZURE_FEDERATED_TOKEN_FILE"];
     let assertion = std::fs::read_to_string(assertion).unwrap();
-    for secret in jwts.iter().map(keyward::secret_string::SecretString::expose_secret).chain([assertion.as_str()]) {
+    for secret in
+        jwts.iter().map(keyward_machine::secret_string::SecretString::expose_secret).chain([assertion.as_str()])
+    {
         // Every part of a token is secret, including the signature.
         assert!(secret.split('.').skip(1).all(|part| !text.contains(part)));
     }

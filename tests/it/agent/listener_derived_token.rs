@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation, Secrets};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{CannedResponse, Operation, Secrets};
+use keyward_machine::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::caller_tokens::CallerTokens;
-use keyward::agent::callers::CallerGate;
-use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
-use keyward::agent::session_status::{SessionStatus, SessionStatusRegistry};
-use keyward::agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind, TokenPublisher};
-use keyward::clock::{Clock, TestClock};
-use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::health::Health;
-use keyward::http::guard;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket};
-use keyward::metrics::Metrics;
-use keyward::secret_string::SecretString;
-use keyward::status::StatusRegistry;
+use keyward_agent::caller_tokens::CallerTokens;
+use keyward_agent::callers::CallerGate;
+use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
+use keyward_agent::session_status::{SessionStatus, SessionStatusRegistry};
+use keyward_agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind, TokenPublisher};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_http::guard;
+use keyward_http::server::{Endpoint, Listener, ListenerLimits, UnixSocket};
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -103,7 +103,7 @@ impl Scene {
     }
 }
 
-fn token(secret: &str, generation: Generation, lease: Lease, now: keyward::clock::ClockReading) -> Token {
+fn token(secret: &str, generation: Generation, lease: Lease, now: keyward_machine::clock::ClockReading) -> Token {
     Token {
         secret: ClientToken::parse(SecretString::from(secret)).unwrap(),
         accessor: Some("accessor-1".to_owned()),
@@ -431,7 +431,7 @@ async fn answers_and_refusals_are_counted_and_the_metrics_hold_no_token() {
     let refused = Raw::unix(&scene.path()).await.ask("GET /agent/v1/token HTTP/1.1\r\nHost: evil\r\n\r\n").await;
     assert_eq!(refused.status, 421);
     let response = scene.ask("GET /metrics").await;
-    assert_eq!(response.header("content-type"), Some(keyward::metrics::CONTENT_TYPE));
+    assert_eq!(response.header("content-type"), Some(keyward_telemetry::metrics::CONTENT_TYPE));
     for line in [
         "keyward_local_requests_total{listener=\"local\",code=\"200\"} 3",
         "keyward_local_requests_total{listener=\"local\",code=\"421\"} 1",

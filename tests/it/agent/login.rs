@@ -4,10 +4,10 @@ mod methods;
 
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::identity::{IdentityProof, SignedToken};
-use keyward::agent::login::{LoginError, Remedy};
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
-use keyward::jwt::UnverifiedClaims;
+use keyward_agent::identity::{IdentityProof, SignedToken};
+use keyward_agent::login::{LoginError, Remedy};
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::agent::identity::signed;
 use crate::harness::secrets::{Bench, proof};

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_emulators::secrets::{Operation, Role};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{CannedResponse, Operation};
+use keyward_machine::tasks::TaskGroup;
 use serde_json::Value;
 
 use super::derived_tokens::{server, start, start_with};

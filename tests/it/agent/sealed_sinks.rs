@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use keyward::tasks::TaskGroup;
+use keyward_machine::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::Value;
 

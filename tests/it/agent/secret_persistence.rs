@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keyward::agent::secrets::{
+use keyward_agent::secrets::{
     QuickRetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
-use keyward::clock::ClockReading;
-use keyward::credential_watch::{Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel};
-use keyward::emulators::secrets::terraform::Credential;
-use keyward::emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
+use keyward_credentials::credential_watch::{
+    Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel,
+};
+use keyward_emulators::secrets::terraform::Credential;
+use keyward_emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
+use keyward_machine::clock::ClockReading;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

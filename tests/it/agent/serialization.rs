@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keyward::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
-use keyward::command::EnvVars;
-use keyward::secret_string::SecretString;
+use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Value, json};
 
 use crate::acl::third_party_clients::clients;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_emulators::secrets::{CannedResponse, Operation};
 
 use crate::harness::blocking::{BusyThread, let_tasks_run, run_with_one_blocking_thread};
 use crate::harness::session::{World, minutes, one_hour_role};

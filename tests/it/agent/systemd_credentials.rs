@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use keyward::emulators::secrets::{Operation, Secrets};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{Operation, Secrets};
+use keyward_machine::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;

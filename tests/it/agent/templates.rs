@@ -12,15 +12,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keyward::agent::output_watch::{OnMissing, OutputWatch};
-use keyward::agent::secrets::{OfflineOptions, SecretRegistry, SecretRegistryDeps};
-use keyward::agent::templates::{
+use keyward_agent::output_watch::{OnMissing, OutputWatch};
+use keyward_agent::secrets::{OfflineOptions, SecretRegistry, SecretRegistryDeps};
+use keyward_agent::templates::{
     Template, TemplateCommand, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask,
 };
-use keyward::command::{CommandSpec, EnvVars, Launcher};
-use keyward::credential_watch::credential_channel;
-use keyward::emulators::secrets::terraform::Credential;
-use keyward::emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
+use keyward_credentials::credential_watch::credential_channel;
+use keyward_emulators::secrets::terraform::Credential;
+use keyward_emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
+use keyward_machine::command::{CommandSpec, EnvVars, Launcher};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -11,9 +11,9 @@ mod suspect_tokens;
 
 use std::time::Duration;
 
-use keyward::agent::login::AuthMethodKind;
-use keyward::agent::token::TokenKind;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
+use keyward_agent::login::AuthMethodKind;
+use keyward_agent::token::TokenKind;
+use keyward_emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 
 use crate::harness::log;
 use crate::harness::session::{World, minutes, one_hour_role};

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{LoginMethod, Operation, Role};
-use keyward::jwt::signing_input;
-use keyward::secret_string::SecretString;
+use keyward_credentials::jwt::signing_input;
+use keyward_emulators::secrets::{LoginMethod, Operation, Role};
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Value, json};
 
 use crate::harness::agent::Agent;

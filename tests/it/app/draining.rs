@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};

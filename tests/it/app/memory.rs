@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use keyward::clock::Clock;
-use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually};

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_emulators::secrets::{CannedResponse, Operation};
 use rustix::process::Signal;
 
 use crate::harness::agent::{Agent, Load};

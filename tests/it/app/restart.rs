@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -189,7 +189,7 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
     let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles: roles.into() };
     let options = SecretsOptions {
         methods: [("jwt".to_owned(), method)].into(),
-        ..SecretsOptions::for_anyone(keyward::clock::Clock::System, "dev", Role::default())
+        ..SecretsOptions::for_anyone(keyward_machine::clock::Clock::System, "dev", Role::default())
     };
     let secrets = Secrets::start(options, &mut tasks).unwrap();
     let mut systemd = Activated::new(secrets.url());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use keyward::emulators::secrets::{LeaseTerms, Operation};
+use keyward_emulators::secrets::{LeaseTerms, Operation};
 use serde_json::json;
 
 use crate::harness::agent::Agent;

@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 use rustix::process::Signal;
 
 use crate::harness::agent::Agent;

@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use keyward::emulators::secrets::{LoginMethod, Role, Secrets, SecretsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{LoginMethod, Role, Secrets, SecretsOptions};
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 
 use crate::harness::binary::{Binary, wait_until_token_saved};
 
@@ -96,7 +96,7 @@ fn server(tasks: &mut TaskGroup) -> Secrets {
     let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
     let options = SecretsOptions {
         methods: BTreeMap::from([("jwt".to_owned(), method)]),
-        ..SecretsOptions::for_anyone(keyward::clock::Clock::System, "dev", Role::default())
+        ..SecretsOptions::for_anyone(keyward_machine::clock::Clock::System, "dev", Role::default())
     };
     Secrets::start(options, tasks).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_emulators::secrets::{CannedResponse, Operation};
 use rustix::process::Signal;
 use serde_json::Value;
 

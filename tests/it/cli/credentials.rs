@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_emulators::secrets::{Operation, Role};
 use serde_json::{Value, json};
 
 use crate::harness::agent::Agent;

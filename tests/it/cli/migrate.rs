@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use keyward::config::migrate::{Migrated, Outcome, migrate};
-use keyward::config::{Config, Environment, Purpose, load_text};
+use keyward_config::migrate::{Migrated, Outcome, migrate};
+use keyward_config::{Config, Environment, Purpose, load_text};
 
 use crate::harness::binary::{run, run_with_input};
 

@@ -1,6 +1,6 @@
 //! Migration: settings that the other agents have from their environment, or apply in another place, are reported.
 
-use keyward::config::migrate::migrate;
+use keyward_config::migrate::migrate;
 
 /// Converts a configuration; returns keyward's, and the report.
 fn migrate_text(text: &str) -> (String, String) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
 use serde_json::json;
 
 use crate::harness::agent::Agent;

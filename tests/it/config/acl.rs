@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::service::issuer_keys::KeyDocument;
-use keyward::config::{Environment, Purpose, load};
-use keyward::http::server::Endpoint;
+use keyward_acl::model::authorize::DefaultPolicy;
+use keyward_acl::service::issuer_keys::KeyDocument;
+use keyward_config::{Environment, Purpose, load};
+use keyward_http::server::Endpoint;
 
 use super::{check, clean, environment};
 

@@ -1,7 +1,7 @@
 //! `[listener.NAME] kind = "api_proxy"`.
 
-use keyward::agent::api_proxy::TokenMode;
-use keyward::config::{Purpose, Serves, load};
+use keyward_agent::api_proxy::TokenMode;
+use keyward_config::{Purpose, Serves, load};
 
 use super::{BASE, Folder, environment};
 

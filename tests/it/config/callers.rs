@@ -1,7 +1,7 @@
 //! `[caller.NAME]`: errors, and rules that can never match.
 
-use keyward::config::{Purpose, Serves, load};
-use keyward::http::guard::AccessMode;
+use keyward_config::{Purpose, Serves, load};
+use keyward_http::guard::AccessMode;
 
 use super::{BASE, Folder, environment};
 

@@ -1,7 +1,7 @@
 //! Errors of every kind, as users read them.
 
 use super::{BASE, Folder, environment};
-use keyward::config::{Purpose, load};
+use keyward_config::{Purpose, load};
 
 /// Parses a text together with a valid file, and compares all diagnostics about it.
 fn check(text: &str, expected: &[&str]) {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::acl::store::StoreOptions;
-use keyward::acl::store::etcd::{EtcdLogin, EtcdOptions};
-use keyward::config::{Environment, Purpose, load};
+use keyward_acl::store::StoreOptions;
+use keyward_acl::store::etcd::{EtcdLogin, EtcdOptions};
+use keyward_config::{Environment, Purpose, load};
 
 use super::{check, clean};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keyward::config::{Environment, LoadOutcome, Purpose, load};
+use keyward_config::{Environment, LoadOutcome, Purpose, load};
 
 /// Parses an example as `keyward check` does on a machine that has none of its files and users.
 fn example(name: &str) -> LoadOutcome {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::{BASE, Folder, check, chmod, clean, environment};
-use keyward::config::{LoadOutcome, Purpose, load};
+use keyward_config::{LoadOutcome, Purpose, load};
 
 fn run(paths: &[PathBuf]) -> LoadOutcome {
     load(paths, &environment(&[]), Purpose::Run)

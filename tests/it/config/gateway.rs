@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::config::{Environment, Purpose, TokenSource, load};
-use keyward::gateway::proxy::RateLimit;
-use keyward::http::server::Endpoint;
+use keyward_config::{Environment, Purpose, TokenSource, load};
+use keyward_gateway::proxy::RateLimit;
+use keyward_http::server::Endpoint;
 
 use super::{check, clean, environment};
 
@@ -276,7 +276,7 @@ const MINT: &str =
 
 #[test]
 fn a_gateway_with_a_mint_section_mints_tokens() {
-    use keyward::gateway::token_minting::{MintOptions, TokenOwner};
+    use keyward_gateway::token_minting::{MintOptions, TokenOwner};
     let without = SOUND.replace("token_file = \"/tmp/t\"\n", "");
     let read = |mint: &str| match clean(&format!("{without}{mint}")).gateway.unwrap().token {
         TokenSource::Mint(mint) => mint,

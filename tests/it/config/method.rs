@@ -1,9 +1,9 @@
 //! The `cloud` method's parameters: each row of the table of its specification, by name.
 
-use keyward::agent::identity::{IdentityMethod, IdentityOrigin, LoginFields, ManagedIdentity};
+use keyward_agent::identity::{IdentityMethod, IdentityOrigin, LoginFields, ManagedIdentity};
 
 use super::{Folder, check, clean, environment};
-use keyward::config::{Config, Purpose, load};
+use keyward_config::{Config, Purpose, load};
 
 const SERVER: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[sink.a]\npath = \"/a\"\n[session.main.cloud]\n";
 
@@ -11,7 +11,7 @@ fn with(parameters: &str) -> String {
     format!("{SERVER}{parameters}")
 }
 
-fn identity(config: &Config) -> &keyward::agent::identity::CloudIdentityOptions {
+fn identity(config: &Config) -> &keyward_agent::identity::CloudIdentityOptions {
     match &config.sessions[0].identity {
         IdentityMethod::Cloud(options) => options,
         other => panic!("{other:?}"),

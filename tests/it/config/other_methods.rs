@@ -1,7 +1,7 @@
 //! Methods without a cloud, and the server with its own login: their errors and their descriptions.
 
 use super::{check, clean, environment};
-use keyward::config::{Purpose, load};
+use keyward_config::{Purpose, load};
 
 const SERVERS: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n\
     [server.acl]\nkind = \"consul\"\naddress = \"https://acl.example.com\"\n[session.a]\n";

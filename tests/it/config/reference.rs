@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::config::Diagnostic;
-use keyward::config::references::REFERENCE_KEYS;
+use keyward_config::Diagnostic;
+use keyward_config::references::REFERENCE_KEYS;
 
 use self::sections::SECTIONS;
 use super::check;

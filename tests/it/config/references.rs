@@ -1,7 +1,7 @@
 //! `${env:NAME}` and `${file:PATH}`: the keys that allow them; no message shows their values.
 
 use super::{BASE, Folder, environment};
-use keyward::config::{Purpose, load};
+use keyward_config::{Purpose, load};
 
 const CANARY: &str = "canary-7f3a91";
 
@@ -152,7 +152,7 @@ fn keys_with_placeholders_are_listed() {
 fn a_reference_in_another_key_is_an_error_that_lists_the_permitted_keys() {
     let expected = format!(
         "a.toml:2:9: log.level: this key does not accept references; write $${{ for a literal ${{, or use a key that accepts references: {}",
-        keyward::config::references::REFERENCE_KEYS.join(", "),
+        keyward_config::references::REFERENCE_KEYS.join(", "),
     );
     check("[log]\nlevel = \"${env:CANARY}\"\n", Purpose::Check, &[&expected], &[]);
 }
@@ -217,7 +217,7 @@ fn a_credential_of_systemd_is_the_path_of_its_file_and_a_missing_one_says_what_t
     assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let session = outcome.config.unwrap().sessions.remove(0);
     assert!(session.lifecycle.state.unwrap().seal_key.is_some());
-    let lacks = |outcome: Vec<keyward::config::Diagnostic>| {
+    let lacks = |outcome: Vec<keyward_config::Diagnostic>| {
         folder.short(&outcome).into_iter().filter(|text| text.contains("credential")).collect::<Vec<_>>()
     };
     let advice = "write LoadCredential=other:/PATH, or LoadCredentialEncrypted= for an encrypted file, in [Service] of the agent's unit \

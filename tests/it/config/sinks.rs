@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use keyward::agent::sinks::SinkEncryption;
-use keyward::config::{Environment, Purpose, load_text};
+use keyward_agent::sinks::SinkEncryption;
+use keyward_config::{Environment, Purpose, load_text};
 
 use super::{BASE, check, clean};
 use crate::harness::posix_acl::set_acl;
@@ -157,7 +157,7 @@ fn a_sink_folder_writable_by_others_is_a_note_in_check_and_an_error_in_run() {
         std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
         let text = format!("{BASE}[sink.a]\npath = \"{}/token\"\n{more}", inner.display());
         let outcome = load_text(&file, &text, &Environment { user, ..Environment::current() }, purpose);
-        let matching = |diagnostics: &[keyward::config::Diagnostic]| {
+        let matching = |diagnostics: &[keyward_config::Diagnostic]| {
             let texts = diagnostics.iter().map(ToString::to_string);
             texts.filter(|text| text.contains("sink.a.path") && text.contains("its folder")).collect::<Vec<_>>()
         };

@@ -1,10 +1,10 @@
 //! The drop-in and the polkit rule that a configuration needs beside the packaged unit.
 
-use keyward::config::systemd::UnitNeeds;
+use keyward_config::systemd::UnitNeeds;
 
 use super::{BASE, Folder, load};
 use crate::harness::systemd::assert_drop_in_is_valid;
-use keyward::config::{Environment, Purpose};
+use keyward_config::{Environment, Purpose};
 
 fn needs(sections: &str) -> UnitNeeds {
     let folder = Folder::with(&[("keyward.toml", &format!("{BASE}{sections}"))]);

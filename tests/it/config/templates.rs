@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::agent::process::{OnChange, RestartMode};
-use keyward::config::{Purpose, Serves, load};
+use keyward_agent::process::{OnChange, RestartMode};
+use keyward_config::{Purpose, Serves, load};
 use rustix::process::Signal;
 
 use super::{BASE, Folder, environment};

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_emulators::secrets::{CannedResponse, Operation};
 
 use super::site::{CONFIG, DoctorFixture, FOLDER, problems};
 use crate::harness::world::run_in_network_namespace;

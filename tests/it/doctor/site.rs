@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use keyward::emulators::cloud::Cloud;
-use keyward::emulators::secrets::SecretsOptions;
+use keyward_emulators::cloud::Cloud;
+use keyward_emulators::secrets::SecretsOptions;
 use serde_json::Value;
 
 use crate::harness::binary::run;

@@ -1,6 +1,6 @@
 //! Certificates: how long they are valid, and those that cannot be trusted.
 
-use keyward::emulators::secrets::SecretsOptions;
+use keyward_emulators::secrets::SecretsOptions;
 
 use super::site::{DoctorFixture, FOLDER, problems};
 use crate::harness::certificates::{Authority, Presented};

@@ -45,7 +45,7 @@ fn the_document_of_error_codes_matches_explain() {
 fn every_error_code_is_given_to_an_error() {
     let sources = texts("src", ".rs");
     let (tables, others): (Vec<_>, Vec<_>) = sources.iter().partition(|(path, _)| path.starts_with("src/error_code"));
-    let table = &tables.iter().find(|(path, _)| path == "src/error_code/table.rs").unwrap().1;
+    let table = &tables.iter().find(|(path, _)| path == "src/telemetry/error_code/table.rs").unwrap().1;
     let names: Vec<&str> = table
         .lines()
         .filter_map(|line| line.trim_start().split_once(' ').filter(|(number, _)| number.parse::<u16>().is_ok()))

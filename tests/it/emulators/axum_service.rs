@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
-use keyward::emulators::axum_service;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits};
+use keyward_emulators::axum_service;
+use keyward_http::server::{Endpoint, Listener, ListenerLimits};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use keyward::emulators::cloud::{Cloud, CloudOptions, Failure, FaultTarget, MachineKind};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::cloud::{Cloud, CloudOptions, Failure, FaultTarget, MachineKind};
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 use crate::harness::cloud::options_with_shared_keys;
@@ -173,8 +173,8 @@ async fn the_authority_takes_a_secret_or_the_projected_token() {
 #[tokio::test]
 async fn an_expired_projected_token_is_refused_by_its_number() {
     let folder = tempfile::tempdir().unwrap();
-    let driven = keyward::clock::TestClock::starting_at(SystemTime::now());
-    let clock = keyward::clock::Clock::Test(driven.clone());
+    let driven = keyward_machine::clock::TestClock::starting_at(SystemTime::now());
+    let clock = keyward_machine::clock::Clock::Test(driven.clone());
     let (cloud, _tasks) = start(folder.path(), |options| options.clock = clock);
     let variables = cloud.variables_for_workload_identity();
     let assertion = std::fs::read_to_string(&variables["AZURE_FEDERATED_TOKEN_FILE"]).unwrap();
@@ -187,7 +187,7 @@ async fn an_expired_projected_token_is_refused_by_its_number() {
 #[tokio::test(start_paused = true)]
 async fn the_projected_token_is_replaced_before_it_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = keyward::clock::Clock::Test(keyward::clock::TestClock::starting_at(SystemTime::now()));
+    let clock = keyward_machine::clock::Clock::Test(keyward_machine::clock::TestClock::starting_at(SystemTime::now()));
     let (cloud, _tasks) = start(folder.path(), |options| options.clock = clock);
     let path = cloud.variables_for_workload_identity()["AZURE_FEDERATED_TOKEN_FILE"].clone();
     let before = std::fs::read(&path).unwrap();
@@ -212,7 +212,7 @@ async fn injected_faults_fail_tokens_skew_the_clock_and_close_listeners() {
     cloud.faults().skew(4000);
     cloud.faults().audience(Some("other".to_owned()));
     let (_, body) = machine_token(&cloud, &resource).await;
-    let claims = keyward::jwt::UnverifiedClaims::decode(body["access_token"].as_str().unwrap()).unwrap();
+    let claims = keyward_credentials::jwt::UnverifiedClaims::decode(body["access_token"].as_str().unwrap()).unwrap();
     assert!(claims.nbf.unwrap() > SystemTime::now());
     assert_eq!(claims.aud, ["other"]);
 

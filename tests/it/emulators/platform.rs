@@ -10,10 +10,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
-use keyward::clock::{Clock, TestClock};
-use keyward::emulators::platform::{Edition, FaultListener, Platform, PlatformOptions, PresentedToken};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::platform::{Edition, FaultListener, Platform, PlatformOptions, PresentedToken};
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 use crate::harness::platform::{Emulated, text};

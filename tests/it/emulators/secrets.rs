@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyward::agent::identity::LoginFields;
-use keyward::agent::login;
-use keyward::agent::login::{Login, LoginError};
-use keyward::agent::server_client::{CallError, LoginRequest, ServerClient, TokenVerdict};
-use keyward::agent::token::TokenKind;
-use keyward::clock::Clock;
-use keyward::emulators::cloud::Cloud;
-use keyward::emulators::secrets::{
+use keyward_agent::identity::LoginFields;
+use keyward_agent::login;
+use keyward_agent::login::{Login, LoginError};
+use keyward_agent::server_client::{CallError, LoginRequest, ServerClient, TokenVerdict};
+use keyward_agent::token::TokenKind;
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_emulators::cloud::Cloud;
+use keyward_emulators::secrets::{
     Bounds, CannedResponse, FaultListener, Operation, Role, Secrets, SecretsOptions, TokenType, Verification,
 };
-use keyward::jwt::UnverifiedClaims;
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 
 use crate::harness::cloud::options_with_shared_keys;
 use crate::harness::secrets::{Bench, login_options, options as options_of, proof};

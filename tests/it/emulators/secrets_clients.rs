@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use keyward::clock::Clock;
-use keyward::emulators::secrets::{LeaseTerms, Role, Secrets, SecretsOptions};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{LeaseTerms, Role, Secrets, SecretsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::TaskGroup;
 
 use crate::acl::third_party_clients::{clients, scripts};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::Method;
-use keyward::clock::Clock;
-use keyward::emulators::secrets::{Role, Secrets, SecretsOptions};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{Role, Secrets, SecretsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 #[tokio::test]

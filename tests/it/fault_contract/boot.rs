@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 
 use super::case::{SERVER, Setup, case, now};
 use super::record::Invariant;

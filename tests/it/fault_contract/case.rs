@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keyward::clock::Clock;
-use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 use tokio::runtime::Runtime;
 
 use super::record::{Invariant, Record};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::Role;
+use keyward_emulators::secrets::Role;
 use rustix::process::Signal;
 
 use super::case::{Case, Setup, case, now};

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_emulators::secrets::{Operation, Role};
 
 use super::case::{Case, Setup, case, token};
 use super::record::not_run;

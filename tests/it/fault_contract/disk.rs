@@ -11,7 +11,7 @@ use crate::harness::binary::eventually;
 
 /// A lease that needs no renewal within a case.
 fn setup() -> Setup<'static> {
-    let role = keyward::emulators::secrets::Role::default();
+    let role = keyward_emulators::secrets::Role::default();
     let sections = "[sink.more]\npath = \"FOLDER/more\"\n";
     Setup { role, session: "check_interval = \"off\"", sink_folder: "FOLDER/disk", sections, ..Setup::default() }
 }

@@ -3,8 +3,8 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use keyward::emulators::cloud::FaultTarget;
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_emulators::cloud::FaultTarget;
+use keyward_emulators::secrets::{Operation, Role};
 
 use super::case::{Case, JWT, LEASE, Setup, case};
 use super::record::Invariant;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_emulators::secrets::{Operation, Role};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use super::case::{Case, Setup, case, now, token};

@@ -25,7 +25,7 @@ fn named(case: &mut Case, addresses: Vec<Ipv4Addr>, lease: Duration) -> Dns {
     let authority = Authority::new();
     let presented = Presented::new(authority.issue("vault.test", 2090));
     case.put("ca.pem", &authority.pem);
-    let role = keyward::emulators::secrets::Role { ttl: lease, max_ttl: None, ..Setup::default().role };
+    let role = keyward_emulators::secrets::Role { ttl: lease, max_ttl: None, ..Setup::default().role };
     case.prepare(&Setup {
         role,
         tls: Some(presented.server()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 
 use super::case::{Case, LEASE, Setup, case};
 use crate::harness::binary::eventually;

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use super::case::{Case, JWT, Setup, case, now};

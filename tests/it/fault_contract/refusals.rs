@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 

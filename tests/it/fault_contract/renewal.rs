@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
 
 use super::case::{Case, LEASE, Setup, case, token};
 use super::record::is_full_run;

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_emulators::secrets::{Operation, Role};
 
 use super::case::{Case, Setup, case, now, token};
 use super::record::Invariant;

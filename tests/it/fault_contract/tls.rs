@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_emulators::secrets::{Operation, Role};
 
 use super::case::{Case, SERVER, Setup, case};
 use super::record::Invariant;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use keyward::emulators::platform::{Edition, OLD_REGISTRY_ROUTES, Paging, PresentedToken};
+use keyward_emulators::platform::{Edition, OLD_REGISTRY_ROUTES, Paging, PresentedToken};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
@@ -46,7 +46,7 @@ fn output_text(output: &Output) -> String {
 async fn locked(it: &Emulated, name: &str) -> bool {
     let token = it.platform.faults().mint("observer").token;
     let path = format!("/api/v2/organizations/example/workspaces/{name}");
-    let token = keyward::secret_string::SecretString::expose_secret(&token);
+    let token = keyward_machine::secret_string::SecretString::expose_secret(&token);
     it.send(http::Method::GET, &path, Some(token), None).await.with(200)["data"]["attributes"]["locked"] == true
 }
 
@@ -254,7 +254,7 @@ async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
         refused.then_some(()).ok_or_else(|| "no call was refused".to_owned())
     });
     let next = it.platform.faults().mint("next");
-    gateway.put(keyward::secret_string::SecretString::expose_secret(&next.token));
+    gateway.put(keyward_machine::secret_string::SecretString::expose_secret(&next.token));
     let output = child.wait_with_output().await.unwrap();
     assert!(output.status.success(), "{}\n{}", output_text(&output), gateway.output());
     assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && calls_with_token(&it, &next.id).0 >= 3);

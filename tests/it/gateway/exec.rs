@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use keyward::emulators::platform::PresentedToken;
+use keyward_emulators::platform::PresentedToken;
 
 use crate::emulators::platform::clients::platform;
 use crate::harness::binary::{Binary, eventually, run};

@@ -1,7 +1,7 @@
 //! Use of the dated changelog of the platform's API by the gateway: deprecated calls, warnings, refusals, pages, the list.
 
 use http::Response;
-use keyward::gateway::actions::{ActionOptions, DeprecatedCallMode};
+use keyward_gateway::actions::{ActionOptions, DeprecatedCallMode};
 use serde_json::{Value, json};
 
 use crate::harness::front::Front;

@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use keyward::clock::{Clock, TestClock};
-use keyward::emulators::platform::{PresentedToken, RecordedCall};
-use keyward::gateway::platform_token::PlatformTokenSource;
-use keyward::gateway::token_minting::{MintOptions, Minter, MinterDependencies, TokenOwner};
-use keyward::health::{Component, Health};
-use keyward::http::server::ListenerLimits;
+use keyward_emulators::platform::{PresentedToken, RecordedCall};
+use keyward_gateway::platform_token::PlatformTokenSource;
+use keyward_gateway::token_minting::{MintOptions, Minter, MinterDependencies, TokenOwner};
+use keyward_http::server::ListenerLimits;
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_telemetry::health::{Component, Health};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -50,10 +50,10 @@ struct Running {
 
 impl MintFixture {
     async fn start() -> Self {
-        Self::with(keyward::emulators::platform::PlatformOptions::default()).await
+        Self::with(keyward_emulators::platform::PlatformOptions::default()).await
     }
 
-    async fn with(options: keyward::emulators::platform::PlatformOptions) -> Self {
+    async fn with(options: keyward_emulators::platform::PlatformOptions) -> Self {
         let it = Emulated::with(options);
         // Polls of these tests count as the parent token's user's.
         it.platform.faults().limit(None);
@@ -81,7 +81,7 @@ impl MintFixture {
         let parts = MinterDependencies {
             upstream: self.upstream.parse().unwrap(),
             ca_file: None,
-            proxy: keyward::http::client::ProxyMode::Direct,
+            proxy: keyward_http::client::ProxyMode::Direct,
             local_token_file: self.folder.path().join(name),
             clock: self.clock.clone(),
             health: health.register("gateway/token", true, "no token yet"),
@@ -147,8 +147,10 @@ impl Running {
     /// The token that is published, as a header.
     fn bearer(&self) -> String {
         match self.source.watch.peek().availability {
-            keyward::credential_watch::Availability::Available(token) => token.bearer().to_str().unwrap().to_owned(),
-            keyward::credential_watch::Availability::Unavailable { reason, .. } => panic!("{reason}"),
+            keyward_credentials::credential_watch::Availability::Available(token) => {
+                token.bearer().to_str().unwrap().to_owned()
+            }
+            keyward_credentials::credential_watch::Availability::Unavailable { reason, .. } => panic!("{reason}"),
         }
     }
 
@@ -172,7 +174,7 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
     let driven = TestClock::starting_at(SystemTime::now());
     let clock = Clock::Test(driven.clone());
     let mut place =
-        MintFixture::with(keyward::emulators::platform::PlatformOptions { clock: clock.clone(), ..Default::default() })
+        MintFixture::with(keyward_emulators::platform::PlatformOptions { clock: clock.clone(), ..Default::default() })
             .await;
     place.clock = clock;
     let mut gateways = Vec::new();
@@ -234,7 +236,7 @@ async fn a_token_has_its_full_lifetime_however_wrong_the_machines_clock_is() {
     for wall in [now + days, now - days] {
         let clock = Clock::Test(TestClock::starting_at(wall));
         let place =
-            MintFixture::with(keyward::emulators::platform::PlatformOptions { clock, ..Default::default() }).await;
+            MintFixture::with(keyward_emulators::platform::PlatformOptions { clock, ..Default::default() }).await;
         let running = place.run("one", place.options(place.team(), 600));
         running.ready().await;
         let made = place.of_team().await;

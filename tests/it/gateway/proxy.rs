@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::clock::{Clock, TestClock};
-use keyward::gateway::proxy::{Exemption, RateLimit};
+use keyward_gateway::proxy::{Exemption, RateLimit};
 #[cfg(feature = "dev")]
-use keyward::http::{server::ListenerLimits, tls::ServerCertificate};
+use keyward_http::{server::ListenerLimits, tls::ServerCertificate};
+use keyward_machine::clock::{Clock, TestClock};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -550,7 +550,7 @@ async fn a_platform_behind_a_proxy_is_called_through_it() {
     let tunnel = Tunnel::start("Basic bWU6aHVzaA==").await;
     let through = |user: &str| {
         let proxy = format!("http://{user}{}", tunnel.address).parse().unwrap();
-        Front::with(|options, _| options.proxy = keyward::http::client::ProxyMode::Through(proxy))
+        Front::with(|options, _| options.proxy = keyward_http::client::ProxyMode::Through(proxy))
     };
     let front = through("me:hush@");
     for _ in 0..3 {

@@ -1,7 +1,7 @@
 //! Deprecated calls and their replacements: the order of the calls, the names that become part of a path, the silent mode.
 
 use http::Response;
-use keyward::gateway::actions::{ActionOptions, DeprecatedCallMode};
+use keyward_gateway::actions::{ActionOptions, DeprecatedCallMode};
 use serde_json::{Value, json};
 
 use crate::harness::front::Front;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use keyward::emulators::platform::PresentedToken;
+use keyward_emulators::platform::PresentedToken;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{eventually, run};

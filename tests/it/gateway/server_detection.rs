@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyward::clock::{Clock, TestClock};
-use keyward::gateway::actions::ActionOptions;
+use keyward_gateway::actions::ActionOptions;
+use keyward_machine::clock::{Clock, TestClock};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use keyward::clock::Clock;
-use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::gateway::platform_token::{PlatformToken, PlatformTokenSource};
-use keyward::secret_string::SecretString;
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_gateway::platform_token::{PlatformToken, PlatformTokenSource};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
 use tokio::task::JoinSet;
 

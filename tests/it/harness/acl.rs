@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::store::{self, Store, StoreOptions};
-use keyward::acl::{AclOptions, api};
-use keyward::clock::{Clock, TestClock};
+use keyward_acl::model::authorize::DefaultPolicy;
+use keyward_acl::store::{self, Store, StoreOptions};
+use keyward_acl::{AclOptions, api};
+use keyward_machine::clock::{Clock, TestClock};
 use serde_json::{Value, json};
 
 use super::issuer::Key;

@@ -3,8 +3,8 @@
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use keyward::emulators::cloud::{Cloud, CloudOptions};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::cloud::{Cloud, CloudOptions};
+use keyward_machine::tasks::TaskGroup;
 
 /// Options of a cloud in a folder that does not exist yet, with the shared keys and ids in it.
 pub(crate) fn options_with_shared_keys(folder: PathBuf) -> CloudOptions {

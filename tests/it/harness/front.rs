@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use http::Request;
 use hyper::body::Incoming;
-use keyward::clock::Clock;
-use keyward::credential_watch::CredentialWatch;
-use keyward::gateway::local_token::{self, AcceptedTokens, LocalTokenManager};
-use keyward::gateway::platform_token::PlatformTokenFile;
-use keyward::gateway::proxy::{Gateway, GatewayDependencies, GatewayOptions, RateLimit};
-use keyward::health::Health;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
-use keyward::metrics::Metrics;
-use keyward::status::StatusRegistry;
+use keyward_credentials::credential_watch::CredentialWatch;
+use keyward_gateway::local_token::{self, AcceptedTokens, LocalTokenManager};
+use keyward_gateway::platform_token::PlatformTokenFile;
+use keyward_gateway::proxy::{Gateway, GatewayDependencies, GatewayOptions, RateLimit};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -141,14 +141,14 @@ impl Front {
             upstream: upstream.parse().unwrap(),
             aliases: Vec::new(),
             ca_file: None,
-            proxy: keyward::http::client::ProxyMode::Direct,
+            proxy: keyward_http::client::ProxyMode::Direct,
             connections: 256,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(20),
             token_wait: Duration::from_mins(1),
             limit: RateLimit::FromServer,
             exempt: BTreeSet::new(),
-            actions: keyward::gateway::actions::ActionOptions::default(),
+            actions: keyward_gateway::actions::ActionOptions::default(),
             allowed_hosts: BTreeSet::new(),
         };
         let status_registry = StatusRegistry::default();
@@ -198,8 +198,10 @@ impl Front {
     /// The current local token.
     pub(crate) fn local(&self) -> String {
         match self.local.peek().availability {
-            keyward::credential_watch::Availability::Available(accepted) => accepted.current.expose_secret().to_owned(),
-            keyward::credential_watch::Availability::Unavailable { reason, .. } => panic!("{reason}"),
+            keyward_credentials::credential_watch::Availability::Available(accepted) => {
+                accepted.current.expose_secret().to_owned()
+            }
+            keyward_credentials::credential_watch::Availability::Unavailable { reason, .. } => panic!("{reason}"),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The emulated Terraform Enterprise, and requests to it by plain HTTP.
 
 use http::{HeaderMap, Method, StatusCode};
-use keyward::emulators::platform::{MintedToken, Platform, PlatformOptions};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::platform::{MintedToken, Platform, PlatformOptions};
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 /// An emulated platform with a first token.

@@ -10,7 +10,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, Peer};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits, Peer};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use keyward::agent::identity::{IdentityProof, LoginFields, SignedToken};
-use keyward::agent::login;
-use keyward::agent::login::Login;
-use keyward::agent::server_client;
-use keyward::agent::server_client::ServerClient;
-use keyward::clock::{Clock, TestClock};
-use keyward::emulators::secrets::{Role, Secrets, SecretsOptions};
-use keyward::http::client;
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_agent::identity::{IdentityProof, LoginFields, SignedToken};
+use keyward_agent::login;
+use keyward_agent::login::Login;
+use keyward_agent::server_client;
+use keyward_agent::server_client::ServerClient;
+use keyward_emulators::secrets::{Role, Secrets, SecretsOptions};
+use keyward_http::client;
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 
 /// An emulated Vault server with a driven clock that accepts any login as `dev`, and a client of it.
 pub(crate) struct Bench {

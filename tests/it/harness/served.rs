@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use keyward::acl::store::Store;
-use keyward::acl::{AclOpenError, AclOptions, AclServer, store};
-use keyward::clock::Clock;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits};
-use keyward::metrics::Metrics;
+use keyward_acl::store::Store;
+use keyward_acl::{AclOpenError, AclOptions, AclServer, store};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::metrics::Metrics;
 use reqwest::Method;
 use serde_json::Value;
 use tokio::task::JoinSet;

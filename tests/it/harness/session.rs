@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use keyward::agent::identity::{
+use keyward_agent::identity::{
     IdentityError, IdentityErrorKind, IdentityProof, IdentitySource, LoginFields, SignedToken,
 };
-use keyward::agent::login;
-use keyward::agent::login::Login;
-use keyward::agent::server_client;
-use keyward::agent::server_client::ServerClient;
-use keyward::agent::session_status::SessionStatusRegistry;
-use keyward::agent::token::{Token, TokenWatch};
-use keyward::agent::token_lifecycle;
-use keyward::agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, TokenManager, TokenManagerDeps};
-use keyward::clock::{Clock, ClockReading, TestClock};
-use keyward::credential_watch::{Availability, RefreshRequest, RefreshSignal, credential_channel};
-use keyward::emulators::secrets;
-use keyward::emulators::secrets::{LeaseTerms, Operation, Role, Secrets, SecretsFaultInjector};
-use keyward::health::Health;
-use keyward::http::client;
-use keyward::jwt::{UnverifiedClaims, signing_input};
-use keyward::metrics::Metrics;
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_agent::login;
+use keyward_agent::login::Login;
+use keyward_agent::server_client;
+use keyward_agent::server_client::ServerClient;
+use keyward_agent::session_status::SessionStatusRegistry;
+use keyward_agent::token::{Token, TokenWatch};
+use keyward_agent::token_lifecycle;
+use keyward_agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, TokenManager, TokenManagerDeps};
+use keyward_credentials::credential_watch::{Availability, RefreshRequest, RefreshSignal, credential_channel};
+use keyward_credentials::jwt::{UnverifiedClaims, signing_input};
+use keyward_emulators::secrets;
+use keyward_emulators::secrets::{LeaseTerms, Operation, Role, Secrets, SecretsFaultInjector};
+use keyward_http::client;
+use keyward_machine::clock::{Clock, ClockReading, TestClock};
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

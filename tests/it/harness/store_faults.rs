@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use keyward::acl::store::{
+use keyward_acl::store::{
     Batch, CommitError, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
 };
 use tokio::sync::Notify;

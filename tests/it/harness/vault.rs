@@ -15,20 +15,20 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::agent::api_proxy::{
+use keyward_agent::api_proxy::{
     AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Exemption, Rule, Rules, TokenMode,
 };
-use keyward::agent::caller_tokens::CallerTokens;
-use keyward::agent::callers::CallerGate;
-use keyward::agent::secrets::DerivedTokenOptions;
-use keyward::agent::server_client;
-use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher, TokenWatch};
-use keyward::clock::Clock;
-use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::http::guard::{self, AccessMode};
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
-use keyward::metrics::Metrics;
-use keyward::secret_string::SecretString;
+use keyward_agent::caller_tokens::CallerTokens;
+use keyward_agent::callers::CallerGate;
+use keyward_agent::secrets::DerivedTokenOptions;
+use keyward_agent::server_client;
+use keyward_agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher, TokenWatch};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_http::guard::{self, AccessMode};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::metrics::Metrics;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -185,7 +185,7 @@ pub(crate) fn options() -> ApiProxyOptions {
 
 /// The same with a response cache: maximum age of values, and while the server is unreachable.
 pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions {
-    let limits = keyward::agent::api_proxy::CacheLimits { bytes: 1 << 20, max_age, stale_if_error };
+    let limits = keyward_agent::api_proxy::CacheLimits { bytes: 1 << 20, max_age, stale_if_error };
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
     CacheOptions {
         limits,

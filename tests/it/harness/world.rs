@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use keyward::emulators::cloud::{self, Cloud, CloudIdentities};
-use keyward::emulators::platform::{self, Platform};
-use keyward::emulators::secrets::terraform::{self, Credential};
-use keyward::emulators::secrets::{self, Bounds, LeaseTerms, Role, Secrets, Verification};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::cloud::{self, Cloud, CloudIdentities};
+use keyward_emulators::platform::{self, Platform};
+use keyward_emulators::secrets::terraform::{self, Credential};
+use keyward_emulators::secrets::{self, Bounds, LeaseTerms, Role, Secrets, Verification};
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -116,7 +116,7 @@ impl World {
                 ..Bounds::default()
             };
             let mut options = secrets::SecretsOptions::for_anyone(
-                keyward::clock::Clock::System,
+                keyward_machine::clock::Clock::System,
                 "web",
                 Role { policies: vec!["web".to_owned()], bounds, ..Role::default() },
             );

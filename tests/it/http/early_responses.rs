@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use keyward::clock::Clock;
-use keyward::credential_watch::RefreshSignal;
+use keyward_credentials::credential_watch::RefreshSignal;
+use keyward_machine::clock::Clock;
 use tokio::time::Instant;
 
 use crate::harness::Acl;

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::error_chain::format_chain;
-use keyward::http::reverse_proxy::{
+use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamAddress,
 };
-use keyward::http::server::{
+use keyward_http::server::{
     ConnectionCaller, Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
 };
-use keyward::metrics::Metrics;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::metrics::Metrics;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};

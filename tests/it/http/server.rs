@@ -8,10 +8,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use keyward::http::server::{
+use keyward_http::server::{
     Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, RefusalLabels, UnixSocket,
 };
-use keyward::metrics::Metrics;
+use keyward_telemetry::metrics::Metrics;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

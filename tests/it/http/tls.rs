@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keyward::emulators::axum_service;
-use keyward::http::client::{ClientCertificate, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
-use keyward::http::reverse_proxy::UpstreamTarget;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits};
-use keyward::http::tls::{ServerCertificate, ServerTls};
+use keyward_emulators::axum_service;
+use keyward_http::client::{ClientCertificate, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
+use keyward_http::reverse_proxy::UpstreamTarget;
+use keyward_http::server::{Endpoint, Listener, ListenerLimits};
+use keyward_http::tls::{ServerCertificate, ServerTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use keyward::acl::model::azure_identity::{BoundClaims, IssuerConfig};
-use keyward::acl::service::issuer_keys::{self, CaSource, KeyDocument};
-use keyward::acl::service::login::{LoginRoleOptions, MethodOptions};
+use keyward_acl::model::azure_identity::{BoundClaims, IssuerConfig};
+use keyward_acl::service::issuer_keys::{self, CaSource, KeyDocument};
+use keyward_acl::service::login::{LoginRoleOptions, MethodOptions};
 use serde_json::{Value, json};
 
 use super::Transcript;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Bounds, CannedResponse, Operation, Role};
+use keyward_emulators::secrets::{Bounds, CannedResponse, Operation, Role};
 use serde_json::Value;
 
 use super::Transcript;

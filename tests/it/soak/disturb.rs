@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_emulators::secrets::{CannedResponse, Operation};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use super::fault::Disturbance;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use keyward::clock::Clock;
-use keyward::emulators::platform::{Platform, PlatformOptions};
-use keyward::emulators::secrets::{LeaseTerms, LoginMethod, Role, Secrets, SecretsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_emulators::platform::{Platform, PlatformOptions};
+use keyward_emulators::secrets::{LeaseTerms, LoginMethod, Role, Secrets, SecretsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keyward::emulators::secrets::{Role, Secrets};
-use keyward::secret_string::SecretString;
+use keyward_emulators::secrets::{Role, Secrets};
+use keyward_machine::secret_string::SecretString;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

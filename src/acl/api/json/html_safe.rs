@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 /// Encodes a value with `<`, `>` and `&` escaped, as Go's encoder in Consul does. The text may hold a secret: it is zeroed on
 /// drop.
-pub(in crate::acl::api) fn to_json(value: &impl Serialize, pretty: bool) -> Result<Bytes, serde_json::Error> {
+pub(crate) fn to_json(value: &impl Serialize, pretty: bool) -> Result<Bytes, serde_json::Error> {
     let mut text = Zeroizing::new(Vec::with_capacity(1024));
     if pretty {
         let formatter = HtmlSafe(PrettyFormatter::with_indent(b"    "));

@@ -3,23 +3,23 @@
 use super::accessor_from_path;
 use super::draft::parse_draft;
 use super::view::view;
-use crate::acl::api::auth::Authenticated;
-use crate::acl::api::error::ApiError;
-use crate::acl::api::request::ApiRequest;
-use crate::acl::api::response::{Change, WriteResult};
-use crate::acl::api::state::ApiState;
-use crate::acl::model::id::Id;
-use crate::acl::service::tokens::CreatedToken;
-use crate::acl::store::Freshness;
+use crate::api::auth::Authenticated;
+use crate::api::error::ApiError;
+use crate::api::request::ApiRequest;
+use crate::api::response::{Change, WriteResult};
+use crate::api::state::ApiState;
+use crate::model::id::Id;
+use crate::service::tokens::CreatedToken;
+use crate::store::Freshness;
 
-pub(in crate::acl::api) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+pub(crate) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
     let created = state.service.tokens().create(&auth.caller, &auth.namespace, &draft).await?;
     token_change(state, request, auth, &created).await
 }
 
-pub(in crate::acl::api) async fn clone(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+pub(crate) async fn clone(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
     let source = accessor_from_path(request)?;
     // Source and clone are in one namespace: the body's if neither the query nor a header names one.
@@ -44,7 +44,7 @@ async fn token_change(
     auth.into_change(request, &view, token.value.immutable().accessor_id)
 }
 
-pub(in crate::acl::api) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
+pub(crate) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
     let accessor = accessor_from_path(request)?;
     if draft.accessor.as_ref().is_some_and(|body_namespace| body_namespace.parse() != Ok(accessor)) {
@@ -57,7 +57,7 @@ pub(in crate::acl::api) async fn update(state: &ApiState, request: &mut ApiReque
     auth.into_change(request, &view, accessor)
 }
 
-pub(in crate::acl::api) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
+pub(crate) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let accessor: Id = accessor_from_path(request)?;
     let auth = Authenticated::for_write(state, request, None).await?;
     let deleted = state.service.tokens().delete(&auth.caller, &auth.namespace, accessor).await?;

@@ -1,12 +1,12 @@
 //! Token bodies of requests.
 
-use crate::acl::api::error::ApiError;
-use crate::acl::api::json::JsonFields;
-use crate::acl::api::request::take_namespace;
-use crate::acl::api::views::{READ_ONLY, parse_duration, parse_link_list, parse_links};
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::service::tokens::TokenDraft;
+use crate::api::error::ApiError;
+use crate::api::json::JsonFields;
+use crate::api::request::take_namespace;
+use crate::api::views::{READ_ONLY, parse_duration, parse_link_list, parse_links};
+use crate::model::secret::PlainSecret;
+use crate::model::timestamp::Timestamp;
+use crate::service::tokens::TokenDraft;
 
 /// Parses a body into the draft and the namespace. All fields of a token read are known, so that clients may send one back.
 pub(super) fn parse_draft(mut fields: JsonFields) -> Result<(TokenDraft, Option<String>), ApiError> {

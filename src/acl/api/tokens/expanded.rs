@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::view::TokenView;
-use crate::acl::api::error::ApiError;
-use crate::acl::api::policies::{self, PolicyView};
-use crate::acl::api::roles::{self, RoleView};
-use crate::acl::api::state::ApiState;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::service::tokens::ExpandedToken;
-use crate::acl::store::Freshness;
+use crate::api::error::ApiError;
+use crate::api::policies::{self, PolicyView};
+use crate::api::roles::{self, RoleView};
+use crate::api::state::ApiState;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::service::tokens::ExpandedToken;
+use crate::store::Freshness;
 
 /// Expanded view of a token; empty lists are `null`, as in Consul.
 #[derive(Debug, Serialize)]

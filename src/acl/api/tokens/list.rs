@@ -8,25 +8,21 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 
 use super::view::view_with_links;
-use crate::acl::api::error::ApiError;
-use crate::acl::api::json::to_json;
-use crate::acl::api::request::{ApiRequest, NamespaceScope};
-use crate::acl::api::response::{ApiResponse, BodyInterrupted, ReadResult};
-use crate::acl::api::state::ApiState;
-use crate::acl::api::watched_keys::WatchedKeys;
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::lists::Omitted;
-use crate::acl::service::tokens::{ListedToken, TokenFilter, TokenPages};
-use crate::acl::store::{Freshness, StoreError};
-use crate::error_chain::format_chain;
+use crate::api::error::ApiError;
+use crate::api::json::to_json;
+use crate::api::request::{ApiRequest, NamespaceScope};
+use crate::api::response::{ApiResponse, BodyInterrupted, ReadResult};
+use crate::api::state::ApiState;
+use crate::api::watched_keys::WatchedKeys;
+use crate::service::acl_service::AclService;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::lists::Omitted;
+use crate::service::tokens::{ListedToken, TokenFilter, TokenPages};
+use crate::store::{Freshness, StoreError};
+use keyward_telemetry::error_chain::format_chain;
 
-pub(in crate::acl::api) async fn list(
-    state: &ApiState,
-    request: &ApiRequest,
-    freshness: Freshness,
-) -> Result<ReadResult, ApiError> {
+pub(crate) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let filter = parse_filter(request, &scope)?;

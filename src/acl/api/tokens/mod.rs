@@ -14,7 +14,7 @@ pub(super) use view::{TokenView, view};
 
 use super::error::ApiError;
 use super::request::ApiRequest;
-use crate::acl::model::id::Id;
+use crate::model::id::Id;
 
 /// Parses the accessor in the path.
 fn accessor_from_path(request: &ApiRequest) -> Result<Id, ApiError> {

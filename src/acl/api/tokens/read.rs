@@ -2,18 +2,18 @@
 
 use super::view::view;
 use super::{accessor_from_path, expanded};
-use crate::acl::api::auth::Authenticated;
-use crate::acl::api::error::{ApiError, record_not_found};
-use crate::acl::api::request::ApiRequest;
-use crate::acl::api::response::{ApiResponse, ReadResult};
-use crate::acl::api::state::ApiState;
-use crate::acl::api::watched_keys::WatchedKeys;
-use crate::acl::service::keys;
-use crate::acl::service::tokens::ExpandedToken;
-use crate::acl::store::Freshness;
+use crate::api::auth::Authenticated;
+use crate::api::error::{ApiError, record_not_found};
+use crate::api::request::ApiRequest;
+use crate::api::response::{ApiResponse, ReadResult};
+use crate::api::state::ApiState;
+use crate::api::watched_keys::WatchedKeys;
+use crate::service::keys;
+use crate::service::tokens::ExpandedToken;
+use crate::store::Freshness;
 
 /// Reads the caller's own token. Needs no privilege, and shows the secret: the caller has it already.
-pub(in crate::acl::api) async fn read_self(
+pub(crate) async fn read_self(
     state: &ApiState,
     request: &ApiRequest,
     freshness: Freshness,
@@ -39,11 +39,7 @@ pub(in crate::acl::api) async fn read_self(
     Ok(ReadResult { response: ApiResponse::json(&view, request.pretty())?, index, watch, until })
 }
 
-pub(in crate::acl::api) async fn read(
-    state: &ApiState,
-    request: &ApiRequest,
-    freshness: Freshness,
-) -> Result<ReadResult, ApiError> {
+pub(crate) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let accessor = accessor_from_path(request)?;
     let expanded = request.query.parse_flag("expanded")?;
     let auth = Authenticated::for_read(state, request, freshness).await?;

@@ -2,22 +2,22 @@
 
 use serde::Serialize;
 
-use crate::acl::api::error::ApiError;
-use crate::acl::api::request::DEFAULT_PARTITION;
-use crate::acl::api::state::ApiState;
-use crate::acl::api::views::{self, LinkView};
-use crate::acl::model::id::Id;
-use crate::acl::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::links::{Link, LinkKind};
-use crate::acl::service::repository::Stored;
-use crate::acl::store::Freshness;
+use crate::api::error::ApiError;
+use crate::api::request::DEFAULT_PARTITION;
+use crate::api::state::ApiState;
+use crate::api::views::{self, LinkView};
+use crate::model::id::Id;
+use crate::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
+use crate::model::timestamp::Timestamp;
+use crate::model::token::TokenRecord;
+use crate::service::links::{Link, LinkKind};
+use crate::service::repository::Stored;
+use crate::store::Freshness;
 
 /// JSON view of a token, without empty lists and `ExpirationTTL`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(in crate::acl::api) struct TokenView<'a> {
+pub(crate) struct TokenView<'a> {
     #[serde(rename = "AccessorID")]
     accessor_id: Id,
     #[serde(rename = "SecretID")]
@@ -49,7 +49,7 @@ pub(in crate::acl::api) struct TokenView<'a> {
 }
 
 /// Builds the view of a token, with the current names of its policies and roles.
-pub(in crate::acl::api) async fn view<'a>(
+pub(crate) async fn view<'a>(
     state: &ApiState,
     token: &'a Stored<TokenRecord>,
     secret: &'a str,

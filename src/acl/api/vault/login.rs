@@ -6,14 +6,14 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::acl::api::body;
-use crate::acl::api::error::ApiError;
-use crate::acl::api::response::ResponseBody;
-use crate::acl::api::state::ApiState;
-use crate::acl::model::azure_identity::ClaimedFields;
-use crate::acl::model::id::Id;
-use crate::acl::service::login::{ConfiguredLoginRequest, LoginResult};
-use crate::secret_string::SecretString;
+use crate::api::body;
+use crate::api::error::ApiError;
+use crate::api::response::ResponseBody;
+use crate::api::state::ApiState;
+use crate::model::azure_identity::ClaimedFields;
+use crate::model::id::Id;
+use crate::service::login::{ConfiguredLoginRequest, LoginResult};
+use keyward_machine::secret_string::SecretString;
 
 const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 

@@ -14,11 +14,11 @@ use super::operation::Operation;
 use super::request_headers::{bearer_secret, single_header};
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use super::state::ApiState;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::service::caller::LiveToken;
-use crate::acl::service::lists::Omitted;
-use crate::acl::store::Freshness;
-use crate::audit::AuditedRequest;
+use crate::model::secret::PlainSecret;
+use crate::service::caller::LiveToken;
+use crate::service::lists::Omitted;
+use crate::store::Freshness;
+use keyward_telemetry::audit::AuditedRequest;
 
 static TOKEN_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-vault-token"),

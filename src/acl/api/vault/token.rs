@@ -5,12 +5,12 @@ use http::{Response, StatusCode};
 use serde_json::json;
 
 use super::authenticate;
-use crate::acl::api::error::ApiError;
-use crate::acl::api::response::{ApiResponse, ResponseBody};
-use crate::acl::api::state::ApiState;
-use crate::acl::model::id::Id;
-use crate::acl::service::links::LinkKind;
-use crate::acl::store::Freshness;
+use crate::api::error::ApiError;
+use crate::api::response::{ApiResponse, ResponseBody};
+use crate::api::state::ApiState;
+use crate::model::id::Id;
+use crate::service::links::LinkKind;
+use crate::store::Freshness;
 
 pub(super) async fn look_up(state: &ApiState, head: &Parts) -> Result<Response<ResponseBody>, ApiError> {
     let (live, secret) = authenticate(state, head).await?;

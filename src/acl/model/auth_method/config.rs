@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::MethodType;
-use crate::acl::model::azure_identity::FACT_NAMES;
-use crate::acl::model::go_duration::GoDuration;
-use crate::acl::model::jwks_url::parse_jwks_url;
-use crate::acl::model::jwt_claims::JwtRules;
-use crate::acl::model::verified_claims::VerifiedClaims;
+use crate::model::azure_identity::FACT_NAMES;
+use crate::model::go_duration::GoDuration;
+use crate::model::jwks_url::parse_jwks_url;
+use crate::model::jwt_claims::JwtRules;
+use crate::model::verified_claims::VerifiedClaims;
 
 /// Parsed configuration of an auth method.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Access, Decision, Grants, PolicyId, PolicyInScope, Query, Resource, RuleMatch, Subject};
-use crate::acl::model::rules::{GlobalResource, Level, ResourceKind, Specificity};
+use crate::model::rules::{GlobalResource, Level, ResourceKind, Specificity};
 
 /// A decision with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]

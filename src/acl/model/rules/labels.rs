@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 /// Specificity of a match; the greatest applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::acl::model) enum Specificity {
+pub(crate) enum Specificity {
     /// Prefix of this length in bytes.
     Prefix(usize),
     /// Exact match.
@@ -15,7 +15,7 @@ pub(in crate::acl::model) enum Specificity {
 
 /// Values by exact name and by prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::acl::model) struct Labels<T> {
+pub(crate) struct Labels<T> {
     exact: BTreeMap<Box<str>, T>,
     prefixes: BTreeMap<Box<str>, T>,
 }
@@ -43,14 +43,14 @@ impl<T> Labels<T> {
     }
 
     /// Returns all values with their labels and whether they are exact.
-    pub(in crate::acl::model) fn iter(&self) -> impl Iterator<Item = (bool, &str, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (bool, &str, &T)> {
         let exact = self.exact.iter().map(|(label, value)| (true, &**label, value));
         exact.chain(self.prefixes.iter().map(|(label, value)| (false, &**label, value)))
     }
 
     /// Returns the values that match a name, the most specific first. If `exact` is false, `name` is a prefix and only
     /// prefixes of it match.
-    pub(in crate::acl::model) fn matching<'a>(
+    pub(crate) fn matching<'a>(
         &'a self,
         exact: bool,
         name: &'a str,

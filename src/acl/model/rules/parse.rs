@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{GlobalResource, Level, ResourceKind, RuleScope, Rules};
-use crate::acl::model::DEFAULT_NAMESPACE;
-use crate::hcl::{self, Attribute, HclError, Node, Object, Position, Value, quote};
+use crate::model::DEFAULT_NAMESPACE;
+use keyward_hcl::{self as hcl, Attribute, HclError, Node, Object, Position, Value, quote};
 
 /// Longest accepted text, in bytes.
 pub(crate) const MAX_SIZE: usize = 256 * 1024;

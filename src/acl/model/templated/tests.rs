@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::acl::model::rules::Rules;
+use crate::model::rules::Rules;
 
 fn synthetic(template: &str, variables: Value) -> Result<SyntheticPolicy, TemplateError> {
     SyntheticPolicy::from_template(template, &serde_json::from_value(variables).unwrap(), &[])

@@ -1,9 +1,9 @@
 //! Limit on the batches of a removal.
 
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::transaction::Transaction;
-use crate::acl::store::CommitError;
+use crate::service::acl_service::AclService;
+use crate::service::error::ServiceError;
+use crate::service::transaction::Transaction;
+use crate::store::CommitError;
 
 /// Outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use super::lists::RecordList;
 use super::rejection::{Conflict, InvalidRequest};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, max_token_ttl};
-use crate::acl::model::go_duration::GoDuration;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::{NamespaceName, is_name};
-use crate::acl::store::{Freshness, Revision};
-use crate::error_chain::format_chain;
+use crate::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, max_token_ttl};
+use crate::model::go_duration::GoDuration;
+use crate::model::id::Id;
+use crate::model::names::{NamespaceName, is_name};
+use crate::store::{Freshness, Revision};
+use keyward_telemetry::error_chain::format_chain;
 use removal::Removal;
 
 /// Fields of an auth method as a request gives them.

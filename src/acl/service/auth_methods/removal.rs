@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::AuthMethods;
 use super::batch_budget::{BatchBudget, BatchOutcome};
-use crate::acl::model::binding_rule::BindingRuleRecord;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::tokens::MAX_TOKEN_RECORDS;
-use crate::acl::service::transaction::Transaction;
-use crate::acl::store::{Batch, CommitError, Freshness, Key, Revision, StoreError};
-use crate::error_chain::format_chain;
+use crate::model::binding_rule::BindingRuleRecord;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::tokens::MAX_TOKEN_RECORDS;
+use crate::service::transaction::Transaction;
+use crate::store::{Batch, CommitError, Freshness, Key, Revision, StoreError};
+use keyward_telemetry::error_chain::format_chain;
 
 /// Record of a deleted method whose dependents are not all deleted yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]

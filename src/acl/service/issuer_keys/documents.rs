@@ -9,8 +9,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::{CaSource, IssuerKey, IssuerKeyOptions, KeyDocument, KeyType};
-use crate::acl::model::jwks_url::{JwksUrlError, parse_jwks_url};
-use crate::http::client;
+use crate::model::jwks_url::{JwksUrlError, parse_jwks_url};
+use keyward_http::client;
 
 impl IssuerKeyOptions {
     /// Fetches the signature keys of `issuer`.

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::documents::{JwkSet, parse_object};
 use super::{CaSource, FetchState, IssuerKeyOptions, IssuerKeys, KeyDocument, KeyFetcher, KeySet, MAX_KEY_AGE, fixed};
-use crate::clock::{Clock, TestClock};
+use keyward_machine::clock::{Clock, TestClock};
 
 /// Counts the signature keys of a JWK set; `None` if the text is not one.
 pub fn count_jwks(document: &[u8]) -> Option<usize> {
@@ -22,7 +22,7 @@ pub fn count_pem_keys(text: &str) -> Option<usize> {
 }
 
 /// Returns the keys of a JWK set as if they had just been fetched, so that none is fetched again; `None` if it is none.
-pub(crate) fn from_jwks(document: &[u8]) -> Option<IssuerKeys> {
+pub fn from_jwks(document: &[u8]) -> Option<IssuerKeys> {
     let keys = parse_object::<JwkSet>(document)?.signing_keys();
     let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
     let later = Some(clock.now() + MAX_KEY_AGE);

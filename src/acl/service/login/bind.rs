@@ -3,21 +3,21 @@
 use serde_json::{Map, Value};
 
 use super::LoginError;
-use crate::acl::model::auth_method::AuthMethodRecord;
-use crate::acl::model::binding_rule::{BindTarget, BindingRuleRecord};
-use crate::acl::model::id::Id;
-use crate::acl::model::links::{
+use crate::model::auth_method::AuthMethodRecord;
+use crate::model::binding_rule::{BindTarget, BindingRuleRecord};
+use crate::model::id::Id;
+use crate::model::links::{
     LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
     templated_policies,
 };
-use crate::acl::model::selector::Selector;
-use crate::acl::model::verified_claims::VerifiedClaims;
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::links::invalid_identity;
-use crate::acl::store::Freshness;
-use crate::error_chain::format_chain;
+use crate::model::selector::Selector;
+use crate::model::verified_claims::VerifiedClaims;
+use crate::service::acl_service::AclService;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::links::invalid_identity;
+use crate::store::Freshness;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Links and roles that a login grants.
 #[derive(Debug, Default)]

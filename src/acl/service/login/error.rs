@@ -1,10 +1,10 @@
 //! Errors of a login.
 
-use crate::acl::model::azure_identity::ClaimsError;
-use crate::acl::model::binding_rule::BindError;
-use crate::acl::model::id::Id;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::issuer_keys::IssuerKeyError;
+use crate::model::azure_identity::ClaimsError;
+use crate::model::binding_rule::BindError;
+use crate::model::id::Id;
+use crate::service::error::ServiceError;
+use crate::service::issuer_keys::IssuerKeyError;
 
 /// Errors of a login.
 #[derive(Debug, thiserror::Error)]

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use serde_json::Value;
 
 use super::verify;
-use crate::acl::model::auth_method::Algorithm;
-use crate::acl::service::issuer_keys::{self, IssuerKeys};
+use crate::model::auth_method::Algorithm;
+use crate::service::issuer_keys::{self, IssuerKeys};
 
 /// Verifies an identity token with a JWK set; `None` if the text is not one. Returns the claims.
 ///

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
-use crate::acl::model::id::Id;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::issuer_keys::{self, CaSource, IssuerKeys, KeyDocument, pem_keys};
-use crate::acl::service::keys;
-use crate::acl::service::repository::Stored;
-use crate::acl::store::{Revision, StoreError};
-use crate::clock::Clock;
+use crate::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
+use crate::model::id::Id;
+use crate::service::error::ServiceError;
+use crate::service::issuer_keys::{self, CaSource, IssuerKeys, KeyDocument, pem_keys};
+use crate::service::keys;
+use crate::service::repository::Stored;
+use crate::store::{Revision, StoreError};
+use keyward_machine::clock::Clock;
 
 /// Cache of verifiers by method id.
 #[derive(Debug)]

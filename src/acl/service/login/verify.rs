@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::LoginError;
-use crate::acl::model::auth_method::Algorithm;
-use crate::acl::service::issuer_keys::IssuerKeys;
-use crate::secret_string::SecretString;
+use crate::model::auth_method::Algorithm;
+use crate::service::issuer_keys::IssuerKeys;
+use keyward_machine::secret_string::SecretString;
 
 /// Returns the claims of a token if its signature is valid. The header only selects the key; if `must_name_key` is
 /// false, tokens without a key id are tried with all keys that fit.

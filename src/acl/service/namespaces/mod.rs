@@ -14,9 +14,9 @@ use super::records::{namespace_marked, namespace_not_found};
 use super::rejection::{Conflict, InvalidRequest};
 use super::repository::{ListOf, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::{DefaultLinks, NamespaceRecord, meta_error};
-use crate::acl::store::Freshness;
+use crate::model::names::NamespaceName;
+use crate::model::namespace::{DefaultLinks, NamespaceRecord, meta_error};
+use crate::store::Freshness;
 
 /// Fields of a namespace, except for its name, as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Namespaces;
-use crate::acl::model::namespace::NamespaceRecord;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::repository::{PAGE, Stored, decode};
-use crate::acl::service::tokens::MAX_TOKEN_RECORDS;
-use crate::acl::service::transaction::{Transaction, retry_on_conflict};
-use crate::acl::store::{Batch, CommitError, Freshness, Page, Revision};
-use crate::error_chain::format_chain;
+use crate::model::namespace::NamespaceRecord;
+use crate::model::token::TokenRecord;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::repository::{PAGE, Stored, decode};
+use crate::service::tokens::MAX_TOKEN_RECORDS;
+use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::store::{Batch, CommitError, Freshness, Page, Revision};
+use keyward_telemetry::error_chain::format_chain;
 
 /// Kinds of records in a namespace besides tokens.
 const KINDS: [&str; 6] = ["binding-rule", "auth-method", "role", "role-name", "policy", "policy-name"];

@@ -1,14 +1,14 @@
 //! Batches of a rekey: tokens that are re-encrypted together.
 
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::active_keys::require_same_keys;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys::TokenIndexEntry;
-use crate::acl::service::repository::Stored;
-use crate::acl::service::seal::{SealError, SealKeys};
-use crate::acl::service::tokens::TokenKeys;
-use crate::acl::service::transaction::Transaction;
-use crate::acl::store::{Key, Revision};
+use crate::model::token::TokenRecord;
+use crate::service::active_keys::require_same_keys;
+use crate::service::error::ServiceError;
+use crate::service::keys::TokenIndexEntry;
+use crate::service::repository::Stored;
+use crate::service::seal::{SealError, SealKeys};
+use crate::service::tokens::TokenKeys;
+use crate::service::transaction::Transaction;
+use crate::store::{Key, Revision};
 
 /// Tokens that are re-encrypted in one transaction.
 pub(super) struct RekeyBatch {

@@ -1,9 +1,9 @@
 use super::*;
-use crate::acl::model::authorize::DefaultPolicy;
-use crate::acl::service::seal::Sealer;
-use crate::acl::service::tokens::TokenDraft;
-use crate::acl::store::Embedded;
-use crate::clock::Clock;
+use crate::model::authorize::DefaultPolicy;
+use crate::service::seal::Sealer;
+use crate::service::tokens::TokenDraft;
+use crate::store::Embedded;
+use keyward_machine::clock::Clock;
 
 #[tokio::test]
 async fn many_tokens_take_several_calls_and_each_is_rewritten_once() {

@@ -7,12 +7,12 @@ use zeroize::Zeroizing;
 
 use super::key::SealKey;
 use super::keyring::Keyring;
-use crate::acl::store::{CommitError, StoreError};
-use crate::atomic_file::{self, Attributes, ReplaceError};
-use crate::error_code::ErrorCode;
-use crate::hex;
-use crate::secret;
-use crate::secret_string::SecretString;
+use crate::store::{CommitError, StoreError};
+use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::hex;
 
 /// Most keys in a file: each is tried for each token during a rotation.
 const MAX_KEYS: usize = 8;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::key::SealKey;
-use crate::acl::model::secret::{PlainSecret, SecretHash};
-use crate::acl::store::Revision;
+use crate::model::secret::{PlainSecret, SecretHash};
+use crate::store::Revision;
 
 /// Ordered keys; the first has precedence.
 #[derive(Debug, Clone)]

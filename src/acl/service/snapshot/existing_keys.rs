@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::is_restore_record;
-use crate::acl::service::error::ServiceError;
-use crate::acl::store::{Export, Key};
+use crate::service::error::ServiceError;
+use crate::store::{Export, Key};
 
 /// Keys per read.
 const PAGE_SIZE: usize = 64;

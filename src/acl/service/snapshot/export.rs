@@ -1,11 +1,11 @@
 //! Export of a snapshot: all records of one revision, in chunks, while writes continue.
 
 use super::{is_restore_record, require_snapshot_privileges};
-use crate::acl::model::snapshot::{SnapshotHeader, SnapshotWriter};
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::caller::Caller;
-use crate::acl::service::error::ServiceError;
-use crate::acl::store::{Export, Freshness, StoreError};
+use crate::model::snapshot::{SnapshotHeader, SnapshotWriter};
+use crate::service::acl_service::AclService;
+use crate::service::caller::Caller;
+use crate::service::error::ServiceError;
+use crate::store::{Export, Freshness, StoreError};
 
 /// Records per chunk; bounds the memory if each has the largest size.
 const PAGE_SIZE: usize = 64;

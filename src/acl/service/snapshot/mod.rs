@@ -24,10 +24,10 @@ use super::caller::{Caller, Privilege};
 use super::error::{Denied, ServiceError};
 use super::keys;
 use super::rejection::Conflict;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::store::{Revision, StoreError};
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::secret::PlainSecret;
+use crate::store::{Revision, StoreError};
 
 /// Result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,18 +11,18 @@ use super::existing_keys::ExistingKeys;
 use super::restore_writes::RestoreWriter;
 use super::spool::{SnapshotPieces, Spool, invalid};
 use super::{RestoreResult, is_restore_record, require_snapshot_privileges};
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::model::snapshot::{SnapshotError, SnapshotHeader, SnapshotPiece};
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::rejection::{Conflict, Forbidden, InvalidRequest};
-use crate::acl::service::restore_lock::RestoreMarker;
-use crate::acl::service::seal::{self, SealKeys};
-use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Page, Revision, Write};
-use crate::error_chain::format_chain;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::secret::PlainSecret;
+use crate::model::snapshot::{SnapshotError, SnapshotHeader, SnapshotPiece};
+use crate::service::acl_service::AclService;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::rejection::{Conflict, Forbidden, InvalidRequest};
+use crate::service::restore_lock::RestoreMarker;
+use crate::service::seal::{self, SealKeys};
+use crate::store::{Batch, Check, CommitError, Freshness, Key, Page, Revision, Write};
+use keyward_telemetry::error_chain::format_chain;
 
 /// Proof that the caller may restore.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::rejection::Conflict;
-use crate::acl::store::{Batch, Check, CommitError, Revision, Store, StoreError, Write};
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::rejection::Conflict;
+use crate::store::{Batch, Check, CommitError, Revision, Store, StoreError, Write};
 
 /// Concurrent batches: they share disk syncs.
 const CONCURRENT_BATCHES: usize = 8;

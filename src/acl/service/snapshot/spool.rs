@@ -8,10 +8,10 @@ use rustix::fs::{Mode, OFlags};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
-use crate::acl::model::id::Id;
-use crate::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader};
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::rejection::InvalidRequest;
+use crate::model::id::Id;
+use crate::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader};
+use crate::service::error::ServiceError;
+use crate::service::rejection::InvalidRequest;
 
 /// Unlinked temporary file; deleted by the kernel on close.
 #[derive(Debug)]

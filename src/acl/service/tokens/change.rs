@@ -3,21 +3,21 @@
 use super::create::Tokens;
 use super::draft::TokenDraft;
 use super::write::require_deletable;
-use crate::acl::model::go_duration::GoDuration;
-use crate::acl::model::id::Id;
-use crate::acl::model::links::LinkOwner;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::REDACTED;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::caller::{Caller, Privilege};
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::links::LinkKind;
-use crate::acl::service::records::is_unreadable;
-use crate::acl::service::rejection::{InvalidRequest, NotFound};
-use crate::acl::service::repository::Stored;
-use crate::acl::service::transaction::{Transaction, retry_on_conflict};
-use crate::acl::store::Freshness;
+use crate::model::go_duration::GoDuration;
+use crate::model::id::Id;
+use crate::model::links::LinkOwner;
+use crate::model::names::NamespaceName;
+use crate::model::secret::REDACTED;
+use crate::model::token::TokenRecord;
+use crate::service::caller::{Caller, Privilege};
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::links::LinkKind;
+use crate::service::records::is_unreadable;
+use crate::service::rejection::{InvalidRequest, NotFound};
+use crate::service::repository::Stored;
+use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::store::Freshness;
 
 impl Tokens<'_> {
     /// Replaces the mutable fields of a token; fields missing in the draft are cleared. A draft with different

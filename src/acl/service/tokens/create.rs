@@ -2,19 +2,19 @@
 
 use super::draft::{TokenDraft, validate_end};
 use super::write::ValidatedToken;
-use crate::acl::model::id::Id;
-use crate::acl::model::links::LinkOwner;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::builtin::accessor_as_secret;
-use crate::acl::service::caller::{Caller, LiveToken, Privilege};
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys::{self, TokenIndexEntry};
-use crate::acl::service::links::LinkKind;
-use crate::acl::service::rejection::{Conflict, InvalidRequest, NotFound};
-use crate::acl::service::transaction::{Transaction, retry_on_conflict};
-use crate::acl::store::Freshness;
+use crate::model::id::Id;
+use crate::model::links::LinkOwner;
+use crate::model::names::NamespaceName;
+use crate::model::secret::PlainSecret;
+use crate::service::acl_service::AclService;
+use crate::service::builtin::accessor_as_secret;
+use crate::service::caller::{Caller, LiveToken, Privilege};
+use crate::service::error::ServiceError;
+use crate::service::keys::{self, TokenIndexEntry};
+use crate::service::links::LinkKind;
+use crate::service::rejection::{Conflict, InvalidRequest, NotFound};
+use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::store::Freshness;
 
 /// A created token.
 #[derive(Debug)]
@@ -89,11 +89,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// It is no UUID, reserved, or the accessor or secret of a token; the store failed.
-    pub(in crate::acl::service) async fn new_id(
-        self,
-        field: &'static str,
-        text: Option<&str>,
-    ) -> Result<Id, ServiceError> {
+    pub(crate) async fn new_id(self, field: &'static str, text: Option<&str>) -> Result<Id, ServiceError> {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Id::random()) };
         let id: Id = text.parse().map_err(|_| InvalidRequest::TokenId { field })?;
         if id.is_reserved() {

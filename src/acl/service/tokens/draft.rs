@@ -1,11 +1,11 @@
 //! Fields of a new token, and validation of its expiration.
 
-use crate::acl::model::go_duration::GoDuration;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::model::token::{MAX_TTL, MIN_TTL};
-use crate::acl::service::links::{LinkDraft, LinksDraft};
-use crate::acl::service::rejection::InvalidRequest;
+use crate::model::go_duration::GoDuration;
+use crate::model::secret::PlainSecret;
+use crate::model::timestamp::Timestamp;
+use crate::model::token::{MAX_TTL, MIN_TTL};
+use crate::service::links::{LinkDraft, LinksDraft};
+use crate::service::rejection::InvalidRequest;
 
 /// Fields of a token as a request gives them. Missing ones are empty or zero.
 #[derive(Debug, Clone, Default)]

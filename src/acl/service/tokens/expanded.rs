@@ -1,17 +1,17 @@
 //! Policies and roles that determine a token's permissions.
 
-use crate::acl::model::id::Id;
-use crate::acl::model::links::Links;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::policy::PolicyRecord;
-use crate::acl::model::role::RoleRecord;
-use crate::acl::model::templated::SyntheticPolicy;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::repository::Stored;
-use crate::acl::store::Freshness;
+use crate::model::id::Id;
+use crate::model::links::Links;
+use crate::model::names::NamespaceName;
+use crate::model::policy::PolicyRecord;
+use crate::model::role::RoleRecord;
+use crate::model::templated::SyntheticPolicy;
+use crate::model::token::TokenRecord;
+use crate::service::acl_service::AclService;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::repository::Stored;
+use crate::store::Freshness;
 
 /// Everything that determines a token's permissions, without duplicates: its links, its roles' links, and the defaults
 /// of its namespace. Deleted targets are omitted; policies of other datacenters are included.

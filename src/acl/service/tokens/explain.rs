@@ -1,11 +1,11 @@
 //! Explanations of what a token may do.
 
 use super::create::Tokens;
-use crate::acl::model::authorize::{Access, Explanation, Grants, Resource};
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::error::ServiceError;
-use crate::acl::store::Freshness;
+use crate::model::authorize::{Access, Explanation, Grants, Resource};
+use crate::model::names::NamespaceName;
+use crate::model::token::TokenRecord;
+use crate::service::error::ServiceError;
+use crate::store::Freshness;
 
 /// Rules of a token, loaded to explain decisions.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Filter of token lists.
 
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::token::TokenRecord;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::token::TokenRecord;
 
 /// Filter of token lists.
 #[derive(Debug, Clone, PartialEq, Eq)]

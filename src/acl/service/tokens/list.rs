@@ -4,20 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::filter::TokenFilter;
-use crate::acl::model::auth_method::AuthMethodRecord;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::{PlainSecret, REDACTED};
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::caller::Caller;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::links::{Link, LinkKind};
-use crate::acl::service::lists::Omitted;
-use crate::acl::service::repository::Stored;
-use crate::acl::service::restore_lock::Epoch;
-use crate::acl::store::{Freshness, Key};
+use crate::model::auth_method::AuthMethodRecord;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::secret::{PlainSecret, REDACTED};
+use crate::model::token::TokenRecord;
+use crate::service::acl_service::AclService;
+use crate::service::caller::Caller;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::links::{Link, LinkKind};
+use crate::service::lists::Omitted;
+use crate::service::repository::Stored;
+use crate::service::restore_lock::Epoch;
+use crate::store::{Freshness, Key};
 
 /// Token list that is read page by page.
 #[derive(Debug)]

@@ -19,5 +19,4 @@ pub(crate) use draft::TokenDraft;
 pub(crate) use expanded::ExpandedToken;
 pub(crate) use filter::TokenFilter;
 pub(crate) use list::{ListedToken, TokenPages};
-pub(crate) use write::ValidatedToken;
-pub(in crate::acl::service) use write::{MAX_TOKEN_RECORDS, TokenKeys};
+pub(crate) use write::{MAX_TOKEN_RECORDS, TokenKeys, ValidatedToken};

@@ -1,14 +1,14 @@
 //! Reads of tokens.
 
 use super::create::Tokens;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::secret::{PlainSecret, REDACTED};
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::caller::{Caller, Privilege};
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::repository::Stored;
-use crate::acl::store::Freshness;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::secret::{PlainSecret, REDACTED};
+use crate::model::token::TokenRecord;
+use crate::service::caller::{Caller, Privilege};
+use crate::service::error::ServiceError;
+use crate::service::repository::Stored;
+use crate::store::Freshness;
 
 impl Tokens<'_> {
     /// Returns the token; `None` if it does not exist or has expired.

@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::write::MAX_TOKEN_RECORDS;
-use crate::acl::AclMetrics;
-use crate::acl::model::id::Id;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::token::TokenRecord;
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys;
-use crate::acl::service::transaction::Transaction;
-use crate::acl::store::{Batch, CommitError, Freshness, Key};
-use crate::error_chain::format_chain;
-use crate::metrics::Metrics;
+use crate::AclMetrics;
+use crate::model::id::Id;
+use crate::model::names::NamespaceName;
+use crate::model::token::TokenRecord;
+use crate::service::acl_service::AclService;
+use crate::service::error::ServiceError;
+use crate::service::keys;
+use crate::service::transaction::Transaction;
+use crate::store::{Batch, CommitError, Freshness, Key};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::metrics::Metrics;
 
 /// Interval between sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);

@@ -1,22 +1,22 @@
 //! Creation and deletion of the records of a token.
 
-use crate::acl::model::id::Id;
-use crate::acl::model::links::Links;
-use crate::acl::model::secret::PlainSecret;
-use crate::acl::model::timestamp::Timestamp;
-use crate::acl::model::token::{ANONYMOUS, ImmutableFields, LoginOrigin, TokenRecord};
-use crate::acl::service::acl_service::AclService;
-use crate::acl::service::active_keys::require_same_keys;
-use crate::acl::service::builtin::accessor_as_secret;
-use crate::acl::service::caller::LiveToken;
-use crate::acl::service::error::ServiceError;
-use crate::acl::service::keys::{self, TokenIndexEntry};
-use crate::acl::service::records::WritableNamespace;
-use crate::acl::service::rejection::InvalidRequest;
-use crate::acl::service::repository::{Stored, decode};
-use crate::acl::service::seal::{SealKey, SealKeys};
-use crate::acl::service::transaction::{Transaction, retry_on_conflict};
-use crate::acl::store::{CommitError, Freshness, Key, Record};
+use crate::model::id::Id;
+use crate::model::links::Links;
+use crate::model::secret::PlainSecret;
+use crate::model::timestamp::Timestamp;
+use crate::model::token::{ANONYMOUS, ImmutableFields, LoginOrigin, TokenRecord};
+use crate::service::acl_service::AclService;
+use crate::service::active_keys::require_same_keys;
+use crate::service::builtin::accessor_as_secret;
+use crate::service::caller::LiveToken;
+use crate::service::error::ServiceError;
+use crate::service::keys::{self, TokenIndexEntry};
+use crate::service::records::WritableNamespace;
+use crate::service::rejection::InvalidRequest;
+use crate::service::repository::{Stored, decode};
+use crate::service::seal::{SealKey, SealKeys};
+use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::store::{CommitError, Freshness, Key, Record};
 
 /// Validated fields of a new token.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl TokenRecords<'_> {
     ///
     /// # Errors
     /// The accessor or the secret is taken by any token; the store failed.
-    pub(in crate::acl::service) async fn insert(
+    pub(crate) async fn insert(
         self,
         target: &WritableNamespace,
         new: ValidatedToken,
@@ -142,7 +142,7 @@ impl TokenRecords<'_> {
 
     /// Adds the deletion of a token's records, at most [`MAX_TOKEN_RECORDS`], with the precondition that it is
     /// unchanged: after a key rotation its index entry has another key and would remain.
-    pub(in crate::acl::service) async fn delete(
+    pub(crate) async fn delete(
         self,
         token: &Stored<TokenRecord>,
         transaction: Transaction,
@@ -190,20 +190,20 @@ pub(super) fn require_deletable(accessor: Id) -> Result<(), InvalidRequest> {
 }
 
 /// Most records of one token.
-pub(in crate::acl::service) const MAX_TOKEN_RECORDS: usize = 5;
+pub(crate) const MAX_TOKEN_RECORDS: usize = 5;
 
 /// Store keys of one token's records.
-pub(in crate::acl::service) struct TokenKeys {
-    pub(in crate::acl::service) token: Key,
-    pub(in crate::acl::service) by_secret: Key,
-    pub(in crate::acl::service) by_accessor: Key,
+pub(crate) struct TokenKeys {
+    pub token: Key,
+    pub by_secret: Key,
+    pub by_accessor: Key,
     end: Option<Key>,
     login: Option<Key>,
 }
 
 impl TokenKeys {
     /// Returns the keys of a token whose secret is sealed with `key`.
-    pub(in crate::acl::service) fn new(key: &SealKey, token: &TokenRecord) -> Self {
+    pub(crate) fn new(key: &SealKey, token: &TokenRecord) -> Self {
         let immutable = token.immutable();
         let accessor = immutable.accessor_id;
         Self {

@@ -143,7 +143,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::acl::store::Revision;
+    use crate::store::Revision;
 
     fn record(length: usize) -> Record {
         Record { value: Bytes::from(vec![0; length]), created: Revision(1), modified: Revision(1) }

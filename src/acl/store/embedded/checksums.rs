@@ -9,7 +9,7 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 
 use super::{Revision, StoreError};
-use crate::hex::encode_hex;
+use keyward_telemetry::hex::encode_hex;
 
 /// Length of a checksum, in bytes.
 pub(super) const LENGTH: usize = 16;

@@ -18,7 +18,7 @@ use super::{
     Batch, Check, CommitError, FORMAT, Freshness, Key, Listing, OpenError, Page, Record, Revision, Store, StoreError,
     Verification, Write, revisions, watchers,
 };
-use crate::secure_dir;
+use keyward_machine::secure_dir;
 
 // 0: backend, tables, caches
 mod cache;

@@ -56,7 +56,7 @@ pub(super) fn list(
 
 /// All records at the time of its start. Until it is dropped, the file keeps their pages and grows.
 #[derive(Debug)]
-pub(in crate::acl::store) struct Export {
+pub(crate) struct Export {
     moment: ReadTransaction,
     checksums: Checksums,
     revision: Revision,
@@ -70,12 +70,12 @@ impl Export {
         Ok(Self { moment, checksums: checksums.clone(), revision, after: None })
     }
 
-    pub(in crate::acl::store) fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
 
     /// Returns the next records, at most `limit`; empty at the end.
-    pub(in crate::acl::store) fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
+    pub(crate) fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
         let page = Page { after: self.after.take(), limit };
         let entries = list(&self.moment, &self.checksums, "", &page)?.entries;
         self.after = entries.last().map(|(key, _)| key.clone()).or(page.after);

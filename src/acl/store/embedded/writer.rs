@@ -13,9 +13,9 @@ use super::checksums::{Checksums, KindTotals};
 use super::recovery::{self, SharedState};
 use super::tables::{ALL_KINDS, KINDS, RECORDS, TOTALS, encode, revisions, sum_contribution};
 use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
-use crate::clock::{Clock, ClockReading};
-use crate::error_chain::format_chain;
-use crate::outage::Outage;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::outage::Outage;
 
 /// A batch and the channel for its outcome.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 
 use super::error::{FailureKind, MemberError};
 use super::options::{self, EtcdOptions};
-use crate::acl::store::OpenError;
-use crate::error_chain;
-use crate::http::tls::{CertificateError, FileBacked, certificates, verify_pair};
-use crate::secret;
+use crate::store::OpenError;
+use keyward_http::tls::{CertificateError, FileBacked, certificates, verify_pair};
+use keyward_machine::secret;
+use keyward_telemetry::error_chain;
 
 /// A dead member is detected after the sum of both. etcd closes connections that ping more often than every 5 s, or
 /// without active calls.

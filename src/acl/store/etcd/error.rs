@@ -6,8 +6,8 @@ use std::sync::Arc;
 use etcd_client::Error as ClientError;
 use tonic::{Code, ConnectError};
 
-use crate::acl::store::{CommitError, StoreError};
-use crate::error_chain::describe_error;
+use crate::store::{CommitError, StoreError};
+use keyward_telemetry::error_chain::describe_error;
 
 /// Failed call to a member. Contains no secret: etcd repeats none.
 #[derive(Debug, Clone, thiserror::Error)]

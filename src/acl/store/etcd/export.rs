@@ -9,11 +9,11 @@ use super::error::{FailureKind, MemberErrors};
 use super::keys::{Prefix, number, revision};
 use super::members::Members;
 use super::reads::{CHUNK_RECORDS, prefix_end};
-use crate::acl::store::{Key, Record, Revision, StoreError};
+use crate::store::{Key, Record, Revision, StoreError};
 
 /// All records at the revision of its start. Fails if etcd compacts this revision.
 #[derive(Debug)]
-pub(in crate::acl::store) struct Export {
+pub(crate) struct Export {
     members: Arc<Members>,
     prefix: Prefix,
     revision: i64,
@@ -40,12 +40,12 @@ impl Export {
         })
     }
 
-    pub(in crate::acl::store) fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         revision(self.revision)
     }
 
     /// Returns the next records, at most `limit`; empty at the end.
-    pub(in crate::acl::store) async fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
+    pub(crate) async fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
         let mut entries = Vec::new();
         while entries.is_empty()
             && let Some(start) = &self.start

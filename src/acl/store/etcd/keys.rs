@@ -2,7 +2,7 @@
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 
-use crate::acl::store::{Batch, Check, Key, Record, Revision, StoreError, Write};
+use crate::store::{Batch, Check, Key, Record, Revision, StoreError, Write};
 
 /// Prefix of all keys of the store.
 #[derive(Debug, Clone)]

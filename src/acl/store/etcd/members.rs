@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::connect::{Connection, EtcdTls, LeaderRequirement};
 use super::error::{FailureKind, MemberError, MemberErrors};
 use super::options::{EtcdOptions, display_url};
-use crate::acl::store::OpenError;
+use crate::store::OpenError;
 
 /// All members. One is used until it fails, then the next.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ impl Member {
                 }
             }
             Err(error) => {
-                let (etcd, error) = (&*self.address, crate::error_chain::format_chain(&error));
+                let (etcd, error) = (&*self.address, keyward_telemetry::error_chain::format_chain(&error));
                 tracing::warn!(event = "acl.store.connect", etcd, error, "cannot use the new certificates for etcd");
             }
         }

@@ -21,15 +21,14 @@ mod reads;
 mod export;
 mod probe;
 
-pub use self::options::{EtcdLogin, EtcdOptions};
-pub(crate) use self::options::{is_address, is_prefix};
+pub use self::options::{EtcdLogin, EtcdOptions, is_address, is_prefix};
 
 use self::connect::{EtcdTls, LeaderRequirement};
 use self::error::{FailureKind, MemberErrors};
 pub(super) use self::export::Export;
 use self::keys::{Prefix, conflict, revision};
 use self::members::Members;
-pub(crate) use self::probe::probe;
+pub use self::probe::probe;
 use self::watch::ChangeWatch;
 use super::revisions::KindRevisions;
 use super::watchers::Watchers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::http::client::{ClientCertificate, is_loopback};
+use keyward_http::client::{ClientCertificate, is_loopback};
 
 /// Options of a store on etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct EtcdLogin {
 
 impl EtcdOptions {
     /// Default of [`EtcdOptions::prefix`].
-    pub(crate) const PREFIX: &str = "keyward/";
+    pub const PREFIX: &str = "keyward/";
 
     /// Default of [`EtcdOptions::connect_timeout`].
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -80,14 +80,14 @@ impl EtcdOptions {
 pub(crate) const PREFIX_FORM: &str = "a prefix is 2 to 128 letters, digits and \"-_./\", and ends with one slash";
 
 /// Returns whether a string is a valid prefix.
-pub(crate) fn is_prefix(text: &str) -> bool {
+pub fn is_prefix(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let ends = text.strip_suffix('/').is_some_and(|rest| !rest.is_empty() && !rest.ends_with('/'));
     ends && text.len() <= EtcdOptions::MAX_PREFIX && text.bytes().all(allowed)
 }
 
 /// Returns whether a URL consists of scheme, host and port only.
-pub(crate) fn is_address(url: &Url) -> bool {
+pub fn is_address(url: &Url) -> bool {
     let bare = url.username().is_empty() && url.password().is_none();
     let short = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
     bare && short && url.has_host() && matches!(url.scheme(), "https" | "http")

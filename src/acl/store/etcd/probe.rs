@@ -13,7 +13,7 @@ use super::{EtcdOptions, OpenError};
 ///
 /// # Errors
 /// A file is invalid, no member answers, or the user is rejected.
-pub(crate) async fn probe(options: &EtcdOptions) -> Result<String, OpenError> {
+pub async fn probe(options: &EtcdOptions) -> Result<String, OpenError> {
     let shared = Arc::new(options.clone());
     let tls = EtcdTls::new(&shared)?;
     let members = Members::new(&shared, &tls, LeaderRequirement::Required).await?;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::error::{FailureKind, MemberErrors};
 use super::keys::{number, revision};
 use super::{Etcd, at, kind_of};
-use crate::acl::store::{Freshness, Listing, Page, Revision, StoreError};
+use crate::store::{Freshness, Listing, Page, Revision, StoreError};
 
 /// Records per request; reduced if they are large, as a gRPC message holds 4 MiB.
 pub(super) const CHUNK_RECORDS: usize = 1024;

@@ -9,11 +9,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::error::{FailureKind, MemberError, MemberErrors};
 use super::keys::{Prefix, number, revision};
 use super::members::{Member, Members};
-use crate::acl::store::revisions::KindRevisions;
-use crate::acl::store::watchers::Watchers;
-use crate::acl::store::{Key, Revision};
-use crate::backoff::{Backoff, random_unit};
-use crate::time_format::seconds;
+use crate::store::revisions::KindRevisions;
+use crate::store::watchers::Watchers;
+use crate::store::{Key, Revision};
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_telemetry::time_format::seconds;
 
 /// Watches all changes on any available member.
 #[derive(Debug, Clone)]

@@ -12,10 +12,10 @@ use super::lru::LruMap;
 use super::path_index::PathIndex;
 use super::snapshot::{EntryToSave, RestoredEntry};
 use super::token_leases::TokenLeases;
-use crate::agent::encrypted_file::ChangeLevel;
-use crate::agent::leases::{ActiveLease, SavedLease, Step};
-use crate::agent::token::{Generation, Lease};
-use crate::clock::ClockReading;
+use crate::encrypted_file::ChangeLevel;
+use crate::leases::{ActiveLease, SavedLease, Step};
+use crate::token::{Generation, Lease};
+use keyward_machine::clock::ClockReading;
 
 /// Entries by request, bounded in bytes.
 #[derive(Debug)]
@@ -64,17 +64,17 @@ struct CachedLease {
 
 /// An entry that was found for a request.
 #[derive(Debug, Clone)]
-pub(in crate::agent::api_proxy) struct CacheHit {
+pub(crate) struct CacheHit {
     pub(super) entry: Arc<CacheEntry>,
     /// Time since the request to the server.
-    pub(in crate::agent::api_proxy) age: Duration,
+    pub age: Duration,
     /// Remaining lifetime of the lease; `None` for plain values.
-    pub(in crate::agent::api_proxy) remaining: Option<Duration>,
+    pub remaining: Option<Duration>,
 }
 
 impl CacheHit {
     /// Returns the response body, with the remaining lifetime in it.
-    pub(in crate::agent::api_proxy) fn body(&self) -> bytes::Bytes {
+    pub(crate) fn body(&self) -> bytes::Bytes {
         self.entry.body(self.remaining.unwrap_or_default())
     }
 }

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
-use crate::agent::server_client::SecretLease;
-use crate::agent::token::{ClientToken, Lease};
-use crate::secret_string::SecretString;
+use crate::server_client::SecretLease;
+use crate::token::{ClientToken, Lease};
+use keyward_machine::secret_string::SecretString;
 
 /// Kind of a cacheable response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::agent::api_proxy) enum EntryKind {
+pub(crate) enum EntryKind {
     /// Values that stay until they are written.
     Plain,
     /// Credentials or tokens that are issued to the requester, with a lease.
@@ -24,7 +24,7 @@ pub(in crate::agent::api_proxy) enum EntryKind {
 }
 
 /// The body of a cacheable response. Zeroed on drop; `Debug` prints its length only.
-pub(in crate::agent::api_proxy) struct CacheEntry {
+pub(crate) struct CacheEntry {
     body: Bytes,
     /// Position of the lifetime in the body, and the lease.
     lease_ref: Option<(Range<usize>, LeaseRef)>,
@@ -89,7 +89,7 @@ struct AuthFields<'a> {
 impl CacheEntry {
     /// Parses the body of a successful response; `None` if it is of another kind, or for one reader only: response-wrapped, or
     /// a token with a number of uses.
-    pub(in crate::agent::api_proxy) fn parse(kind: EntryKind, body: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(kind: EntryKind, body: &[u8]) -> Option<Self> {
         let response: ResponseFields<'_> = serde_json::from_slice(body).ok()?;
         if response.wrap_info.is_some() {
             return None;

@@ -10,10 +10,10 @@ use super::invalidate::Invalidate;
 use super::key::{CacheKey, TokenScope};
 use super::snapshot;
 use super::store::{Cache, CacheLimits};
-use crate::agent::api_proxy::path::ApiPath;
-use crate::agent::encrypted_file::MAX_CONTENT;
-use crate::agent::token::Generation;
-use crate::clock::{Clock, ClockReading};
+use crate::api_proxy::path::ApiPath;
+use crate::encrypted_file::MAX_CONTENT;
+use crate::token::Generation;
+use keyward_machine::clock::{Clock, ClockReading};
 
 /// A cache with a clock that only [`FuzzedCache::advance`] moves.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use super::key::TokenScope;
 
 /// Entries to invalidate.
 #[derive(Clone)]
-pub(in crate::agent::api_proxy) enum Invalidate<'a> {
+pub(crate) enum Invalidate<'a> {
     /// All entries.
     All,
     /// Entries in a namespace whose path has this prefix.

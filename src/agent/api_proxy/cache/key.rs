@@ -12,7 +12,7 @@ use url::form_urlencoded::byte_serialize;
 
 /// Token scope of an entry: a response is served only to requests with the same token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(in crate::agent::api_proxy) enum TokenScope {
+pub(crate) enum TokenScope {
     /// Requested with the session's token; shared by all requests that carry it.
     Session,
     /// Requested with a caller's own token; the token's SHA-256.
@@ -23,12 +23,12 @@ pub(in crate::agent::api_proxy) enum TokenScope {
 }
 
 impl TokenScope {
-    pub(in crate::agent::api_proxy) fn from_token(token: &[u8]) -> Self {
+    pub(crate) fn from_token(token: &[u8]) -> Self {
         Self::Caller(hash(token))
     }
 
     /// Returns true for the token of a caller's own.
-    pub(in crate::agent::api_proxy) const fn is_callers(self) -> bool {
+    pub(crate) const fn is_callers(self) -> bool {
         matches!(self, Self::Caller(_))
     }
 }
@@ -45,7 +45,7 @@ impl fmt::Debug for TokenScope {
 
 /// The parts of a request that its response depends on. Saved entries contain it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::agent::api_proxy) struct CacheKey {
+pub(crate) struct CacheKey {
     #[serde(rename = "whose")]
     pub(super) scope: TokenScope,
     text: String,
@@ -71,7 +71,7 @@ impl Hash for CacheKey {
 
 impl CacheKey {
     /// Builds the key of a request. `path` is decoded; `namespace` is empty for the root.
-    pub(in crate::agent::api_proxy) fn new(
+    pub(crate) fn new(
         scope: TokenScope,
         method: &Method,
         namespace: &str,

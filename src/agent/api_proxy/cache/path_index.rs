@@ -51,7 +51,7 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::agent::api_proxy::cache::key::TokenScope;
+    use crate::api_proxy::cache::key::TokenScope;
 
     #[test]
     fn the_keys_below_a_path_are_those_whose_full_path_starts_with_it() {

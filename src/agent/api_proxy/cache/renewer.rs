@@ -11,35 +11,35 @@ use super::entry::LeaseRef;
 use super::key::TokenScope;
 use super::snapshot;
 use super::store::{Cache, CacheState};
-use crate::agent::encrypted_file::{
+use crate::encrypted_file::{
     BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, PersistOptions,
 };
-use crate::agent::leases::{RenewalFailure, TokenFingerprint};
-use crate::agent::retry_budget::{FailureCause, RetryBudget};
-use crate::agent::server_client::{CallError, ServerClient};
-use crate::agent::token::{Lease, Token, TokenWatch};
-use crate::backoff::random_unit;
-use crate::clock::ClockReading;
-use crate::credential_watch::RefreshSignal;
-use crate::error_chain::format_chain;
+use crate::leases::{RenewalFailure, TokenFingerprint};
+use crate::retry_budget::{FailureCause, RetryBudget};
+use crate::server_client::{CallError, ServerClient};
+use crate::token::{Lease, Token, TokenWatch};
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::credential_watch::RefreshSignal;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
 
 /// Collaborators of a [`LeaseRenewer`].
 #[derive(Debug, Clone)]
-pub(in crate::agent::api_proxy) struct LeaseRenewerDeps {
+pub(crate) struct LeaseRenewerDeps {
     /// The session's token.
-    pub(in crate::agent::api_proxy) tokens: TokenWatch,
+    pub tokens: TokenWatch,
     /// The session keeps its token over a restart. A derived token is replaced instead, which says nothing about the one before.
-    pub(in crate::agent::api_proxy) outlives_restarts: bool,
+    pub outlives_restarts: bool,
     /// Requests a check by the session after the server refused its token.
-    pub(in crate::agent::api_proxy) session: RefreshSignal,
-    pub(in crate::agent::api_proxy) upstream: ServerClient,
+    pub session: RefreshSignal,
+    pub upstream: ServerClient,
     /// The namespace that the session logs in to; `None` for the root.
-    pub(in crate::agent::api_proxy) namespace: Option<String>,
+    pub namespace: Option<String>,
 }
 
 /// Background work of one cache.
 #[derive(Debug)]
-pub(in crate::agent::api_proxy) struct LeaseRenewer {
+pub(crate) struct LeaseRenewer {
     cache: Cache,
     state: Arc<CacheState>,
     deps: LeaseRenewerDeps,
@@ -62,7 +62,7 @@ struct FinishedRenewal {
 }
 
 impl LeaseRenewer {
-    pub(in crate::agent::api_proxy) fn new(cache: &Cache, deps: LeaseRenewerDeps) -> Self {
+    pub(crate) fn new(cache: &Cache, deps: LeaseRenewerDeps) -> Self {
         let state = cache.state();
         let retry_budget = RetryBudget::new(state.clock.now());
         Self {
@@ -81,11 +81,7 @@ impl LeaseRenewer {
     ///
     /// # Errors
     /// The crypto library derives no key from the configured one.
-    pub(in crate::agent::api_proxy) fn with_file(
-        mut self,
-        persist: &PersistOptions,
-        bound_to: &[&str],
-    ) -> Result<Self, EncryptedFileError> {
+    pub(crate) fn with_file(mut self, persist: &PersistOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
         let file = EncryptedFile::new(persist, FileKind::CachedResponses, bound_to)?;
         self.file = Some(BackgroundWriter::new(file));
         self.state.is_persistent.store(true, Ordering::Relaxed);
@@ -93,7 +89,7 @@ impl LeaseRenewer {
     }
 
     /// Restores the entries of the previous process, so that the first request finds them.
-    pub(in crate::agent::api_proxy) async fn restore(&mut self) {
+    pub(crate) async fn restore(&mut self) {
         let Some(file) = &self.file else { return };
         let (now, max_age) = (self.state.clock.now(), self.cache.max_stale_age());
         let parse = move |json: &[u8]| snapshot::deserialize(json, max_age, now);
@@ -114,7 +110,7 @@ impl LeaseRenewer {
 
     /// Runs until `stop` is cancelled or the session has ended, then saves the entries. Saves them again when `served` is ready:
     /// until then requests in flight may change them.
-    pub(in crate::agent::api_proxy) async fn run(mut self, stop: CancellationToken, served: impl Future<Output = ()>) {
+    pub(crate) async fn run(mut self, stop: CancellationToken, served: impl Future<Output = ()>) {
         self.follow_token();
         while let Some(true) = stop.run_until_cancelled(self.step()).await {}
         self.finish().await;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::key::CacheKey;
-use crate::http::server::CallerGroup;
+use keyward_http::server::CallerGroup;
 
 /// Requests under way, by key.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct InFlight<T> {
 
 /// Result of a coalesced request.
 #[derive(Debug, Clone)]
-pub(in crate::agent::api_proxy) enum FlightResult<T> {
+pub(crate) enum FlightResult<T> {
     /// The request is under way.
     Pending,
     /// The response for all that wait.
@@ -37,17 +37,17 @@ pub(in crate::agent::api_proxy) enum FlightResult<T> {
 
 /// A response in memory, shared by all callers that sent the same request at once.
 #[derive(Debug)]
-pub(in crate::agent::api_proxy) struct BufferedResponse {
-    pub(in crate::agent::api_proxy) status: StatusCode,
-    pub(in crate::agent::api_proxy) headers: HeaderMap,
-    pub(in crate::agent::api_proxy) body: Bytes,
+pub(crate) struct BufferedResponse {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
     /// Callers for which no connection to the server was free; others may have one. `None` for any other response.
-    pub(in crate::agent::api_proxy) refused: Option<CallerGroup>,
+    pub refused: Option<CallerGroup>,
 }
 
 /// Role of a caller that joined.
 #[derive(Debug)]
-pub(in crate::agent::api_proxy) enum JoinOutcome<T> {
+pub(crate) enum JoinOutcome<T> {
     /// No equal request is under way: send it, and complete the leader with its result.
     Leader(Leader<T>),
     /// An equal request is under way; wait for its result.
@@ -80,7 +80,7 @@ impl<T> Singleflight<T> {
 
 /// Leader of a coalesced request. If it is dropped before it completes, as when its caller hangs up, a waiter takes over.
 #[derive(Debug)]
-pub(in crate::agent::api_proxy) struct Leader<T> {
+pub(crate) struct Leader<T> {
     flights: Arc<Mutex<HashMap<CacheKey, InFlight<T>>>>,
     key: CacheKey,
     sender: watch::Sender<FlightResult<T>>,
@@ -89,12 +89,12 @@ pub(in crate::agent::api_proxy) struct Leader<T> {
 
 impl<T> Leader<T> {
     /// Hands the result to all that wait.
-    pub(in crate::agent::api_proxy) fn complete(self, result: FlightResult<T>) {
+    pub(crate) fn complete(self, result: FlightResult<T>) {
         self.sender.send_replace(result);
     }
 
     /// Returns true after a write or a revocation of what the request reads: its response must not be cached.
-    pub(in crate::agent::api_proxy) fn is_outdated(&self) -> bool {
+    pub(crate) fn is_outdated(&self) -> bool {
         self.is_outdated.load(Ordering::Relaxed)
     }
 }
@@ -110,9 +110,7 @@ impl<T> Drop for Leader<T> {
 }
 
 /// Waits for the leader's result; `None` if the leader was dropped.
-pub(in crate::agent::api_proxy) async fn wait_for_result<T: Clone>(
-    mut result: watch::Receiver<FlightResult<T>>,
-) -> Option<FlightResult<T>> {
+pub(crate) async fn wait_for_result<T: Clone>(mut result: watch::Receiver<FlightResult<T>>) -> Option<FlightResult<T>> {
     let result = result.wait_for(|result| !matches!(result, FlightResult::Pending)).await;
     result.ok().map(|result| (*result).clone())
 }

@@ -10,9 +10,9 @@ use zeroize::Zeroizing;
 
 use super::entry::{CacheEntry, EntryKind};
 use super::key::CacheKey;
-use crate::agent::encrypted_file::FileRejected;
-use crate::agent::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
-use crate::clock::ClockReading;
+use crate::encrypted_file::FileRejected;
+use crate::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
+use keyward_machine::clock::ClockReading;
 
 /// An entry that is to be saved.
 #[derive(Debug)]

@@ -15,12 +15,12 @@ use super::invalidate::Invalidate;
 use super::key::{CacheKey, TokenScope};
 use super::singleflight::{BufferedResponse, JoinOutcome, Singleflight};
 use super::snapshot;
-use crate::agent::encrypted_file::MAX_CONTENT;
-use crate::agent::leases::TokenFingerprint;
-use crate::agent::token::Generation;
-use crate::backoff::random_unit;
-use crate::clock::{Clock, ClockReading};
-use crate::secret;
+use crate::encrypted_file::MAX_CONTENT;
+use crate::leases::TokenFingerprint;
+use crate::token::Generation;
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::secret;
 
 /// Bounds of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct CacheLimits {
 
 /// Caches responses. Clones share the entries.
 #[derive(Debug, Clone)]
-pub(in crate::agent::api_proxy) struct Cache(Arc<CacheState>);
+pub(crate) struct Cache(Arc<CacheState>);
 
 #[derive(Debug)]
 pub(super) struct CacheState {
@@ -56,7 +56,7 @@ pub(super) struct CacheState {
 
 impl Cache {
     /// Creates an empty cache. `bytes_gauge` shows its size.
-    pub(in crate::agent::api_proxy) fn new(limits: CacheLimits, clock: Clock, bytes_gauge: Option<Gauge>) -> Self {
+    pub(crate) fn new(limits: CacheLimits, clock: Clock, bytes_gauge: Option<Gauge>) -> Self {
         Self(Arc::new(CacheState {
             limits,
             clock,
@@ -80,22 +80,22 @@ impl Cache {
     }
 
     /// Reads the clock of the entries.
-    pub(in crate::agent::api_proxy) fn now(&self) -> ClockReading {
+    pub(crate) fn now(&self) -> ClockReading {
         self.0.clock.now()
     }
 
     /// Returns the entry for a request, whatever its age.
-    pub(in crate::agent::api_proxy) fn lookup(&self, key: &CacheKey) -> Option<CacheHit> {
+    pub(crate) fn lookup(&self, key: &CacheKey) -> Option<CacheHit> {
         self.0.entries().lookup(key, self.0.clock.now())
     }
 
     /// Returns true if the entry may be served without a request to the server.
-    pub(in crate::agent::api_proxy) fn is_fresh(&self, hit: &CacheHit) -> bool {
+    pub(crate) fn is_fresh(&self, hit: &CacheHit) -> bool {
         hit.remaining.is_some() || hit.age <= self.0.limits.max_age
     }
 
     /// Returns true if the entry may be served while the server does not respond.
-    pub(in crate::agent::api_proxy) fn is_usable(&self, hit: &CacheHit) -> bool {
+    pub(crate) fn is_usable(&self, hit: &CacheHit) -> bool {
         hit.remaining.is_some() || hit.age <= self.max_stale_age()
     }
 
@@ -104,7 +104,7 @@ impl Cache {
     ///
     /// `is_outdated` runs under the entries' lock. An invalidation marks requests under way before it takes the lock: either
     /// `is_outdated` sees the mark, or the invalidation removes the entry.
-    pub(in crate::agent::api_proxy) fn insert_unless(
+    pub(crate) fn insert_unless(
         &self,
         key: CacheKey,
         entry: CacheEntry,
@@ -128,37 +128,37 @@ impl Cache {
     }
 
     /// Returns true if the cache holds a caller's own token, and thus learns of its end.
-    pub(in crate::agent::api_proxy) fn holds_token(&self, token: TokenScope) -> bool {
+    pub(crate) fn holds_token(&self, token: TokenScope) -> bool {
         self.0.entries().holds_token(token)
     }
 
     /// Removes the entry for a request.
-    pub(in crate::agent::api_proxy) fn remove(&self, key: &CacheKey) {
+    pub(crate) fn remove(&self, key: &CacheKey) {
         let mut entries = self.0.entries();
         entries.remove(key);
         self.0.publish_changes(&mut entries);
     }
 
     /// Joins the request under way for the same key, or starts one.
-    pub(in crate::agent::api_proxy) fn join(&self, key: &CacheKey) -> JoinOutcome<Arc<BufferedResponse>> {
+    pub(crate) fn join(&self, key: &CacheKey) -> JoinOutcome<Arc<BufferedResponse>> {
         self.0.singleflight.join(key)
     }
 
     /// Marks the request under way for the same key as outdated: the next one is sent to the server.
-    pub(in crate::agent::api_proxy) fn mark_outdated(&self, key: &CacheKey) {
+    pub(crate) fn mark_outdated(&self, key: &CacheKey) {
         self.0.singleflight.mark_outdated(|other| other == key);
     }
 
     /// Repeats each invalidation in the cache of the listener that replaces this one's: requests in flight here may change
     /// what that one has read.
-    pub(in crate::agent::api_proxy) fn set_successor(&self, successor: &Self) {
+    pub(crate) fn set_successor(&self, successor: &Self) {
         // Another is never set: a listener is replaced once.
         let _ = self.0.successor.set(successor.clone());
     }
 
     /// Removes the entries of `scope`, and marks requests under way whose response may be one of them as outdated. Returns the
     /// number of removed entries, without those of the successor.
-    pub(in crate::agent::api_proxy) fn invalidate(&self, scope: &Invalidate<'_>) -> usize {
+    pub(crate) fn invalidate(&self, scope: &Invalidate<'_>) -> usize {
         self.0.was_invalidated.store(true, Ordering::Relaxed);
         let removed = self.invalidate_own(scope);
         if let Some(successor) = self.0.successor.get() {

@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::secret_string::SecretString;
 use http::Request;
+use keyward_machine::secret_string::SecretString;
 
 use super::*;
-use crate::agent::server_client::ServerKind::{Consul, Keyward, Vault};
-use crate::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
-use crate::clock::Clock;
+use crate::server_client::ServerKind::{Consul, Keyward, Vault};
+use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
+use keyward_machine::clock::Clock;
 
 fn token() -> TokenHeader {
     let token = Token {

@@ -1,12 +1,12 @@
 use std::os::unix::net::UnixStream;
 
 use super::*;
-use crate::agent::server_client::{ServerClientOptions, ServerKind};
-use crate::agent::token::{ClientToken, Generation, Lease, TokenKind};
-use crate::health::Health;
-use crate::http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions};
-use crate::http::peer::{KernelSupport, PeerKernel, PeerReader};
-use crate::secret_string::SecretString;
+use crate::server_client::{ServerClientOptions, ServerKind};
+use crate::token::{ClientToken, Generation, Lease, TokenKind};
+use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions};
+use keyward_http::peer::{KernelSupport, PeerKernel, PeerReader};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::health::Health;
 
 /// Tokens of the caller `job` for a session with a token.
 fn tokens(metrics: &Metrics) -> ProcessTokens {

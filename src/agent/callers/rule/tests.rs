@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::http::peer::{ExecutableFacts, FactSource};
+use keyward_http::peer::{ExecutableFacts, FactSource};
 
 fn facts() -> PeerFacts {
     PeerFacts {

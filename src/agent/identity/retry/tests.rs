@@ -31,7 +31,6 @@ fn waits(failure: &AttemptError, endpoint: IdentityEndpoint) -> Vec<u64> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a flat table")]
 fn each_retry_rule_waits_and_reports_as_specified() {
     use IdentityEndpoint::{Authority, ManagedIdentityHost, Metadata};
     let check = |failure: AttemptError, endpoint, expected: &[u64], kind, hint: &str| {

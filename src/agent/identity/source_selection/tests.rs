@@ -1,8 +1,8 @@
 //! Selection of the source by environment variables.
 
 use super::*;
-use crate::agent::identity::IdentityErrorKind;
-use crate::agent::identity::{CloudEndpoints, LoginFields};
+use crate::identity::IdentityErrorKind;
+use crate::identity::{CloudEndpoints, LoginFields};
 
 fn options(from: IdentityOrigin, variables: &str) -> CloudIdentityOptions {
     let variables = variables.split_whitespace().map(|pair| {

@@ -5,12 +5,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::agent::process::RestartMode;
-use crate::clock::TestClock;
-use crate::command::ProvidedEnv;
-use crate::credential_watch::{Availability, CredentialPublisher, credential_channel};
-use crate::health::Health;
-use crate::secret_string::SecretString;
+use crate::process::RestartMode;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, credential_channel};
+use keyward_machine::clock::TestClock;
+use keyward_machine::command::ProvidedEnv;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::health::Health;
 
 fn publish(publisher: &CredentialPublisher<ProvidedEnv>, value: &str) {
     let variable = ProvidedEnv::Variable("A".to_owned(), SecretString::from(value));

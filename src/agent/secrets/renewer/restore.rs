@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SecretRenewer;
-use crate::agent::leases::Step;
-use crate::agent::secrets::persisted_secrets::{PersistedSecrets, SecretRecord};
-use crate::agent::secrets::reread::rewrite_after;
-use crate::agent::secrets::{SecretOptions, SecretResponse};
-use crate::agent::token::{Generation, Token};
-use crate::credential_watch::Availability;
+use crate::leases::Step;
+use crate::secrets::persisted_secrets::{PersistedSecrets, SecretRecord};
+use crate::secrets::reread::rewrite_after;
+use crate::secrets::{SecretOptions, SecretResponse};
+use crate::token::{Generation, Token};
+use keyward_credentials::credential_watch::Availability;
 
 impl<T> SecretRenewer<T> {
     /// Restores the previous process's secret and records changes for the next one. The secret is published once the server
     /// confirms it, or does not respond in time.
-    pub(in crate::agent::secrets) fn with_persistence(mut self, persisted: &PersistedSecrets) -> Self {
+    pub(crate) fn with_persistence(mut self, persisted: &PersistedSecrets) -> Self {
         let now = self.deps.clock.now();
         self.persisted = Some(persisted.clone());
         if let Some((record, fingerprint)) = persisted.find_restored(&self.options.request) {

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SecretRenewer;
-use crate::agent::leases::{ActiveLease, RenewalFailure};
-use crate::agent::secrets::persisted_secrets::SecretRecord;
-use crate::agent::secrets::reread::{limit_interval, reread_at, reread_interval};
-use crate::agent::secrets::retry::ReadFailure;
-use crate::agent::secrets::{SecretMetrics, SecretResponse};
-use crate::agent::server_client::{CallError, TokenVerdict};
-use crate::agent::token::{Generation, Lease};
-use crate::backoff::random_unit;
-use crate::clock::ClockReading;
-use crate::credential_watch::Availability;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
+use crate::leases::{ActiveLease, RenewalFailure};
+use crate::secrets::persisted_secrets::SecretRecord;
+use crate::secrets::reread::{limit_interval, reread_at, reread_interval};
+use crate::secrets::retry::ReadFailure;
+use crate::secrets::{SecretMetrics, SecretResponse};
+use crate::server_client::{CallError, TokenVerdict};
+use crate::token::{Generation, Lease};
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::credential_watch::Availability;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 /// Result of a successful call.
 pub(super) enum CallResult {

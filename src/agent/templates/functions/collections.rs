@@ -7,7 +7,7 @@ use gotmpl::{TemplateError as EngineError, Value};
 
 use super::NamedFunction;
 use super::arguments::Arguments;
-use crate::agent::templates::value::{list, text};
+use crate::templates::value::{list, text};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("contains", |args| {
@@ -141,7 +141,7 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::agent::templates::value::{from_json, to_json};
+    use crate::templates::value::{from_json, to_json};
 
     #[test]
     fn maps_are_merged_and_exploded_as_in_consul_template() {

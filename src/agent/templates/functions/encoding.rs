@@ -9,8 +9,8 @@ use zeroize::Zeroizing;
 
 use super::arguments::Arguments;
 use super::{FunctionResult, NamedFunction};
-use crate::agent::templates::value::{ZeroizingJson, from_json, map, text, to_json};
-use crate::hex::encode_hex;
+use crate::templates::value::{ZeroizingJson, from_json, map, text, to_json};
+use keyward_telemetry::hex::encode_hex;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("base64Decode", |args| decode_base64("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),

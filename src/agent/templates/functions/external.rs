@@ -10,11 +10,11 @@ use serde_json::Value as Json;
 use super::FunctionResult;
 use super::arguments::Arguments;
 use super::go_time::format_time;
-use crate::agent::secrets::{SecretOp, SecretRequest, SecretResponse};
-use crate::agent::templates::TemplateSource;
-use crate::agent::templates::evaluation::{Dependency, Resolved, SharedEvaluation};
-use crate::agent::templates::value::{from_json, list, map, text};
-use crate::time_format::format_rfc3339;
+use crate::secrets::{SecretOp, SecretRequest, SecretResponse};
+use crate::templates::TemplateSource;
+use crate::templates::evaluation::{Dependency, Resolved, SharedEvaluation};
+use crate::templates::value::{from_json, list, map, text};
+use keyward_telemetry::time_format::format_rfc3339;
 
 pub(super) const NAMES: [&str; 8] =
     ["env", "envOrDefault", "file", "mustEnv", "pkiCert", "secret", "secrets", "timestamp"];

@@ -8,7 +8,7 @@ use regex_lite::Regex;
 
 use super::arguments::Arguments;
 use super::{FunctionResult, NamedFunction, PURE};
-use crate::agent::templates::value::{list, text};
+use crate::templates::value::{list, text};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_atoi", |args| {
@@ -164,7 +164,7 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::agent::templates::value::{from_json, to_json};
+    use crate::templates::value::{from_json, to_json};
 
     #[test]
     fn functions_have_the_results_of_sprig() {

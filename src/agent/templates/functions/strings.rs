@@ -7,7 +7,7 @@ use regex_lite::Regex;
 
 use super::arguments::Arguments;
 use super::{FunctionResult, NamedFunction};
-use crate::agent::templates::value::{list, map, text};
+use crate::templates::value::{list, map, text};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("indent", |args| {

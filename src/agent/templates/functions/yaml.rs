@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::NamedFunction;
 use super::arguments::Arguments;
-use crate::agent::templates::value::{ZeroizingJson, from_json, map};
+use crate::templates::value::{ZeroizingJson, from_json, map};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[("parseYAML", |args| {
     let args = Arguments::exactly("parseYAML", args, 1)?;

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::NamedFunction;
 use super::arguments::Arguments;
-use crate::agent::templates::value::{ZeroizingJson, text, to_json};
+use crate::templates::value::{ZeroizingJson, text, to_json};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("toTOML", |args| {
@@ -153,7 +153,7 @@ const RESERVED: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false"
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::templates::value::from_json;
+    use crate::templates::value::from_json;
     use serde_json::json;
 
     fn call(name: &str, value: &Json) -> Result<String, String> {

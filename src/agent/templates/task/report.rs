@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use super::TemplateTask;
-use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
-use crate::agent::templates::metrics::{TemplateLabels, TemplateMetrics};
-use crate::error_code::ErrorCode;
-use crate::time_format::seconds;
+use crate::output_metrics::{OutputChangeLabels, OutputMetrics};
+use crate::templates::metrics::{TemplateLabels, TemplateMetrics};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::seconds;
 
 const RENDERED: i64 = 0;
 pub(super) const WAITING: i64 = 1;

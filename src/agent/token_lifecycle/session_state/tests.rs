@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::agent::retry_budget::RetryBudget;
+use crate::retry_budget::RetryBudget;
 
 #[test]
 fn a_saved_token_is_outdated_by_other_settings_and_not_by_other_files() {

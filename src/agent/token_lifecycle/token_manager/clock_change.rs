@@ -1,8 +1,8 @@
 //! Handles clock changes.
 
 use super::TokenManager;
-use crate::agent::token_lifecycle::metrics::ClockMetrics;
-use crate::clock::ClockReading;
+use crate::token_lifecycle::metrics::ClockMetrics;
+use keyward_machine::clock::ClockReading;
 
 impl TokenManager {
     pub(super) fn on_clock_change(&mut self) {

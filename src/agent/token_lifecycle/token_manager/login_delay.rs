@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::TokenManager;
-use crate::time_format::{format_rfc3339, seconds};
+use keyward_telemetry::time_format::{format_rfc3339, seconds};
 
 impl TokenManager {
     /// Reports why failures or logins of the previous process delay the first login, if they do.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::TokenManager;
-use crate::agent::token_lifecycle::current_token::CurrentToken;
-use crate::agent::token_lifecycle::session_calls::CompletedCall;
-use crate::agent::token_lifecycle::session_state::LoadedState;
-use crate::backoff::random_unit;
+use crate::token_lifecycle::current_token::CurrentToken;
+use crate::token_lifecycle::session_calls::CompletedCall;
+use crate::token_lifecycle::session_state::LoadedState;
+use keyward_credentials::backoff::random_unit;
 
 impl TokenManager {
     /// Restores the state of the previous process; plans the first login if that had no usable token.

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use super::TokenManager;
-use crate::agent::identity::IdentityErrorKind;
-use crate::agent::login::{LoginError, Remedy};
-use crate::agent::retry_budget::FailureCause;
-use crate::agent::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
-use crate::agent::token::Token;
-use crate::agent::token_lifecycle::current_token::{CurrentToken, LookupStatus, Suspicion, TokenHealth};
-use crate::agent::token_lifecycle::schedule::LastOutcome;
-use crate::agent::token_lifecycle::session_calls::LookupOutcome;
-use crate::agent::token_lifecycle::status_reporter::Attempt;
-use crate::backoff::random_unit;
-use crate::clock::ClockReading;
-use crate::error_chain::format_chain;
-use crate::error_code::ErrorCode;
-use crate::time_format::{format_rfc3339, seconds};
+use crate::identity::IdentityErrorKind;
+use crate::login::{LoginError, Remedy};
+use crate::retry_budget::FailureCause;
+use crate::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
+use crate::token::Token;
+use crate::token_lifecycle::current_token::{CurrentToken, LookupStatus, Suspicion, TokenHealth};
+use crate::token_lifecycle::schedule::LastOutcome;
+use crate::token_lifecycle::session_calls::LookupOutcome;
+use crate::token_lifecycle::status_reporter::Attempt;
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::{format_rfc3339, seconds};
 
 impl TokenManager {
     pub(super) fn on_login(&mut self, result: Result<Token, LoginError>) {

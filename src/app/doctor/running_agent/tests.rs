@@ -1,5 +1,5 @@
 use super::*;
-use crate::app::check_result::{CheckStatus, Progress};
+use crate::check_result::{CheckStatus, Progress};
 
 #[test]
 fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() {
@@ -50,7 +50,7 @@ fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
             steps.record("sandbox", result);
         }
         let results = steps.into_results();
-        let text = |result: &'_ crate::app::check_result::CheckResult| match result.status {
+        let text = |result: &'_ crate::check_result::CheckResult| match result.status {
             CheckStatus::Ok => Ok(result.message.clone()),
             _ => Err(result.message.clone()),
         };

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::status::evaluate;
+use keyward_telemetry::status::evaluate;
 
 /// 2026-01-31T09:00:00Z.
 const NOW: Timestamp = Timestamp(1_769_850_000);

@@ -5,26 +5,26 @@ use serde_json::{Value, json};
 
 use super::versioned::{Change, ReadOutcome, WriteRejection};
 use super::{Namespace, Stores, plain};
-use crate::clock::ClockReading;
-use crate::emulators::secrets::reply::{WrappableResponse, build_leased, empty, refusal, success};
-use crate::emulators::secrets::route::Verb;
+use crate::secrets::reply::{WrappableResponse, build_leased, empty, refusal, success};
+use crate::secrets::route::Verb;
+use keyward_machine::clock::ClockReading;
 
 /// A request to a store.
 #[derive(Debug)]
-pub(in crate::emulators::secrets) struct Call<'a> {
-    pub(in crate::emulators::secrets) verb: Verb,
+pub(crate) struct Call<'a> {
+    pub verb: Verb,
     /// Path below the mount.
-    pub(in crate::emulators::secrets) path: &'a str,
+    pub path: &'a str,
     /// `?version=`; 0 is the newest.
-    pub(in crate::emulators::secrets) version: u64,
-    pub(in crate::emulators::secrets) body: Value,
-    pub(in crate::emulators::secrets) namespace: &'a str,
-    pub(in crate::emulators::secrets) now: ClockReading,
+    pub version: u64,
+    pub body: Value,
+    pub namespace: &'a str,
+    pub now: ClockReading,
 }
 
 impl Stores {
     /// Handles a request below `kv/`.
-    pub(in crate::emulators::secrets) fn plain(&self, call: Call<'_>) -> WrappableResponse {
+    pub(crate) fn plain(&self, call: Call<'_>) -> WrappableResponse {
         let mut all = self.0.lock();
         let store = &mut all.entry(call.namespace.to_owned()).or_default().plain;
         match call.verb {
@@ -49,7 +49,7 @@ impl Stores {
     }
 
     /// Handles a request below `secret/`.
-    pub(in crate::emulators::secrets) fn versioned(&self, call: Call<'_>) -> WrappableResponse {
+    pub(crate) fn versioned(&self, call: Call<'_>) -> WrappableResponse {
         let mut all = self.0.lock();
         let namespace = all.entry(call.namespace.to_owned()).or_default();
         let (part, path) = call.path.split_once('/').unwrap_or((call.path, ""));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::clock::ClockReading;
+use keyward_machine::clock::ClockReading;
 
 pub(super) use api::Call;
 

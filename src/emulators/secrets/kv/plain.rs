@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::names_below;
-use crate::emulators::secrets::route::seconds;
+use crate::secrets::route::seconds;
 
 /// Values by path.
 #[derive(Debug, Default)]

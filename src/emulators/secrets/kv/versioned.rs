@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::names_below;
-use crate::clock::ClockReading;
-use crate::emulators::secrets::tokens::rfc3339;
+use crate::secrets::tokens::rfc3339;
+use keyward_machine::clock::ClockReading;
 
 /// Secrets by path, and the settings of the store.
 #[derive(Debug, Default)]

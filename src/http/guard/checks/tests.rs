@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::http::guard::GuardOptions;
+use crate::guard::GuardOptions;
 
 const OWN: u32 = 500;
 const KEY: &str = "the-key-of-this-listener";

@@ -2,9 +2,9 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::http::peer::executable::WantedExecutable;
-use crate::http::peer::reader::PeerKernel;
-use crate::http::peer::support::KernelSupport;
+use crate::peer::executable::WantedExecutable;
+use crate::peer::reader::PeerKernel;
+use crate::peer::support::KernelSupport;
 
 #[tokio::test]
 async fn a_tcp_peer_that_has_reset_its_connection_is_not_taken_for_the_next_one_at_its_address() {

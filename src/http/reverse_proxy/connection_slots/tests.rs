@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::server::Peer;
+use crate::server::Peer;
 
 fn user(uid: u32) -> ConnectionCaller {
     ConnectionCaller::new(Peer::Unix { uid, gid: 0, pid: 0, in_group: false })

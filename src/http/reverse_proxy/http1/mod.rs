@@ -77,7 +77,7 @@ pub enum ConnectionError {
     #[error(transparent)]
     RequestBody(#[from] RequestBodyError),
     /// The response body paused for too long.
-    #[error("no more of the response body arrived within {}", crate::time_format::format_duration(*.0))]
+    #[error("no more of the response body arrived within {}", keyward_telemetry::time_format::format_duration(*.0))]
     Idle(Duration),
     /// The request's body has another length than its head announces.
     #[error("the request body does not match its Content-Length")]

@@ -12,10 +12,10 @@ use tokio::io::AsyncWrite as _;
 use zeroize::Zeroizing;
 
 use super::{ConnectionError, Stream};
-use crate::http::guard::is_end_to_end;
-use crate::http::reverse_proxy::headers::is_hop_by_hop;
-use crate::http::reverse_proxy::request_body::ProgressBody;
-use crate::http::reverse_proxy::request_head::BodyFraming;
+use crate::guard::is_end_to_end;
+use crate::reverse_proxy::headers::is_hop_by_hop;
+use crate::reverse_proxy::request_body::ProgressBody;
+use crate::reverse_proxy::request_head::BodyFraming;
 
 /// The unwritten part of a request.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use httparse::{Header, ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
 
 use super::body_decoder::{BodyDecoder, ChunkState, ProtocolError};
-use crate::http::reverse_proxy::headers;
+use crate::reverse_proxy::headers;
 
 /// Parsed response head.
 #[derive(Debug)]

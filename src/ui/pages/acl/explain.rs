@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::kind::{AclKind, encode, with_query};
 use super::kinds;
-use crate::ui::pages::Frame;
-use crate::ui::pages::layout::{BadgeKind, badge};
+use crate::pages::Frame;
+use crate::pages::layout::{BadgeKind, badge};
 
 /// Resources of Consul's ACL rules.
 const RESOURCES: [&str; 15] = [
@@ -33,7 +33,7 @@ const ACCESSES: [&str; 3] = ["read", "list", "write"];
 /// One answer of `POST /v1/acl/token/ACCESSOR/explain`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-pub(in crate::ui) struct Explained {
+pub(crate) struct Explained {
     allow: bool,
     reason: String,
     #[serde(rename = "PolicyID")]
@@ -44,12 +44,12 @@ pub(in crate::ui) struct Explained {
 }
 
 /// Path of the API's operation.
-pub(in crate::ui) fn api_path(accessor: &str, namespace: &str) -> String {
+pub(crate) fn api_path(accessor: &str, namespace: &str) -> String {
     with_query(&format!("/v1/acl/token/{}/explain", encode(accessor)), &[("ns", namespace)])
 }
 
 /// Builds the body of the API's request from the fields of the form; empty accesses are asked for all.
-pub(in crate::ui) fn request_body<'a>(field: impl Fn(&str) -> &'a str) -> serde_json::Value {
+pub(crate) fn request_body<'a>(field: impl Fn(&str) -> &'a str) -> serde_json::Value {
     let accesses: Vec<&str> =
         ACCESSES.into_iter().filter(|access| field("access").is_empty() || field("access") == *access).collect();
     let to_request = |access: &&str| {
@@ -63,7 +63,7 @@ pub(in crate::ui) fn request_body<'a>(field: impl Fn(&str) -> &'a str) -> serde_
 }
 
 /// Builds the page.
-pub(in crate::ui) fn page<'a>(
+pub(crate) fn page<'a>(
     frame: Frame,
     (accessor, namespace): (&str, &str),
     field: impl Fn(&str) -> &'a str + Copy,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::ui) enum AclKind {
+pub(crate) enum AclKind {
     Token,
     Policy,
     Role,
@@ -15,20 +15,20 @@ pub(in crate::ui) enum AclKind {
 
 /// A list of records that depend on another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::ui) struct Dependents {
-    pub(in crate::ui) kind: AclKind,
+pub(crate) struct Dependents {
+    pub kind: AclKind,
     /// Path and query of the list in the API.
-    pub(in crate::ui) api_path: String,
+    pub api_path: String,
     /// The list holds others too: only records with this text in this field depend.
-    pub(in crate::ui) matching: Option<(&'static str, String)>,
+    pub matching: Option<(&'static str, String)>,
 }
 
 impl AclKind {
-    pub(in crate::ui) const ALL: [Self; 6] =
+    pub(crate) const ALL: [Self; 6] =
         [Self::Token, Self::Policy, Self::Role, Self::Namespace, Self::AuthMethod, Self::BindingRule];
 
     /// Finds a kind by its segment in paths of the pages.
-    pub(in crate::ui) fn parse(segment: &str) -> Option<Self> {
+    pub(crate) fn parse(segment: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.segment() == segment)
     }
 
@@ -89,7 +89,7 @@ impl AclKind {
     }
 
     /// Path of the list in the API.
-    pub(in crate::ui) fn api_list(self, namespace: &str) -> String {
+    pub(crate) fn api_list(self, namespace: &str) -> String {
         let path = match self {
             Self::Namespace => return "/v1/namespaces".to_owned(),
             other => other.segment(),
@@ -98,7 +98,7 @@ impl AclKind {
     }
 
     /// Path of a record in the API.
-    pub(in crate::ui) fn api_read(self, id: &str, namespace: &str) -> String {
+    pub(crate) fn api_read(self, id: &str, namespace: &str) -> String {
         let id = encode(id);
         let (path, expanded) = match self {
             Self::Token => (format!("/v1/acl/token/{id}"), "true"),
@@ -112,7 +112,7 @@ impl AclKind {
     }
 
     /// Lists of the records that depend on one of this kind.
-    pub(in crate::ui) fn dependents(self, id: &str, record: &Value, namespace: &str) -> Vec<Dependents> {
+    pub(crate) fn dependents(self, id: &str, record: &Value, namespace: &str) -> Vec<Dependents> {
         let list = |kind: Self, query: &[(&str, &str)]| Dependents {
             kind,
             api_path: with_query(&format!("/v1/acl/{}", kind.segment()), &[query, &[("ns", namespace)]].concat()),

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::kind::AclKind;
 use super::kinds;
-use crate::ui::pages::Frame;
-use crate::ui::pages::layout::table;
-use crate::ui::pages::times::time;
+use crate::pages::Frame;
+use crate::pages::layout::table;
+use crate::pages::times::time;
 
 /// Most rows of a page.
 const ROWS: usize = 200;
@@ -18,7 +18,7 @@ const ROWS: usize = 200;
 const SEARCHED: [&str; 5] = ["AccessorID", "ID", "Name", "Description", "AuthMethod"];
 
 /// Builds the page.
-pub(in crate::ui) fn page(
+pub(crate) fn page(
     frame: Frame,
     kind: AclKind,
     records: &[Value],

@@ -7,10 +7,10 @@ mod explain;
 
 use maud::{Markup, html};
 
-pub(in crate::ui) use explain::{Explained, api_path as explain_path, page as explain_page, request_body};
-pub(in crate::ui) use kind::AclKind;
-pub(in crate::ui) use list::page as list_page;
-pub(in crate::ui) use record::page as record_page;
+pub(crate) use explain::{Explained, api_path as explain_path, page as explain_page, request_body};
+pub(crate) use kind::AclKind;
+pub(crate) use list::page as list_page;
+pub(crate) use record::page as record_page;
 
 /// Builds the navigation between the kinds of records.
 fn kinds(current: AclKind, namespace: &str) -> Markup {

@@ -9,14 +9,14 @@ use super::explain;
 use super::kind::AclKind;
 use super::kinds;
 use super::list::{cell, records_table};
-use crate::ui::pages::Frame;
-use crate::ui::pages::layout::facts;
+use crate::pages::Frame;
+use crate::pages::layout::facts;
 
 /// Fields shown separately, or never: a secret does not belong on a page.
 const OMITTED: [&str; 6] = ["SecretID", "Rules", "ExpandedPolicies", "ExpandedRoles", "Policies", "Roles"];
 
 /// Builds the page. `dependents` are the records that depend on this one, by kind.
-pub(in crate::ui) fn page(
+pub(crate) fn page(
     frame: Frame,
     kind: AclKind,
     record: &Map<String, Value>,

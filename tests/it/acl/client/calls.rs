@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use keyward::acl::client::{
+use keyward_acl::client::{
     AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity, AclTemplatedPolicy, AuthorizationRequest, BindingRule,
     LoginRequest, NamespaceDefaults, NewAuthMethod, NewBindingRule, NewNamespace, NewPolicy, NewRole, NewToken,
     QueryOptions, ReadConsistency, TokenListFilter, TokenUpdate,
 };
-use keyward::secret_string::SecretString;
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Map, Value, json};
 
 use super::{ID, SECRET, id, mock_server, sent, token};

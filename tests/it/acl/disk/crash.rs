@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use keyward::acl::store::{Batch, Check, Embedded, Key, Store as _, Write};
+use keyward_acl::store::{Batch, Check, Embedded, Key, Store as _, Write};
 
 use super::all;
 use super::drive::Rng;

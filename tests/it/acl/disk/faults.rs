@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::acl::store::{CommitError, Embedded, Key, Revision, Store as _};
-use keyward::clock::Clock;
+use keyward_acl::store::{CommitError, Embedded, Key, Revision, Store as _};
+use keyward_machine::clock::Clock;
 use serde_json::json;
 
 use super::drive::{Drive, Rng, State};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::acl::store::{Batch, Check, CommitError, Key, Store as _};
+use keyward_acl::store::{Batch, Check, CommitError, Key, Store as _};
 use tokio::task::JoinSet;
 
 use super::drive::Drive;

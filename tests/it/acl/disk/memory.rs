@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Revision, Store as _, Write};
+use keyward_acl::store::{Batch, Embedded, Freshness, Key, Page, Revision, Store as _, Write};
 
 use super::drive::{Drive, Rng};
 use super::{open, put, value};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Revision, Store as _, Write};
+use keyward_acl::store::{Batch, Embedded, Freshness, Key, Page, Revision, Store as _, Write};
 
 use super::drive::{Drive, Rng};
 use super::{all, open};

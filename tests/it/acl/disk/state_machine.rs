@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use keyward::acl::store::{
+use keyward_acl::store::{
     Batch, Check, CommitError, Embedded, Freshness, Key, Page, Record, Revision, Store as _, Write,
 };
 use proptest::prelude::*;

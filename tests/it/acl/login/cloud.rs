@@ -1,8 +1,8 @@
 //! Auth methods of type `cloud` with tokens of the emulated Azure over TLS.
 #![cfg(feature = "dev")]
 
-use keyward::emulators::cloud::{Cloud, MachineKind};
-use keyward::tasks::TaskGroup;
+use keyward_emulators::cloud::{Cloud, MachineKind};
+use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 use crate::harness::Acl;

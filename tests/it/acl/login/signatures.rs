@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyward::jwt::signing_input;
+use keyward_credentials::jwt::signing_input;
 use serde_json::{Value, json};
 
 use super::World;

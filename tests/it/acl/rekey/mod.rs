@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use keyward::acl::store::{Batch, Embedded, Key, Store, Write};
-use keyward::acl::{AclOptions, AclServer};
-use keyward::clock::{Clock, TestClock};
-use keyward::metrics::Metrics;
+use keyward_acl::store::{Batch, Embedded, Key, Store, Write};
+use keyward_acl::{AclOptions, AclServer};
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 
 use crate::harness::Answer;

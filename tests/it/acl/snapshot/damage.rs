@@ -1,6 +1,6 @@
 //! Damaged, truncated and foreign snapshots are rejected without a change.
 
-use keyward::acl::model::snapshot::SnapshotHeader;
+use keyward_acl::model::snapshot::SnapshotHeader;
 
 use super::{Acl, make_some_of_each, read, written};
 

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keyward::acl::store::StoreOptions;
-use keyward::acl::store::etcd::EtcdOptions;
+use keyward_acl::store::StoreOptions;
+use keyward_acl::store::etcd::EtcdOptions;
 use serde_json::json;
 
 use super::{Acl, can_decrypt, make_some_of_each, read, visible_state, with_key_in};
 use crate::acl::store::etcd_process::shared;
 
 async fn on_etcd(options: EtcdOptions, key_file: PathBuf) -> Acl {
-    let change = |service: &mut keyward::acl::AclOptions| {
+    let change = |service: &mut keyward_acl::AclOptions| {
         service.store = StoreOptions::Etcd(options);
         service.key_file = Some(key_file);
     };

@@ -11,7 +11,7 @@ mod restore_lock;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keyward::acl::model::snapshot::{SnapshotHeader, SnapshotPiece, SnapshotReader, SnapshotWriter};
+use keyward_acl::model::snapshot::{SnapshotHeader, SnapshotPiece, SnapshotReader, SnapshotWriter};
 use serde_json::{Value, json};
 
 use crate::harness::Acl;

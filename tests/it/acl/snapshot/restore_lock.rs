@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use keyward::acl::AclOptions;
-use keyward::acl::store::{Batch, Embedded, Freshness, Key, Store, Write};
-use keyward::clock::Clock;
+use keyward_acl::AclOptions;
+use keyward_acl::store::{Batch, Embedded, Freshness, Key, Store, Write};
+use keyward_machine::clock::Clock;
 use serde_json::json;
 
 use super::{Acl, can_decrypt, index, make_some_of_each, read, visible_state, written};

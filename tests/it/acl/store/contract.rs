@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use keyward::acl::store::{Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, Write};
+use keyward_acl::store::{Batch, Check, CommitError, Freshness, Key, Page, Record, Revision, Store, Write};
 use tokio::task::JoinSet;
 
 use super::{conflict, get, key, names, put, revision_of, soon, value, writes};

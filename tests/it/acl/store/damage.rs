@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keyward::acl::store::{
+use keyward_acl::store::{
     Batch, Embedded, Freshness, Key, OpenError, Page, Store as _, StoreError, Verification, Write,
 };
 use redb::{Database, ReadableTable as _, TableDefinition};
@@ -36,7 +36,7 @@ type StoredRecords = Vec<(String, Vec<u8>, u64, u64)>;
 async fn listed(store: &Embedded) -> Result<StoredRecords, StoreError> {
     let page = Page { after: None, limit: 100_000 };
     let listing = store.list("", page, Freshness::Linearizable).await?;
-    let record = |(key, record): (Key, keyward::acl::store::Record)| {
+    let record = |(key, record): (Key, keyward_acl::store::Record)| {
         (key.as_str().to_owned(), record.value.to_vec(), record.created.0, record.modified.0)
     };
     Ok(listing.entries.into_iter().map(record).collect())

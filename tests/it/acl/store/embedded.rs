@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use keyward::acl::store::{Embedded, OpenError, Store as _};
-use keyward::secure_dir::DirError;
+use keyward_acl::store::{Embedded, OpenError, Store as _};
+use keyward_machine::secure_dir::DirError;
 
 use super::{put, value};
 

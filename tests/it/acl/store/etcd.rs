@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keyward::acl::store::etcd::EtcdOptions;
-use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, OpenError, Page, Revision, Store, StoreError};
-use keyward::error_chain::format_chain;
+use keyward_acl::store::etcd::EtcdOptions;
+use keyward_acl::store::{Batch, Check, CommitError, Etcd, Freshness, OpenError, Page, Revision, Store, StoreError};
+use keyward_telemetry::error_chain::format_chain;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use keyward::acl::store::etcd::EtcdOptions;
-use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, Key, Page, Revision, Store, Write};
-use keyward::error_chain::format_chain;
+use keyward_acl::store::etcd::EtcdOptions;
+use keyward_acl::store::{Batch, Check, CommitError, Etcd, Freshness, Key, Page, Revision, Store, Write};
+use keyward_telemetry::error_chain::format_chain;
 use tokio::task::JoinSet;
 
 use super::etcd_process::{Server, options};

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Permission, TlsOptions};
-use keyward::acl::store::etcd::{EtcdLogin, EtcdOptions};
-use keyward::acl::store::{Etcd, Freshness, Store};
-use keyward::error_chain::format_chain;
-use keyward::http::client::ClientCertificate;
+use keyward_acl::store::etcd::{EtcdLogin, EtcdOptions};
+use keyward_acl::store::{Etcd, Freshness, Store};
+use keyward_http::client::ClientCertificate;
+use keyward_telemetry::error_chain::format_chain;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::etcd_process::{Server, host, options};

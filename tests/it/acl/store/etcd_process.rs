@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use keyward::acl::store::etcd::EtcdOptions;
+use keyward_acl::store::etcd::EtcdOptions;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;

@@ -18,7 +18,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::acl::store::{
+use keyward_acl::store::{
     Batch, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreOptions, Write, open,
 };
 

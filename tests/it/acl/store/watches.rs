@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward::acl::store::{Freshness, Key, Page, Revision, Store, Write};
+use keyward_acl::store::{Freshness, Key, Page, Revision, Store, Write};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

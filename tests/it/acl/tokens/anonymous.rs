@@ -1,6 +1,6 @@
 //! The anonymous token: its secret is well known, and no caller deletes it with it.
 
-use keyward::acl::store::{Batch, Freshness, Page, Store, Write};
+use keyward_acl::store::{Batch, Freshness, Page, Store, Write};
 use serde_json::{Value, json};
 
 use super::TOKEN;

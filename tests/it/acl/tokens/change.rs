@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::acl::model::timestamp::Timestamp;
+use keyward_acl::model::timestamp::Timestamp;
 use serde_json::{Value, json};
 
 use super::{TOKEN, path_of, policy, secret_of};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use keyward::acl::store::{Batch, Freshness, Store, Write};
+use keyward_acl::store::{Batch, Freshness, Store, Write};
 use serde_json::{Value, json};
 
 use super::{TOKEN, path_of, policy};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use keyward::acl::store::{Embedded, Freshness, Page, Store};
-use keyward::clock::{Clock, TestClock};
+use keyward_acl::store::{Embedded, Freshness, Page, Store};
+use keyward_machine::clock::{Clock, TestClock};
 use serde_json::{Value, json};
 
 use super::{TOKEN, path_of};

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use keyward::acl::service::issuer_keys::{CaSource, KeyDocument};
-use keyward::agent::login::{AuthMethodKind, LoginFailureKind, classify};
-use keyward::agent::server_client::{self, CallError, LoginRequest, ServerClient, ServerKind, TokenVerdict};
-use keyward::agent::token::ClientToken;
-use keyward::clock::{Clock, TestClock};
-use keyward::emulators::cloud::{Cloud, MachineKind};
-use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_acl::service::issuer_keys::{CaSource, KeyDocument};
+use keyward_agent::login::{AuthMethodKind, LoginFailureKind, classify};
+use keyward_agent::server_client::{self, CallError, LoginRequest, ServerClient, ServerKind, TokenVerdict};
+use keyward_agent::token::ClientToken;
+use keyward_emulators::cloud::{Cloud, MachineKind};
+use keyward_http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 use serde_json::Value;
 
 use super::server::{Server, options};
@@ -47,7 +47,7 @@ impl Joined {
         method.keys.ca_certificates = CaSource::File(cloud.ca_file());
         let names = cloud.identities();
         for (name, role) in &mut method.roles {
-            role.bounds = keyward::acl::model::azure_identity::BoundClaims::default();
+            role.bounds = keyward_acl::model::azure_identity::BoundClaims::default();
             match name.as_str() {
                 "principal" => role.bounds.principals = vec![names.system.object_id.clone()],
                 "set" => {

@@ -5,11 +5,11 @@ use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::acl::AclOptions;
-use keyward::acl::model::azure_identity::{BoundClaims, IssuerConfig};
-use keyward::acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
-use keyward::acl::service::login::{self, LoginRoleOptions};
-use keyward::clock::Clock;
+use keyward_acl::AclOptions;
+use keyward_acl::model::azure_identity::{BoundClaims, IssuerConfig};
+use keyward_acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
+use keyward_acl::service::login::{self, LoginRoleOptions};
+use keyward_machine::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::harness::acl;

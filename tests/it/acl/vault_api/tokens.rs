@@ -1,6 +1,6 @@
 //! Tokens of Vault logins in the ACL API.
 
-use keyward::clock::Clock;
+use keyward_machine::clock::Clock;
 use serde_json::{Value, json};
 
 use super::World;

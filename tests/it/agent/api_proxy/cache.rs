@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::agent::api_proxy::ApiProxyOptions;
-use keyward::emulators::secrets::{Operation, Role, TokenType};
+use keyward_agent::api_proxy::ApiProxyOptions;
+use keyward_emulators::secrets::{Operation, Role, TokenType};
 use serde_json::{Value, json};
 
 use crate::harness::log;
@@ -167,7 +167,7 @@ async fn a_server_that_is_away_is_not_flooded_with_renewals() {
     for number in 0..40 {
         lease(&proxied.get(&format!("database/creds/dev?n={number}")).await);
     }
-    let failing = keyward::emulators::secrets::CannedResponse::error(503, "Vault is sealed");
+    let failing = keyward_emulators::secrets::CannedResponse::error(503, "Vault is sealed");
     world.faults().respond_always(Operation::RenewLease, Some(failing));
     let before = world.count(Operation::RenewLease);
     tokio::time::sleep(HOUR).await;

@@ -1,12 +1,12 @@
 //! The API proxy with a third-party client of Vault: hvac. Its calls and expectations are in
 //! `tests/clients`.
 
-use keyward::agent::api_proxy::ApiProxyOptions;
-use keyward::emulators::secrets::{Role, Secrets};
-use keyward::http::client::ServerAddress;
-use keyward::http::guard::AccessMode;
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_agent::api_proxy::ApiProxyOptions;
+use keyward_emulators::secrets::{Role, Secrets};
+use keyward_http::client::ServerAddress;
+use keyward_http::guard::AccessMode;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 
 use crate::emulators::secrets_clients::{hvac, options};
 use crate::harness::vault::{Proxied, rules};

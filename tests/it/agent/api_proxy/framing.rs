@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
-use keyward::agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
-use keyward::emulators::secrets::Role;
+use keyward_agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
+use keyward_emulators::secrets::Role;
 use serde_json::{Value, json};
 
 use crate::harness::scripted::reply;
@@ -101,7 +101,7 @@ async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_th
     let world = World::new(Role { policies: vec!["root".to_owned()], ..Role::default() });
     let mut session = world.start();
     let token = session.serving().await;
-    let secret = keyward::secret_string::SecretString::expose_secret(token.secret.secret()).to_owned();
+    let secret = keyward_machine::secret_string::SecretString::expose_secret(token.secret.secret()).to_owned();
     let cached = ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() };
     let proxied = Proxied::for_world_with(&world, &session, cached);
     for (bytes, chunked) in [(100, false), (5000, true)] {

@@ -1,8 +1,8 @@
 //! The key of a listener on TCP: in a separate header, so that a caller can send its own token as well.
 
 use base64::Engine as _;
-use keyward::http::guard::AccessMode;
-use keyward::secret_string::SecretString;
+use keyward_http::guard::AccessMode;
+use keyward_machine::secret_string::SecretString;
 use serde_json::json;
 
 use crate::harness::raw::Raw;

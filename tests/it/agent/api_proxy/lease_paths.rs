@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
-use keyward::emulators::secrets::{Operation, Role};
+use keyward_agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
+use keyward_emulators::secrets::{Operation, Role};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -115,7 +115,7 @@ async fn leases_of_a_token_that_the_cache_did_not_issue_are_not_cached() {
     let cache = Some(cache(HOUR, HOUR));
     let proxied = Proxied::for_world_with(&world, &session, ApiProxyOptions { cache, ..options() });
     let token = world.secrets.token(&Role::default());
-    let token = keyward::secret_string::SecretString::expose_secret(&token).to_owned();
+    let token = keyward_machine::secret_string::SecretString::expose_secret(&token).to_owned();
     let fetch_own = async |path: &str| fetch(proxied.request("GET", path).header("x-vault-token", &token)).await;
     for issued in 1..=2 {
         let response = fetch_own("database/creds/dev").await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{AllowedNamespaces, NamespacePattern};
-use keyward::http::guard::AccessMode;
+use keyward_agent::api_proxy::{AllowedNamespaces, NamespacePattern};
+use keyward_http::guard::AccessMode;
 use reqwest::header::HeaderValue;
 use serde_json::json;
 

@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keyward::agent::api_proxy::ApiProxyOptions;
-use keyward::agent::encrypted_file::PersistOptions;
-use keyward::agent::secrets::DerivedTokenOptions;
-use keyward::emulators::secrets::{Operation, Role};
-use keyward::secret_string::SecretString;
+use keyward_agent::api_proxy::ApiProxyOptions;
+use keyward_agent::encrypted_file::PersistOptions;
+use keyward_agent::secrets::DerivedTokenOptions;
+use keyward_emulators::secrets::{Operation, Role};
+use keyward_machine::secret_string::SecretString;
 
 use crate::harness::session::{Session, World, minutes};
 use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
@@ -46,7 +46,7 @@ impl PersistentProxy {
         let mut persistent = cache(Duration::ZERO, HOUR);
         persistent.persist = Some(PersistOptions { file: self.file(), seal: SecretString::from(self.key) });
         if let Some(values) = self.values {
-            persistent.values = vec![keyward::agent::api_proxy::Rule::parse(values).unwrap()];
+            persistent.values = vec![keyward_agent::api_proxy::Rule::parse(values).unwrap()];
         }
         let session = self.world.start();
         let proxied = Proxied::for_child_token(

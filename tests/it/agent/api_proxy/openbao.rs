@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{Session, World};
 use crate::harness::vault::{Proxied, fetch};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use keyward::agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
-use keyward::emulators::secrets::Role;
+use keyward_agent::api_proxy::{ApiProxyOptions, CacheOptions, Rule};
+use keyward_emulators::secrets::Role;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
+use keyward_emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
@@ -126,8 +126,8 @@ fn spawn_manager(proxied: &mut Proxied) -> Arc<AtomicU64> {
             counted.fetch_add(1, Ordering::Relaxed);
             let token = Arc::new(crate::harness::vault::token("tok2"));
             publisher.publish(
-                keyward::credential_watch::Availability::Available(token),
-                Some(keyward::clock::Clock::System.now()),
+                keyward_credentials::credential_watch::Availability::Available(token),
+                Some(keyward_machine::clock::Clock::System.now()),
             );
             refresh_signal.complete();
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_emulators::secrets::{CannedResponse, Operation};
 use serde_json::json;
 
 use super::{Process, Scene, TOKEN, put_secrets};
@@ -300,7 +300,7 @@ async fn a_dead_token_of_a_process_is_replaced_and_so_is_one_that_ended_with_the
     let accessor = accessor_in_log(&scene);
     let root = scene
         .secrets
-        .token(&keyward::emulators::secrets::Role { policies: vec!["root".to_owned()], ..Default::default() });
+        .token(&keyward_emulators::secrets::Role { policies: vec!["root".to_owned()], ..Default::default() });
     let root = root.expose_secret();
     let body = json!({ "accessor": accessor });
     assert_eq!(call(&scene.secrets, root, "auth/token/revoke-accessor", Some(body)).await.0, 204);

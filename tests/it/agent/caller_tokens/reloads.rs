@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 use serde_json::json;
 
 use super::{Process, Scene, TOKEN, put_secrets};

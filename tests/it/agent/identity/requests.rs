@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use keyward::agent::identity::{
+use keyward_agent::identity::{
     AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, LoginFields,
     ManagedIdentity, SignedToken,
 };
-use keyward::clock::Clock;
+use keyward_machine::clock::Clock;
 use serde_json::{Value, json};
 use wiremock::matchers::{any, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
@@ -191,7 +191,8 @@ async fn t30_unusual_responses_give_a_token_or_a_precise_error() {
         Mock::given(path("/metadata/identity/oauth2/token")).respond_with(template).mount(&server).await;
         let mut options = options(&server);
         options.overrides.vm_name = Some("vm".to_owned());
-        let source = options.build(Clock::Test(keyward::clock::TestClock::starting_at(std::time::SystemTime::now())));
+        let source =
+            options.build(Clock::Test(keyward_machine::clock::TestClock::starting_at(std::time::SystemTime::now())));
         let proof = source.unwrap().prove().await.map(signed);
         match (proof, expected) {
             (Ok(proof), Ok(())) => assert_eq!(proof.fields.vm_name.as_deref(), Some("vm")),
@@ -218,7 +219,7 @@ async fn an_html_page_in_place_of_a_token_is_quoted() {
     let server =
         serve(ResponseTemplate::new(200).set_body_string("<html>Sign in, eyJhbGciOi.eyJhdWQi.c2ln</html>")).await;
     // One failure first, so that the second proof is a single attempt.
-    let clock = keyward::clock::TestClock::starting_at(std::time::SystemTime::now());
+    let clock = keyward_machine::clock::TestClock::starting_at(std::time::SystemTime::now());
     let source = options(&server).build(Clock::Test(clock.clone())).unwrap();
     let proving = async {
         let error = source.prove().await.unwrap_err();

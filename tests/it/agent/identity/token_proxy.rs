@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use keyward::agent::identity::IdentityErrorKind;
-use keyward::emulators::cloud::FaultTarget;
+use keyward_agent::identity::IdentityErrorKind;
+use keyward_emulators::cloud::FaultTarget;
 
 use super::Scene;
 use super::requests::{passes, trap};

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyward::agent::identity::{IdentityProof, IdentitySource};
-use keyward::agent::login::{AuthMethodKind, Login, LoginError};
-use keyward::agent::server_client::ServerClient;
-use keyward::agent::token::Token;
-use keyward::app::one_shot;
-use keyward::clock::Clock;
-use keyward::config::{Config, Environment, Purpose, load};
-use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
-use keyward::secret_string::SecretString;
-use keyward::tasks::TaskGroup;
+use keyward_agent::identity::{IdentityProof, IdentitySource};
+use keyward_agent::login::{AuthMethodKind, Login, LoginError};
+use keyward_agent::server_client::ServerClient;
+use keyward_agent::token::Token;
+use keyward_app::one_shot;
+use keyward_config::{Config, Environment, Purpose, load};
+use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::tasks::TaskGroup;
 
 use crate::agent::server_client::Authority;
 use crate::harness::binary::run;
@@ -46,7 +46,7 @@ impl Session {
     #[track_caller]
     fn refused(tried: &Result<Token, LoginError>, expected: &str) {
         let error = tried.as_ref().unwrap_err();
-        let text = format!("{:#}", anyhow::anyhow!("{}", keyward::error_chain::format_chain(error)));
+        let text = format!("{:#}", anyhow::anyhow!("{}", keyward_telemetry::error_chain::format_chain(error)));
         assert!(text.contains(expected), "{text}");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use keyward::agent::encrypted_file::PersistOptions;
-use keyward::agent::secrets::OfflineOptions;
-use keyward::emulators::secrets::Operation;
-use keyward::secret_string::SecretString;
+use keyward_agent::encrypted_file::PersistOptions;
+use keyward_agent::secrets::OfflineOptions;
+use keyward_emulators::secrets::Operation;
+use keyward_machine::secret_string::SecretString;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -125,10 +125,9 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
         let (_session, bench) = start(&world, &folder).await;
         rendered(&bench)
     };
-    world.faults().respond_next(
-        Operation::RenewLease,
-        keyward::emulators::secrets::CannedResponse::error(400, "lease not found"),
-    );
+    world
+        .faults()
+        .respond_next(Operation::RenewLease, keyward_emulators::secrets::CannedResponse::error(400, "lease not found"));
     let (_session, bench) = start(&world, &folder).await;
     let [_, leased, _] = rendered(&bench);
     assert!(leased.is_some() && leased != before[1]);

@@ -1,9 +1,9 @@
 //! Revocation of replaced leases, beside the other work of the renewer of a secret.
 
-use keyward::agent::secrets::{
+use keyward_agent::secrets::{
     QuickRetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
-use keyward::credential_watch::{Availability, RefreshSignal};
+use keyward_credentials::credential_watch::{Availability, RefreshSignal};
 
 use super::*;
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use keyward::agent::token::Token;
-use keyward::clock::ClockReading;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_agent::token::Token;
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_machine::clock::ClockReading;
 
 use crate::harness::session::{Session, World, one_hour_role};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::demand::RetryOutcome;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role};
+use keyward_credentials::demand::RetryOutcome;
+use keyward_emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{Session, World, minutes, one_hour_role};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::credential_watch::RefreshRequest;
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_credentials::credential_watch::RefreshRequest;
+use keyward_emulators::secrets::{CannedResponse, Operation};
 
 use crate::harness::session::{Session, World, minutes, one_hour_role};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keyward::agent::token::Token;
-use keyward::clock::ClockReading;
-use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
+use keyward_agent::token::Token;
+use keyward_emulators::secrets::{CannedResponse, Operation, Role, TokenType};
+use keyward_machine::clock::ClockReading;
 use proptest::prelude::*;
 
 use crate::harness::session::{Session, World};

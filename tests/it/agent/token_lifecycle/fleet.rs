@@ -7,8 +7,8 @@ mod simulation;
 
 use std::time::Duration;
 
-use keyward::agent::retry_budget::{FailureCause, RetryBudget};
-use keyward::clock::ClockReading;
+use keyward_agent::retry_budget::{FailureCause, RetryBudget};
+use keyward_machine::clock::ClockReading;
 
 use self::report::{Recovery, is_published, publish};
 use self::simulation::{AGENTS, Fleet, Randomness, at};

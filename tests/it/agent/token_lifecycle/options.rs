@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use keyward::agent::token_lifecycle::SessionStateOptions;
-use keyward::emulators::secrets::{CannedResponse, Operation};
-use keyward::secret_string::SecretString;
+use keyward_agent::token_lifecycle::SessionStateOptions;
+use keyward_emulators::secrets::{CannedResponse, Operation};
+use keyward_machine::secret_string::SecretString;
 
 use crate::harness::session::{World, minutes, one_hour_role};
 

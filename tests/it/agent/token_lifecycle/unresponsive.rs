@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::emulators::secrets::{CannedResponse, Operation};
+use keyward_emulators::secrets::{CannedResponse, Operation};
 
 use crate::harness::session::{World, minutes, one_hour_role};
 
@@ -136,13 +136,16 @@ async fn the_token_is_revoked_at_shutdown_if_configured_after_the_outputs_have_s
     let mut watch = session.watch.clone();
     let shutdown = session.stop().await;
     assert!(
-        matches!(watch.current().availability, keyward::credential_watch::Availability::Available(_)),
+        matches!(watch.current().availability, keyward_credentials::credential_watch::Availability::Available(_)),
         "readers drain first"
     );
     assert_eq!((world.faults().tokens(), world.count(Operation::Revoke)), (1, 0));
     shutdown.revoke().await;
     assert_eq!((world.faults().tokens(), world.count(Operation::Revoke)), (0, 1));
-    assert!(matches!(watch.current().availability, keyward::credential_watch::Availability::Unavailable { .. }));
+    assert!(matches!(
+        watch.current().availability,
+        keyward_credentials::credential_watch::Availability::Unavailable { .. }
+    ));
     assert!(world.session_statuses.sessions().is_empty());
 }
 

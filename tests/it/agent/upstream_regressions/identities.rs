@@ -1,7 +1,7 @@
 //! Identities for which other agents call the node's metadata service, or fail.
 
-use keyward::emulators::cloud::{FaultTarget, MachineKind};
-use keyward::emulators::secrets::{Bounds, Operation, Role, Verification};
+use keyward_emulators::cloud::{FaultTarget, MachineKind};
+use keyward_emulators::secrets::{Bounds, Operation, Role, Verification};
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::ask;

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::sinks::{FileSink, OnExpiry, SinkFormat, SinkOptions};
-use keyward::clock::{Clock, TestClock};
-use keyward::credential_watch::{Availability, credential_channel};
-use keyward::health::Health;
-use keyward::metrics::Metrics;
+use keyward_agent::sinks::{FileSink, OnExpiry, SinkFormat, SinkOptions};
+use keyward_credentials::credential_watch::{Availability, credential_channel};
+use keyward_machine::clock::{Clock, TestClock};
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::vault::token;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward::emulators::secrets::Operation;
+use keyward_emulators::secrets::Operation;
 use serde_json::json;
 
 use crate::harness::agent::Agent;

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use keyward::emulators::platform::OLD_REGISTRY_ROUTES;
+use keyward_emulators::platform::OLD_REGISTRY_ROUTES;
 
 use crate::acl::third_party_clients::{clients, scripts};
 use crate::harness::platform::Emulated;

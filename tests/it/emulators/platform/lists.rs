@@ -1,7 +1,7 @@
 //! The emulated platform's lists: the ten that have pages since 2021-11-17, and the others.
 
 use http::Method;
-use keyward::emulators::platform::Paging;
+use keyward_emulators::platform::Paging;
 use serde_json::{Value, json};
 
 use crate::harness::platform::{Emulated, text};

@@ -1,7 +1,7 @@
 //! The emulated platform's registry modules, by the routes of 2021-06-8 and by those that they replaced.
 
 use http::Method;
-use keyward::emulators::platform::{Edition, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
+use keyward_emulators::platform::{Edition, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
 use serde_json::{Value, json};
 
 use crate::harness::platform::{Emulated, text};

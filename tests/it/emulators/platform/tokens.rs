@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use http::Method;
-use keyward::clock::{Clock, TestClock};
-use keyward::emulators::platform::{Edition, PlatformOptions};
+use keyward_emulators::platform::{Edition, PlatformOptions};
+use keyward_machine::clock::{Clock, TestClock};
 use serde_json::{Value, json};
 
 use crate::harness::platform::{Emulated, text};

@@ -3,7 +3,7 @@ use std::time::SystemTime;
 use http::Method;
 
 use super::*;
-use crate::agent::api_proxy::cache::entry::EntryKind;
+use crate::api_proxy::cache::entry::EntryKind;
 
 fn at(seconds: u64) -> ClockReading {
     ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }

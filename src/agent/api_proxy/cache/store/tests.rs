@@ -1,8 +1,8 @@
 use http::Method;
 
 use super::*;
-use crate::agent::api_proxy::cache::entry::EntryKind;
-use crate::agent::api_proxy::cache::singleflight::Leader;
+use crate::api_proxy::cache::entry::EntryKind;
+use crate::api_proxy::cache::singleflight::Leader;
 
 fn cache() -> Cache {
     let limits = CacheLimits { bytes: 1 << 20, max_age: Duration::from_hours(1), stale_if_error: Duration::ZERO };

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::retry_budget::{FailureCause, RetryBudget};
-use keyward::agent::token_lifecycle::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
-use keyward::clock::ClockReading;
+use keyward_agent::retry_budget::{FailureCause, RetryBudget};
+use keyward_agent::token_lifecycle::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
+use keyward_machine::clock::ClockReading;
 
 pub(super) const AGENTS: usize = 10_000;
 

@@ -1,0 +1,54 @@
+//! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload. The one place that joins the parts.
+
+// 0: log, limits and service manager of the process
+pub mod error_codes;
+pub mod journal;
+mod log_writer;
+pub mod logging;
+pub(crate) mod systemd;
+
+// 1: the parts, joined
+mod protected_memory;
+mod certificate_files;
+pub mod sandbox;
+mod spawner;
+mod metrics;
+mod certificates;
+mod fd_limits;
+mod fingerprint;
+mod draining;
+mod stopping_outputs;
+mod session;
+mod callers;
+mod audit;
+#[cfg(feature = "acl")]
+mod acl;
+#[cfg(feature = "gateway")]
+mod platform_token;
+#[cfg(feature = "gateway")]
+mod gateway;
+mod derived_tokens;
+mod caller_tokens;
+#[cfg(feature = "ui")]
+mod ui;
+mod systemd_credentials;
+mod outputs;
+mod templates;
+
+// 2: running parts
+mod reload;
+mod socket_placement;
+
+// 3: the whole
+mod app;
+pub mod one_shot;
+pub mod one_shot_render;
+pub mod check_result;
+pub mod probes;
+pub mod doctor;
+
+// 4: the complete program with emulators
+#[cfg(feature = "dev")]
+pub mod dev;
+
+pub use app::{App, ProcessSetup, ReloadRejected, Signals};

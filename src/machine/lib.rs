@@ -1,0 +1,22 @@
+//! What keyward needs of its machine: system calls, protected memory, clocks, files and processes.
+//!
+//! A module imports only modules above it in this list.
+
+// 0: system calls without a safe binding
+pub mod os;
+
+// 1: protected memory, and the clocks
+pub mod secret_string;
+pub mod clock;
+
+// 2: files
+pub mod file_watch;
+pub(crate) mod beneath;
+pub mod posix_acl;
+pub mod secure_dir;
+pub mod atomic_file;
+pub mod secret;
+
+// 3: processes and tasks
+pub mod command;
+pub mod tasks;

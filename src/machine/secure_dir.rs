@@ -1,0 +1,224 @@
+//! Opens folders by descriptor, so that they cannot be swapped between two uses, and follows no symlink that users other
+//! than root could have placed. [`resolve`] also follows those of one user.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// An open folder. Names are resolved relative to its descriptor, whatever happens to its path.
+#[derive(Debug)]
+pub struct Dir(OwnedFd);
+
+impl Dir {
+    /// Opens the folder at `path`.
+    ///
+    /// # Errors
+    /// The folder is missing, is not a folder or cannot be searched, or its path contains a symlink that users other
+    /// than root could have placed.
+    pub fn open(path: &Path) -> Result<Self, DirError> {
+        Self::walk(path, ROOT).map(|(folder, _)| folder)
+    }
+
+    /// Opens the folder at `path`, also through symlinks that only root and `user` could have placed, and returns it with its path
+    /// without symlinks.
+    fn walk(path: &Path, user: u32) -> Result<(Self, PathBuf), DirError> {
+        let fail = |source: Errno| DirError::Open { path: path.to_owned(), source: source.into() };
+        // A stack: the next component is its last.
+        let mut remaining = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
+        let mut hops = 0;
+        let mut here: Option<OwnedFd> = None;
+        let mut resolved = PathBuf::new();
+        while let Some(next) = remaining.pop() {
+            let mut components = next.components();
+            let Some(first) = components.next() else { continue };
+            let rest = components.as_path();
+            if !rest.as_os_str().is_empty() {
+                remaining.push(rest.to_owned());
+            }
+            let name = match first {
+                Component::RootDir => Path::new("/"),
+                other => Path::new(other.as_os_str()),
+            };
+            let from = here.as_ref().map_or(CWD, AsFd::as_fd);
+            match rustix::fs::openat(from, name, OPEN_FOLDER, Mode::empty()) {
+                Ok(descriptor) => {
+                    here = Some(descriptor);
+                    match first {
+                        Component::ParentDir => {
+                            resolved.pop();
+                        }
+                        Component::CurDir => {}
+                        other => resolved.push(other),
+                    }
+                }
+                // With O_NOFOLLOW and O_DIRECTORY the kernel reports a symlink as "not a directory".
+                Err(Errno::NOTDIR | Errno::LOOP) if hops < MAX_HOPS => {
+                    let link = trusted_link(from, name, user).map_err(fail)?;
+                    remaining
+                        .push(link.ok_or_else(|| DirError::Symlink { path: path.to_owned(), link: name.to_owned() })?);
+                    hops += 1;
+                }
+                Err(errno) => return Err(fail(errno)),
+            }
+        }
+        here.map(|descriptor| (Self(descriptor), resolved)).ok_or_else(|| fail(Errno::NOENT))
+    }
+
+    /// Opens the parent folder of `path` and returns it with the file's name.
+    ///
+    /// # Errors
+    /// As [`Dir::open`]; or `path` does not name a file.
+    pub fn open_parent(path: &Path) -> Result<(Self, OsString), DirError> {
+        let ends_in_name = path.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if ends_in_name => Ok((Self::open(parent)?, name.to_owned())),
+            _ => Err(DirError::NoFile { path: path.to_owned() }),
+        }
+    }
+
+    /// Returns the metadata of `name` without following a symlink; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The folder cannot be searched.
+    pub fn stat(&self, name: &Path) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Syncs the folder, so that renames and removals in it survive a loss of power.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn sync(&self) -> io::Result<()> {
+        match rustix::fs::openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+            // Some file systems (FUSE, 9p) have no way to sync a folder.
+            Ok(folder) => match rustix::fs::fsync(folder) {
+                Err(Errno::INVAL) => Ok(()),
+                other => Ok(other?),
+            },
+            // The folder may be written but not listed: the file is synced, its name is left to the kernel.
+            Err(Errno::ACCESS) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Creates the folder with mode 0700 if it is missing and returns its canonical path. An existing folder must not have
+/// any of the mode bits `refused`, such as `0o022`.
+///
+/// # Errors
+/// It cannot be created, or its mode has one of those bits.
+pub fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
+    let fail = |source| DirError::Create { path: path.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
+    let path = path.canonicalize().map_err(fail)?;
+    let mode = path.metadata().map_err(fail)?.permissions().mode() & 0o7777;
+    if mode & refused == 0 { Ok(path) } else { Err(DirError::Exposed { path, mode, required_mode: mode & !refused }) }
+}
+
+/// Returns the path of the folder at an absolute path without symlinks, of which only root and `user` could have placed any. It is
+/// built while the folders are opened: another look-up could follow a symlink that somebody has placed since.
+///
+/// # Errors
+/// As [`Dir::open`], for users other than root and `user`.
+pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, DirError> {
+    Dir::walk(path, user).map(|(_, resolved)| resolved)
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+const OPEN_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Id of root.
+const ROOT: u32 = 0;
+
+/// Number of symlinks that the kernel follows in one path.
+const MAX_HOPS: u32 = 40;
+
+/// Returns the target of the symlink `name` if only root and `user` could have placed it: the link is theirs, in a folder of
+/// theirs that no other user may write, such as `/var/run`.
+fn trusted_link(folder: BorrowedFd<'_>, name: &Path, user: u32) -> Result<Option<PathBuf>, Errno> {
+    let link = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
+        return Err(Errno::NOTDIR);
+    }
+    let parent_stat = rustix::fs::statat(folder, ".", AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_trusted = |owner: u32| owner == ROOT || owner == user;
+    if !is_trusted(link.st_uid) || !is_trusted(parent_stat.st_uid) || parent_stat.st_mode & 0o022 != 0 {
+        return Ok(None);
+    }
+    let target = rustix::fs::readlinkat(folder, name, Vec::new())?;
+    Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes()))))
+}
+
+impl DirError {
+    /// Returns true if the folder does not exist, as opposed to being inaccessible.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// Reason why a folder was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DirError {
+    /// The system refused.
+    #[error("cannot open the folder {}; it must be there, and the user that keyward runs as must be able to enter it", path.display())]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A symlink that could be an attacker's.
+    #[error(
+        "{} leads through the symlink {}, which users other than root could have created; use the folder that it points to",
+        path.display(), link.display()
+    )]
+    Symlink {
+        /// The folder.
+        path: PathBuf,
+        /// The component that is a symlink.
+        link: PathBuf,
+    },
+    /// It cannot be created.
+    #[error("cannot create the folder {}", path.display())]
+    Create {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Other users than its owner have too many rights on it.
+    #[error("{} is accessible to other users (mode {mode:04o}); run `chmod {required_mode:o}` on it or use another folder", path.display())]
+    Exposed {
+        /// The folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// Required mode.
+        required_mode: u32,
+    },
+    /// The path has no file name (such as `/` or `..`).
+    #[error("{} does not name a file", path.display())]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! Pages for a browser: what the agent does, what tokens of the ACL server may do and why, who calls the gateway, and the
+//! history of the platform's API.
+//!
+//! Pages are rendered here, from the JSON that the parts serve to their other clients, called in this process. They work
+//! without a script; with one, parts of a page are refreshed. The pages have no rights of their own: the agent's and the
+//! gateway's open with the listener's key, the ACL server's with an ACL token.
+
+// 0: options, sources, and requests
+mod options;
+mod sources;
+mod form;
+mod guard;
+mod browser_session;
+
+// 1: responses and pages
+mod response;
+mod pages;
+
+// 2: routing
+mod request;
+mod router;
+
+pub use options::UiOptions;
+pub use router::{UiDeps, service};
+pub use sources::{StatusSource, UiSources};
