@@ -102,8 +102,10 @@ impl AclServer {
     /// A task panicked.
     pub async fn run(self, stop: CancellationToken) -> Result<(), TaskError> {
         let mut tasks = TaskGroup::new(stop.clone());
-        let (service, metrics) = (self.state.service, self.state.metrics);
-        let (remover, until) = (Arc::clone(&service), stop.clone());
+        let service = self.state.service;
+        let metrics = self.state.metrics;
+        let remover = Arc::clone(&service);
+        let until = stop.clone();
         tasks.start("acl removal", async move {
             tokio::join!(remover.namespaces().run_removals(until.clone()), remover.auth_methods().run_removals(until));
             Ok(())
@@ -113,13 +115,15 @@ impl AclServer {
             verifier.verify_at_start().await;
             Ok(())
         });
-        let (restores, until) = (self.state.restores, stop.clone());
+        let restores = self.state.restores;
+        let until = stop.clone();
         tasks.start("acl restore", async move {
             until.cancelled().await;
             restores.wait_until_idle().await;
             Ok(())
         });
-        let (blocking_queries, until) = (self.state.stop, stop.clone());
+        let blocking_queries = self.state.stop;
+        let until = stop.clone();
         tasks.start("acl waiters", async move {
             until.cancelled().await;
             // Blocking queries are answered now, so that they do not delay the stop.

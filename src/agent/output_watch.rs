@@ -95,7 +95,9 @@ impl OutputWatch {
 impl WatchState {
     /// Adds a file's folder and its watcher; returns the inotify watch.
     fn add(&self, path: &Path, changed: &Arc<Notify>) -> Option<i32> {
-        let (events, folder, name) = (self.events.as_ref()?, path.parent()?, path.file_name()?);
+        let events = self.events.as_ref()?;
+        let folder = path.parent()?;
+        let name = path.file_name()?;
         let mut folders = self.folders.lock();
         let descriptor = inotify::add_watch(events, folder, WATCH_FLAGS).ok()?;
         let files = folders.entry(descriptor).or_default();
@@ -165,7 +167,9 @@ fn fingerprint(path: &Path) -> Option<FileFingerprint> {
 impl WatchedOutput {
     /// Watches the file's current state and folder. Call it after each write.
     pub(crate) async fn renew(&mut self) {
-        let (watch, path, changed) = (self.watch.clone(), self.path.clone(), Arc::clone(&self.changed));
+        let watch = self.watch.clone();
+        let path = self.path.clone();
+        let changed = Arc::clone(&self.changed);
         let renew = move || (watch.0.add(&path, &changed), fingerprint(&path));
         // A disk that hangs must not block the runtime.
         let Ok((folder, fingerprint)) = tokio::task::spawn_blocking(renew).await else { return };

@@ -140,7 +140,8 @@ impl RetryBudget {
         let Some((failed, since)) = self.failed.zip(self.failing_since) else {
             return self.next_after_success(now, unit);
         };
-        let (age, caller_cost) = (now.since(since), self.caller_cost?);
+        let age = now.since(since);
+        let caller_cost = self.caller_cost?;
         let spaced = failed + spacing(age, unit);
         Some(latest([now, spaced, self.retry_after_until, self.callers.earliest(now, age, caller_cost)]))
     }

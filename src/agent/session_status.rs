@@ -153,7 +153,8 @@ mod tests {
         let update = |handle: &SessionStatusHandle, role: &str| {
             handle.update(SessionStatus { role: role.to_owned(), ..SessionStatus::default() })
         };
-        let (old, new) = (registry.register("web"), registry.register("web"));
+        let old = registry.register("web");
+        let new = registry.register("web");
         assert_eq!(shown(), None);
         assert!(update(&old, "old"));
         drop(registry.register("web"));

@@ -256,7 +256,8 @@ fn start_services(
         Ok(())
     });
     if shared.launcher.has_spawner() {
-        let (launcher, executables) = (shared.launcher.clone(), shared.executables.clone());
+        let launcher = shared.launcher.clone();
+        let executables = shared.executables.clone();
         let reports = (shared.health.clone(), metrics.clone());
         let watching = spawner::watch(launcher, executables, reports, services.stop_token());
         services.start("spawner", watching);

@@ -74,15 +74,18 @@ impl RunningAudit {
 
 /// Records the requests of a local API.
 pub(super) fn local_api(shared: &Shared, listener: &str) -> AuditedService<Full<Bytes>> {
-    let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
-    let (route, unavailable) = (local_api::audited_route, local_api::unaudited_response);
+    let auditor = shared.auditor.clone();
+    let listener = Arc::from(listener);
+    let route = local_api::audited_route;
+    let unavailable = local_api::unaudited_response;
     AuditedService { auditor, part: "agent", listener, route, decides_by_status: false, unavailable }
 }
 
 /// Records the requests of an ACL server.
 #[cfg(feature = "acl")]
 pub(super) fn acl(shared: &Shared, listener: &str) -> AuditedService<acl::api::ResponseBody> {
-    let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
+    let auditor = shared.auditor.clone();
+    let listener = Arc::from(listener);
     // Names of policies contain a slash: only a path whose first `/v1/` is that of `sys/health` is the probe.
     let route = |path: &str| {
         let is_probe = path.strip_suffix("/v1/sys/health").is_some_and(|base| !base.contains("/v1/"));
@@ -101,7 +104,8 @@ pub(super) fn acl(shared: &Shared, listener: &str) -> AuditedService<acl::api::R
 /// Records the requests of a gateway.
 #[cfg(feature = "gateway")]
 pub(super) fn gateway(shared: &Shared, listener: &str) -> AuditedService<gateway::proxy::GatewayBody> {
-    let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
+    let auditor = shared.auditor.clone();
+    let listener = Arc::from(listener);
     let unavailable = gateway::proxy::unaudited_response;
     AuditedService {
         auditor,

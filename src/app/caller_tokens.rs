@@ -77,8 +77,10 @@ impl RunningCallerTokens {
         rebuilt: impl Fn(&String) -> bool,
         shared: &Shared,
     ) -> anyhow::Result<CallerTokensPlan> {
-        let (mut sources, mut pairs, mut built, mut reused) =
-            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut sources = BTreeMap::new();
+        let mut pairs = BTreeMap::new();
+        let mut built = BTreeMap::new();
+        let mut reused = BTreeMap::new();
         for (key, (inputs, required)) in list_required_tokens(new) {
             let Some(session_handle) = sessions.sources.get(&key.1) else { continue };
             let running = self.running.get(&key).filter(|token| token.inputs == inputs && !rebuilt(&key.1));
@@ -101,7 +103,8 @@ impl RunningCallerTokens {
             }
             sources.insert(key, source);
         }
-        let (tokens, health) = (CallerTokens::new(sources), shared.health.clone());
+        let tokens = CallerTokens::new(sources);
+        let health = shared.health.clone();
         Ok(CallerTokensPlan { tokens, pairs, built, reused, health })
     }
 
@@ -109,7 +112,8 @@ impl RunningCallerTokens {
     pub(super) fn commit(&mut self, plan: CallerTokensPlan, draining: &DrainingListeners) {
         let CallerTokensPlan { built, reused, health, .. } = plan;
         for (key, ended) in self.running.extract_if(.., |key, _| !reused.contains_key(key)) {
-            let (stop, listeners) = (ended.stop, draining.of_session(&key.1));
+            let stop = ended.stop;
+            let listeners = draining.of_session(&key.1);
             self.tasks.start(format!("end of the tokens of caller {} for session {}", key.0, key.1), async move {
                 let _ = stop.run_until_cancelled(draining::wait_for_all(listeners)).await;
                 stop.cancel();
@@ -126,7 +130,8 @@ impl RunningCallerTokens {
             let name = format!("tokens of caller {} for session {}", key.0, key.1);
             match (&source, manager) {
                 (CallerTokenSource::Process(tokens), _) => {
-                    let (tokens, stop) = (tokens.clone(), stop.clone());
+                    let tokens = tokens.clone();
+                    let stop = stop.clone();
                     self.tasks.start(name, async move {
                         tokens.run(stop).await;
                         Ok(())
@@ -203,7 +208,8 @@ fn build(
     shared: &Shared,
 ) -> anyhow::Result<BuiltToken> {
     let (caller, name) = key;
-    let (output, component) = (format!("caller {caller}"), component(key));
+    let output = format!("caller {caller}");
+    let component = component(key);
     let mut options: DerivedTokenOptions = inputs.options.child.clone();
     options.meta.insert("session", name.clone());
     match inputs.options.scope {

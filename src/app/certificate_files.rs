@@ -40,14 +40,16 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
                 IdentityMethod::Certificate => format!("session.{}.cert.client_cert", session.name),
                 _ => format!("{server}.client_cert"),
             };
-            let (certificate, private) = (identity.certificate.clone(), identity.key.clone());
+            let certificate = identity.certificate.clone();
+            let private = identity.key.clone();
             files.insert(key, CertificatePaths::Pair { certificate, key: private });
         }
     }
     #[cfg(feature = "ui")]
     for listener in &config.listeners {
         if let keyward_config::Serves::Ui(Some(pair)) = &listener.serves {
-            let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
+            let certificate = pair.certificate.clone();
+            let key = pair.key.clone();
             let name = format!("listener.{}.tls_cert", listener.name);
             files.insert(name, CertificatePaths::Pair { certificate, key });
         }
@@ -60,7 +62,8 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     if let Some(server) = &config.acl {
         use keyward_acl::service::issuer_keys::CaSource;
         if let Some(pair) = &server.tls {
-            let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
+            let certificate = pair.certificate.clone();
+            let key = pair.key.clone();
             files.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });
         }
         #[cfg(feature = "etcd")]
@@ -69,7 +72,8 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
                 files.insert("acl.etcd.ca_file".to_owned(), CertificatePaths::CaFile(path.clone()));
             }
             if let Some(pair) = &etcd.identity {
-                let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
+                let certificate = pair.certificate.clone();
+                let key = pair.key.clone();
                 files.insert("acl.etcd.client_cert".to_owned(), CertificatePaths::Pair { certificate, key });
             }
         }

@@ -152,7 +152,8 @@ impl CertificateMonitor {
         let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let gauge = self.metrics.get::<CertificateMetrics>().expiry.get_or_create(&label(key)).clone();
         gauge.set(i64::try_from(seconds).unwrap_or(i64::MAX));
-        let (now, expires) = (self.clock.now().wall, format_rfc3339(ends));
+        let now = self.clock.now().wall;
+        let expires = format_rfc3339(ends);
         if now >= ends {
             if !entry.expiry_logged {
                 entry.expiry_logged = true;

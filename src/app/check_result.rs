@@ -143,7 +143,9 @@ impl Steps {
 
     /// Adds a result; returns false for a failure.
     pub(crate) fn record(&mut self, step: impl Into<String>, result: StepResult) -> bool {
-        let (part, name, step) = (self.part, self.name.clone(), step.into());
+        let part = self.part;
+        let name = self.name.clone();
+        let step = step.into();
         let result = match result {
             Ok(message) => CheckResult { part, name, step, status: CheckStatus::Ok, message, code: None, fix: None },
             Err(Problem { status, code, message, fix }) => {

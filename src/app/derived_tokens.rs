@@ -99,7 +99,8 @@ impl DerivedTokens {
     /// reload makes callers wait instead of refusing them.
     pub(super) async fn run_beside(self, serving: impl Future<Output = ()>, stop: &CancellationToken) {
         let ended = CancellationToken::new();
-        let (mut managers, pairs) = (tokio::task::JoinSet::new(), self.pairs);
+        let mut managers = tokio::task::JoinSet::new();
+        let pairs = self.pairs;
         for manager in self.managers {
             managers.spawn(manager.run(ended.clone()));
         }

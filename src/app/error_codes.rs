@@ -141,7 +141,8 @@ mod tests {
         let check = |held: &str, wanted: &str, kind: io::ErrorKind, expected: bool| {
             let endpoint = Endpoint::Tcp(wanted.parse().unwrap());
             let error = anyhow::Error::new(ListenError::new("listener new", &endpoint, kind.into()));
-            let (name, address) = ("old".to_owned(), held.parse().unwrap());
+            let name = "old".to_owned();
+            let address = held.parse().unwrap();
             let error = name_port_holder(error, [(&name, address)].into_iter());
             assert_eq!(needs_restart(&error), expected, "{held} {wanted}");
             let says = format(&error).ends_with(": listener old of this agent holds the port: restart keyward");

@@ -37,7 +37,8 @@ fn share_connections(files: &OpenFiles, limit: Rlimit) -> usize {
 
 /// Returns the soft limit to set; `None` if the current one is enough.
 fn compute_soft_limit(files: &OpenFiles, limit: Rlimit) -> anyhow::Result<Option<u64>> {
-    let (least, hard) = (files.least(), to_count(limit.maximum));
+    let least = files.least();
+    let hard = to_count(limit.maximum);
     if !files.configured.is_empty() && least > hard {
         let parts: Vec<_> = files.configured.iter().map(|(part, _)| part.as_str()).collect();
         anyhow::bail!(

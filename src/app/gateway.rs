@@ -196,7 +196,8 @@ impl BuiltGateway {
         // A replaced gateway rotates no more: its successor rotates the same files.
         tasks.spawn(self.local.run(stop.clone()));
         tasks.spawn(self.token.run(drained.clone()));
-        let (gateway, stopped) = (self.gateway.clone(), stop.clone());
+        let gateway = self.gateway.clone();
+        let stopped = stop.clone();
         tasks.spawn(async move { gateway.probe_platform(stopped).await });
         if let Some(tfrc_file) = self.tfrc_file {
             tasks.spawn(tfrc_file.run(drained.clone(), file_handed_over));
@@ -309,7 +310,8 @@ impl RunningGateway {
             running.stop.cancel();
         }
         if let GatewayPlan::Start(built) = plan {
-            let (stop, close_idle) = (tasks.stop_token().child_token(), tasks.stop_token().child_token());
+            let stop = tasks.stop_token().child_token();
+            let close_idle = tasks.stop_token().child_token();
             let file_handed_over = CancellationToken::new();
             #[cfg(feature = "ui")]
             built.ui_sources.set_gateway(Some(InProcessService::new(built.gateway.admin_service())));

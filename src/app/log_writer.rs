@@ -160,7 +160,9 @@ mod tests {
     fn logging_never_waits_and_dropped_lines_are_reported_once_the_reader_catches_up() {
         const WAIT: Duration = Duration::from_secs(10);
         let lines = LogWriter::default();
-        let ((go, going), (took, taken), (tell, told)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let (go, going) = mpsc::channel();
+        let (took, taken) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let writer = lines.clone();
         std::thread::spawn(move || {
             writer.write_to(&mut Slow { go: going, took }, move |dropped| tell.send(dropped).unwrap());
@@ -212,8 +214,11 @@ mod tests {
 
     #[test]
     fn lines_that_a_full_disk_loses_are_reported_once_it_has_room_and_a_broken_line_is_completed() {
-        let (lines, disk) = (LogWriter::default(), Disk::default());
-        let (writer, reporter, mut out) = (lines.clone(), lines.clone(), disk.clone());
+        let lines = LogWriter::default();
+        let disk = Disk::default();
+        let writer = lines.clone();
+        let reporter = lines.clone();
+        let mut out = disk.clone();
         std::thread::spawn(move || {
             writer.write_to(&mut out, move |dropped| reporter.push(format!("dropped {dropped}\n").as_bytes()));
         });

@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn libraries_log_at_debug_and_keyward_at_info() {
         let is_enabled = |log: &str, target: &str, record: Level| {
-            let (level, targets) = (log.parse().unwrap(), std::collections::BTreeMap::new());
+            let level = log.parse().unwrap();
+            let targets = std::collections::BTreeMap::new();
             let log = Log { level, targets, format: LogFormat::Text };
             super::targets(&log).would_enable(target, &record)
         };

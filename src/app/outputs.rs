@@ -69,8 +69,10 @@ impl BuiltSink {
         session: Option<&config::Session>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let (sink, public_key) = (&options.options, public_key_fingerprint(&options));
-        let (mut watch, mut derived) = (source.watch.clone(), None);
+        let sink = &options.options;
+        let public_key = public_key_fingerprint(&options);
+        let mut watch = source.watch.clone();
+        let mut derived = None;
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
             let (manager, derived_handle) =
@@ -274,7 +276,8 @@ impl BoundListener {
             ..ListenerLimits::default()
         };
         health.set_ready();
-        let (ends, stop) = (stop.clone(), stop);
+        let ends = stop.clone();
+        let stop = stop;
         let serving = async {
             match serving {
                 ListenerService::Own(served, caller_tokens) => {

@@ -41,7 +41,8 @@ const fn name(protection: MemoryProtection) -> &'static str {
 
 /// Counts the memory of secrets, and warns once in log and status when secrets are in memory that may be swapped out.
 pub(super) async fn report(health: Health, metrics: Metrics, stop: CancellationToken) -> anyhow::Result<()> {
-    let (metrics, mut warning) = (metrics.get::<ProtectedMemoryMetrics>(), None);
+    let metrics = metrics.get::<ProtectedMemoryMetrics>();
+    let mut warning = None;
     loop {
         for (protection, bytes) in os::protected_memory() {
             let gauge = metrics.bytes.get_or_create(&ProtectionLabels { protection: name(protection) });

@@ -234,7 +234,8 @@ impl RunningAgent {
             let session = &*sink.options.session;
             let revoked = !successors.contains(session)
                 && ending.get(session).is_some_and(|running| running.inputs.options.lifecycle.revoke_on_exit);
-            let (session, file) = (session.to_owned(), Some(sink.options.options.path.clone()));
+            let session = session.to_owned();
+            let file = Some(sink.options.options.path.clone());
             self.stopping_sinks.add(StoppingOutput { name, session, file, done: sink.stop(revoked) });
         }
         let predecessor = |(name, session): (&String, &RunningSession)| {
@@ -318,7 +319,8 @@ impl RunningAgent {
     fn start_listener(&mut self, listener: BoundListener, drain: Duration, follows: Option<CancellationToken>) {
         let stop = self.listeners.tasks.stop_token().child_token();
         let name = listener.name().to_owned();
-        let (cache, done) = (listener.cache_control(), CancellationToken::new());
+        let cache = listener.cache_control();
+        let done = CancellationToken::new();
         let ended = done.clone().drop_guard();
         // A copy of the socket stays here, so that a reload can hand it over.
         if let Ok(socket) = listener.socket.try_clone() {

@@ -102,7 +102,8 @@ impl SessionInputs {
     /// Returns true if a token of `before` stays valid for these settings: same server, namespace, role and form. It is
     /// served until the first login.
     fn keeps_token_of(&self, before: &Self) -> bool {
-        let (new, old) = (&self.options, &before.options);
+        let new = &self.options;
+        let old = &before.options;
         let server = |session: &config::Session| (session.upstream.kind, session.upstream.client.address.clone());
         let login = |session: &config::Session| {
             let login = &session.login;
@@ -115,7 +116,8 @@ impl SessionInputs {
 
     /// Returns true if this session may use the secrets that the identity source of `before` has consumed.
     fn keeps_consumed_secrets_of(&self, before: &Self) -> bool {
-        let (new, old) = (&self.options, &before.options);
+        let new = &self.options;
+        let old = &before.options;
         new.login.role == old.login.role && new.identity.has_files_of(&old.identity)
     }
 }

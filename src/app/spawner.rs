@@ -41,7 +41,8 @@ pub(super) async fn watch(
     up.set(1);
     let component = health.register("spawner", true, "");
     component.set_ready();
-    let (mut silence, mut outage) = (executables.silence(), Outage::default());
+    let mut silence = executables.silence();
+    let mut outage = Outage::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,

@@ -90,7 +90,9 @@ mod tests {
     use super::*;
 
     fn output(name: &str, session: &str, file: Option<&str>) -> StoppingOutput {
-        let (name, session, file) = (name.to_owned(), session.to_owned(), file.map(PathBuf::from));
+        let name = name.to_owned();
+        let session = session.to_owned();
+        let file = file.map(PathBuf::from);
         StoppingOutput { name, session, file, done: CancellationToken::new() }
     }
 
@@ -104,7 +106,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stopped_output_that_hangs_holds_up_those_of_its_file_alone_and_its_session_for_a_limited_time() {
         let mut stopping = StoppingOutputs::default();
-        let (hung, ended) = (output("hung", "one", Some("/nfs/token")), output("ended", "two", Some("/run/token")));
+        let hung = output("hung", "one", Some("/nfs/token"));
+        let ended = output("ended", "two", Some("/run/token"));
         let finish = ended.done.clone();
         stopping.add(hung);
         stopping.add(ended);

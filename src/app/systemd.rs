@@ -76,7 +76,8 @@ pub(crate) async fn notify(
     clock: Clock,
     stop: CancellationToken,
 ) {
-    let (mut changes, mut phases) = (health.changes(), notifier.0.subscribe());
+    let mut changes = health.changes();
+    let mut phases = notifier.0.subscribe();
     let watchdog = sd_notify::watchdog_enabled();
     let mut release_at = None;
     loop {
@@ -139,7 +140,8 @@ fn summary(health: &Health) -> String {
 
 /// Describes the components that are not ready, as far as there is room.
 fn summarize<'a>(waiting: impl Iterator<Item = (&'a str, String)>) -> String {
-    let (mut text, mut omitted) = (String::new(), 0_usize);
+    let mut text = String::new();
+    let mut omitted = 0_usize;
     for (name, mut reason) in waiting {
         if reason.len() > MAX_REASON_BYTES {
             reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));

@@ -247,13 +247,15 @@ impl RunningTemplates {
             self.stopping.add(StoppingOutput { name, session: options.session, file, done });
         }
         for (session, registry, settings, worker) in plan.registries {
-            let (stop, done) = (self.tasks.stop_token().child_token(), CancellationToken::new());
+            let stop = self.tasks.stop_token().child_token();
+            let done = CancellationToken::new();
             // Only one registry writes the session's state file at a time.
             let follows = self.registries.remove(&session).map(|predecessor| {
                 predecessor.stop.cancel();
                 predecessor.done
             });
-            let (running, over) = (stop.clone(), done.clone().drop_guard());
+            let running = stop.clone();
+            let over = done.clone().drop_guard();
             self.tasks.start(format!("secrets of session {session}"), async move {
                 let _over = over;
                 if let Some(other) = follows {
@@ -268,7 +270,8 @@ impl RunningTemplates {
             let stop = self.tasks.stop_token().child_token();
             let done = CancellationToken::new();
             let file = built.options.options.file.as_ref().map(|file| file.destination.as_path());
-            let (task, follows) = (built.task, self.stopping.predecessors(&built.name, file));
+            let task = built.task;
+            let follows = self.stopping.predecessors(&built.name, file);
             let running =
                 RunningTemplate { options: built.options, watch: built.watch, stop: stop.clone(), done: done.clone() };
             self.tasks.start(built.name.clone(), async move {
@@ -299,8 +302,11 @@ impl RunningTemplates {
         }
         let Some(BuiltChild { options, inputs, signals, supervisor }) = new else { return };
         let stop = self.tasks.stop_token().child_token();
-        let (replaced, done) = (CancellationToken::new(), CancellationToken::new());
-        let (stopped, forgotten, over) = (stop.clone(), replaced.clone(), done.clone());
+        let replaced = CancellationToken::new();
+        let done = CancellationToken::new();
+        let stopped = stop.clone();
+        let forgotten = replaced.clone();
+        let over = done.clone();
         let ended = self.ended.sender.clone();
         self.tasks.start("process", async move {
             let _over = over.drop_guard();

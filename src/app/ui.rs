@@ -24,8 +24,9 @@ pub(super) fn service(
         tracing::error!(event = "ui.not_served", listener = options.name, "a ui listener needs a TCP socket and a key");
         return None;
     };
-    let (registry, health, sessions) =
-        (shared.status_registry.clone(), shared.health.clone(), shared.session_statuses.clone());
+    let registry = shared.status_registry.clone();
+    let health = shared.health.clone();
+    let sessions = shared.session_statuses.clone();
     let session_names = options.sessions.clone();
     let agent = StatusSource::new(move || {
         let mut sessions = sessions.sessions();

@@ -254,7 +254,9 @@ fn describe_permission_denied(socket: &Path) -> Option<String> {
     // If the socket itself cannot be seen, a folder above it refuses.
     let (path, metadata) = socket.ancestors().find_map(|path| Some((path, path.metadata().ok()?)))?;
     let group = os::group_name(metadata.gid()).unwrap_or_else(|| metadata.gid().to_string());
-    let (path, socket, mode) = (path.display(), socket.display(), metadata.mode() & 0o7777);
+    let path = path.display();
+    let socket = socket.display();
+    let mode = metadata.mode() & 0o7777;
     Some(format!(
         "permission denied on the agent's socket {socket}: {path} has mode {mode:04o} and group {group}; \
          add this user to the group {group} and log in anew, or run the command as the agent's user"

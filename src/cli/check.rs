@@ -94,7 +94,8 @@ fn online_step(step: &CheckResult) -> serde_json::Value {
 
 fn try_online(config: &Config) -> anyhow::Result<Vec<CheckResult>> {
     keyward_machine::os::forbid_core_dumps()?;
-    let (limits, progress) = (Limits::default(), Progress::default());
+    let limits = Limits::default();
+    let progress = Progress::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
         let mut results = Vec::new();

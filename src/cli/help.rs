@@ -35,7 +35,8 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
 
 /// Lists the commands by group: clap itself lists them in one.
 pub(super) fn group_commands(command: Command) -> Command {
-    let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
+    let header = *command.get_styles().get_header();
+    let literal = *command.get_styles().get_literal();
     let mut template = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (heading, names) in GROUPS {
         let commands: Vec<&Command> = names.iter().filter_map(|name| command.find_subcommand(name)).collect();

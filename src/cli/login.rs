@@ -64,7 +64,8 @@ impl LoginOnce {
                 Ok(Exit::Ok)
             }
             Err(error) => {
-                let (exit, code) = (exit(&error), error.code());
+                let exit = exit(&error);
+                let code = error.code();
                 let line = format!("session {}: {:#}", session.name, anyhow::Error::from(error));
                 print_error(&ErrorCode::tag(code, &line));
                 Ok(exit)

@@ -177,11 +177,15 @@ fn report(migrated: &Migrated, names: &[&str]) -> usize {
         print_report_line(&format!("{title}:"));
         for line in lines {
             let detail = if line.detail.is_empty() { String::new() } else { format!(": {}", line.detail) };
-            let (name, at) = (names[line.file], line.at);
+            let name = names[line.file];
+            let at = line.at;
             print_report_line(&format!("  {name}:{}:{}: {}{detail}", at.line, at.column, line.key));
         }
     }
-    let (actions, changed, dropped, unchanged) = (counts[0], counts[1], counts[2], counts[3]);
+    let actions = counts[0];
+    let changed = counts[1];
+    let dropped = counts[2];
+    let unchanged = counts[3];
     let required = format_count(actions as u64, "action");
     print_report_line(&format!("{required} required, {changed} changed, {dropped} dropped, {unchanged} kept"));
     actions

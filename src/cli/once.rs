@@ -42,7 +42,8 @@ pub(super) struct ReadinessWatch {
 
 impl ReadinessWatch {
     pub(super) fn new(app: &App) -> Self {
-        let (health, session_statuses) = (app.health().clone(), app.session_statuses().clone());
+        let health = app.health().clone();
+        let session_statuses = app.session_statuses().clone();
         let changes = health.changes();
         Self { health, session_statuses, changes }
     }

@@ -250,7 +250,9 @@ fn listen_for_signals(
             }
             // The channel holds one: a storm of signals becomes one reload after the other.
             // Off this thread: user databases and files may be slow.
-            let (run, environment, allowed) = (run.clone(), environment.clone(), allowed.clone());
+            let run = run.clone();
+            let environment = environment.clone();
+            let allowed = allowed.clone();
             let loading = tokio::task::spawn_blocking(move || load(&run, &environment, Some(&allowed)));
             let reloading = async {
                 let loaded = loading.await.unwrap_or_else(|error| Err(vec![error.to_string()].into()));

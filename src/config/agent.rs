@@ -65,7 +65,8 @@ type LogLevels = (LevelFilter, BTreeMap<String, LevelFilter>);
 
 fn levels(text: &str) -> Result<LogLevels, ValueError> {
     let advice = "write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma";
-    let (mut all, mut targets) = (None, BTreeMap::new());
+    let mut all = None;
+    let mut targets = BTreeMap::new();
     for part in text.split(',').map(str::trim) {
         let (target, word) = part.split_once('=').map_or((None, part), |(target, word)| (Some(target), word));
         let Some(level) = level(word) else { return invalid("is not a log level", advice) };

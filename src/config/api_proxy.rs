@@ -76,7 +76,8 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
         Some(_) => rules(&mut table, name),
         None => parse_rules(default),
     };
-    let (values, leases) = (paths("values", &DEFAULT_VALUES), paths("leases", &DEFAULT_LEASES));
+    let values = paths("values", &DEFAULT_VALUES);
+    let leases = paths("leases", &DEFAULT_LEASES);
     let is_persistent = table.flag("persist", false);
     let persist = session.filter(|_| is_persistent).and_then(|session| {
         let at = table.locate("persist").unwrap_or(table.at);

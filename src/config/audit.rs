@@ -42,7 +42,8 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>) -> Vec<AuditOptions> {
     let mut devices = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("path").unwrap_or(reader.at);
-        let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
+        let diagnostics = reader.scope.diagnostics;
+        let path = reader.path.clone();
         let Some(device) = read(name.clone(), reader) else { continue };
         let target = match &device.target {
             AuditTarget::File(file) => file.path.clone(),
@@ -88,7 +89,8 @@ fn read(name: String, mut reader: Reader<'_>) -> Option<AuditOptions> {
         reader.check_parent_folder(&text, &path);
         Some(path)
     });
-    let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
+    let second = Duration::from_secs(1);
+    let day = Duration::from_hours(24);
     let checkpoint_records = reader.number("checkpoint_records", 1..=1_000_000).unwrap_or(1000) as u64;
     let checkpoint_interval = reader.duration("checkpoint_interval", Duration::from_mins(5), second..=day);
     reader.finish();
@@ -106,7 +108,8 @@ fn file(reader: &mut Reader<'_>) -> AuditFileOptions {
     });
     let fsync = [("always", Fsync::Always), ("interval", Fsync::Interval), ("never", Fsync::Never)];
     let mode = reader.private_mode(DEFAULT_FILE_MODE, "the records");
-    let (owner, group) = (reader.user("owner"), reader.group("group"));
+    let owner = reader.user("owner");
+    let group = reader.group("group");
     AuditFileOptions {
         path: path.unwrap_or_default(),
         attributes: Attributes { mode, owner, group },

@@ -53,7 +53,8 @@ fn read(name: String, mut reader: Reader<'_>, all_sessions: &Sessions) -> ReadCa
     let requests_per_second = reader.number("requests_per_second", 1..=1_000_000);
     let requests_per_second = requests_per_second.and_then(|number| u32::try_from(number).ok());
     let connections = reader.number("connections", 1..=10_000);
-    let (mut rules, mut namespaces) = (Rules::default(), None);
+    let mut rules = Rules::default();
+    let mut namespaces = None;
     if let Some(mut table) = reader.table("proxy") {
         rules.allow = api_proxy::rules(&mut table, "allow");
         rules.deny = api_proxy::rules(&mut table, "deny");
@@ -242,7 +243,8 @@ const fn is_proxy_route(route: CallerRoute) -> bool {
 
 /// Returns the limits of a caller's requests to the server of a session; `None` if it may send none.
 fn proxy_rules(caller: &ReadCaller, session: &str, credentials: &[Credential]) -> Option<CallerProxyRules> {
-    let (grants, mut rules) = (&caller.rule.grants, caller.rules.clone());
+    let grants = &caller.rule.grants;
+    let mut rules = caller.rules.clone();
     if !grants.permits_session(session) {
         return None;
     }

@@ -32,7 +32,8 @@ pub(super) fn read_for_caller(reader: &mut Reader<'_>, caller: &str) -> Option<C
 
 fn read_table(table: &mut Reader<'_>, ends_by_use: bool) -> DerivedTokenOptions {
     let policies = table.list("policies").unwrap_or_default().into_iter().map(|text| text.value).collect();
-    let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
+    let second = Duration::from_secs(1);
+    let day = Duration::from_hours(24);
     let ttl = table.duration_if_given("ttl", 10 * second..=32 * day);
     if table.locate("ttl").is_none() {
         table.missing("ttl", "how long the token lives, such as \"1h\"; another is made before it ends");

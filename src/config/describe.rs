@@ -160,7 +160,9 @@ impl Describer<'_> {
     }
 
     fn session(&self, session: &Session) -> PartDescription {
-        let (login, upstream, life) = (&session.login, &session.upstream, &session.lifecycle);
+        let login = &session.login;
+        let upstream = &session.upstream;
+        let life = &session.lifecycle;
         let mut does = vec![self.login(session)];
         does.extend(self.describe_route(&upstream.name, &upstream.client.proxy));
         does.extend(method::describe(session, self.references));
@@ -192,7 +194,8 @@ impl Describer<'_> {
 
     fn login(&self, session: &Session) -> String {
         let key = |key: &str| format!("session.{}.{key}", session.name);
-        let (login, upstream) = (&session.login, &session.upstream);
+        let login = &session.login;
+        let upstream = &session.upstream;
         let at = format!(
             "the {} server {} at {}",
             server::kind(upstream.kind),

@@ -117,7 +117,8 @@ pub(super) struct Diagnostics {
 
 impl Diagnostics {
     pub(super) fn new(purpose: Purpose) -> Self {
-        let (unknown, entries) = (RefCell::new(BTreeSet::new()), RefCell::new(Vec::new()));
+        let unknown = RefCell::new(BTreeSet::new());
+        let entries = RefCell::new(Vec::new());
         Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, unknown, entries }
     }
 
@@ -244,7 +245,8 @@ impl Diagnostics {
     }
 
     fn record(&self, severity: Severity, at: Location, key: &str, message: Finding, advice: String) {
-        let (file, Finding { code, text: message }) = (self.path(at).to_owned(), message);
+        let file = self.path(at).to_owned();
+        let Finding { code, text: message } = message;
         let code = code.unwrap_or(ErrorCode::InvalidValue);
         let diagnostic = Diagnostic { file, position: at.position, key: key.to_owned(), message, advice, code };
         self.entries.borrow_mut().push((at, severity, diagnostic));

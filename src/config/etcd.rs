@@ -47,7 +47,8 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     pair(&mut reader, [("user", "the user of password_file"), ("password_file", "the file of the user's password")]);
     let login = user.zip(password_file).map(|(user, password_file)| EtcdLogin { user, password_file });
     let prefix = reader.parse_text("prefix", prefix).unwrap_or_else(|| EtcdOptions::PREFIX.to_owned());
-    let (connect, request) = (EtcdOptions::CONNECT_TIMEOUT, EtcdOptions::REQUEST_TIMEOUT);
+    let connect = EtcdOptions::CONNECT_TIMEOUT;
+    let request = EtcdOptions::REQUEST_TIMEOUT;
     let connect_timeout = reader.duration("connect_timeout", connect, TENTH..=Duration::from_mins(1));
     let request_timeout = reader.duration("request_timeout", request, TENTH..=Duration::from_mins(1));
     reader.finish();

@@ -31,7 +31,8 @@ struct FileGatherer<'a> {
 
 /// Reads files, and folders of files in name order, then the drop-in folder that they name.
 pub(super) fn read_files(paths: &[PathBuf], environment: &Environment, diagnostics: &mut Diagnostics) -> Table {
-    let (files, folders) = (BTreeSet::new(), BTreeSet::new());
+    let files = BTreeSet::new();
+    let folders = BTreeSet::new();
     let mut gathering = FileGatherer { environment, diagnostics, tree: Table::new(), files, folders };
     for path in paths {
         gathering.path(path);

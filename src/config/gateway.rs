@@ -73,7 +73,8 @@ pub(super) fn read(
     let upstream = text.and_then(|text| or_placeholder(&text, reader.parse(&text, upstream), unknown_upstream));
     let endpoints = endpoints(&mut reader);
     let without_tls = upstream.as_ref().is_some_and(|url| url.scheme() == "http");
-    let (ca_file, proxy_mode) = (ca_file(&mut reader, without_tls), proxy(&mut reader, without_tls));
+    let ca_file = ca_file(&mut reader, without_tls);
+    let proxy_mode = proxy(&mut reader, without_tls);
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let exempt = exempt(&mut reader);
@@ -203,7 +204,8 @@ const MODES: [(&str, DeprecatedCallMode); 4] = [
 fn process_token(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<ClientTokenKind> {
     let at = reader.locate("process_token")?;
     let token_kind = reader.choice("process_token", &TOKEN_KINDS);
-    let (diagnostics, key) = (reader.scope.diagnostics, reader.key("process_token"));
+    let diagnostics = reader.scope.diagnostics;
+    let key = reader.key("process_token");
     if token_kind == Some(ClientTokenKind::LocalToken) && only_on_unix_sockets(endpoints) {
         let advice = "add an address on 127.0.0.1 to gateway.listen";
         diagnostics.error(
@@ -333,7 +335,8 @@ fn local_token(
     let grace = reader.duration("local_token_grace", DEFAULT_GRACE, Duration::from_secs(1)..=30 * DAY);
     if let (None, Some(at)) = (reader.locate("local_token_max_age"), reader.locate("local_token_grace")) {
         let message = (ErrorCode::SettingIgnored, "has no effect: the local token is never replaced");
-        let (key, advice) = (reader.key("local_token_grace"), "leave it out, or set local_token_max_age");
+        let key = reader.key("local_token_grace");
+        let advice = "leave it out, or set local_token_max_age";
         reader.scope.diagnostics.warning(at, &key, message, advice);
     }
     let file = match (reader.text("local_token_file"), state_dir) {

@@ -110,7 +110,8 @@ impl Reader<'_> {
             return;
         }
         let path_text = if text.written.is_some() { text.display() } else { folder.display().to_string() };
-        let (acl, user) = (posix_acl::writers_of_path(folder), self.scope.environment.user);
+        let acl = posix_acl::writers_of_path(folder);
+        let user = self.scope.environment.user;
         if let Some((message, mut advice)) = permission_issue("its folder", &path_text, &metadata, acl.as_deref(), user)
         {
             // Other files have no such key.
@@ -206,7 +207,8 @@ impl Reader<'_> {
     pub(super) fn warn_if_readable_by_others(&self, text: &Text, path: &Path) {
         self.record_path(text, path, PathUse::ReadSecret);
         let Ok(metadata) = std::fs::metadata(path) else { return };
-        let (mode, roots) = (metadata.mode() & 0o7777, metadata.uid() == 0);
+        let mode = metadata.mode() & 0o7777;
+        let roots = metadata.uid() == 0;
         if text.unknown || mode & if roots { 0o037 } else { 0o077 } == 0 {
             return;
         }

@@ -52,7 +52,8 @@ pub(super) fn read_all(
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("address").unwrap_or(reader.at);
-        let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
+        let diagnostics = reader.scope.diagnostics;
+        let path = reader.path.clone();
         let Some(listener) = read(name.clone(), reader, context, has_callers) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = used.insert(listener.endpoint.to_string(), (at, name)) {
@@ -168,7 +169,8 @@ fn read_systemd_listener(
     reader.finish();
     let sessions: BTreeSet<_> = credentials.grants.iter().map(|grant| grant.session.clone()).collect();
     let serves = Serves::SystemdCredentials(Box::new(credentials));
-    let (guard, sessions) = (Guard::default(), sessions.into_iter().collect());
+    let guard = Guard::default();
+    let sessions = sessions.into_iter().collect();
     Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
 }
 
@@ -255,8 +257,9 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
             endpoint
         }
         other => {
-            let (mode, owner, group) =
-                (reader.mode("mode", DEFAULT_SOCKET_MODE), reader.user("owner"), reader.group("group"));
+            let mode = reader.mode("mode", DEFAULT_SOCKET_MODE);
+            let owner = reader.user("owner");
+            let group = reader.group("group");
             match other {
                 Some(Endpoint::Unix(socket)) => Some(Endpoint::Unix(UnixSocket { mode, owner, group, ..socket })),
                 other => other,

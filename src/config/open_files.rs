@@ -22,7 +22,8 @@ impl OpenFiles {
     pub fn new(config: &Config) -> Self {
         let credentials = config.listeners.iter().flat_map(Listener::credential_templates).count();
         let templates = config.templates.len() + config.env_templates.len() + credentials;
-        let (sockets, timers) = (config.listeners.len(), templates * TIMERS_PER_TEMPLATE);
+        let sockets = config.listeners.len();
+        let timers = templates * TIMERS_PER_TEMPLATE;
         let mut files = Self { configured: Vec::new(), sockets, timers };
         for listener in &config.listeners {
             if let Serves::ApiProxy(options) = &listener.serves {

@@ -53,9 +53,11 @@ pub(super) fn permission_issue(
     acl: Option<&[AclWriter]>,
     user: u32,
 ) -> Option<(String, String)> {
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    let owner = metadata.uid();
+    let mode = metadata.mode() & 0o7777;
     // Others rely on the owner of their folder, and on the mode of a folder for temporary files.
-    let (is_folder, is_sticky) = (metadata.is_dir(), mode & 0o1000 != 0);
+    let is_folder = metadata.is_dir();
+    let is_sticky = mode & 0o1000 != 0;
     let acl_writers: Option<Vec<AclWriter>> =
         acl.map(|writers| writers.iter().copied().filter(|writer| writer.is_other_than(user)).collect());
     // With a list, these bits are its mask: they are set for the agent's user alone, too.
@@ -88,7 +90,9 @@ pub(super) fn permission_issue(
 /// Names the entries of a list, and the command that takes the right to write from them. `chmod g-w` would change the mask, and
 /// take it from the agent's user too.
 fn describe_acl(writers: &[AclWriter], owning_group: &str, path: &str) -> (String, String) {
-    let (mut names, mut removed, mut command) = (Vec::new(), Vec::new(), vec!["setfacl".to_owned()]);
+    let mut names = Vec::new();
+    let mut removed = Vec::new();
+    let mut command = vec!["setfacl".to_owned()];
     for writer in writers {
         match *writer {
             AclWriter::User(id) => {

@@ -178,7 +178,8 @@ impl<'a> Reader<'a> {
     /// Reads an integer in a range.
     pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
         let entry = self.entry(name)?;
-        let (min, max) = (range.start(), range.end());
+        let min = range.start();
+        let max = range.end();
         let message = match &entry.value {
             Value::Integer(number) => match number.parse().ok().filter(|number| range.contains(number)) {
                 Some(number) => return Some(number),
@@ -247,7 +248,8 @@ impl<'a> Reader<'a> {
     /// Reads a list of strings; `None` if the key is absent.
     pub(super) fn list(&mut self, name: &'static str) -> Option<Vec<Text>> {
         let entry = self.entry(name)?;
-        let (key, pattern) = (self.key(name), tree::join(&self.pattern, name));
+        let key = self.key(name);
+        let pattern = tree::join(&self.pattern, name);
         let Value::List(items) = &entry.value else {
             let message = (ErrorCode::WrongType, format!("expected an array, found {}", entry.value.kind()));
             self.scope.diagnostics.error(entry.at, &key, message, format!("write {name} = [\"...\"]"));
@@ -277,7 +279,8 @@ impl<'a> Reader<'a> {
     /// Reads a table; `None` if the key is absent.
     pub(super) fn table(&mut self, name: &'static str) -> Option<Self> {
         let entry = self.entry(name)?;
-        let (path, pattern) = (self.key(name), tree::join(&self.pattern, name));
+        let path = self.key(name);
+        let pattern = tree::join(&self.pattern, name);
         let Value::Table(items) = &entry.value else {
             let message = (ErrorCode::WrongType, format!("expected a table, found {}", entry.value.kind()));
             self.scope.diagnostics.error(entry.at, &path, message, format!("write [{path}] and its keys below"));

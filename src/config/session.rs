@@ -43,7 +43,8 @@ pub(super) fn read(
     let splay = reader.duration("login_jitter", Duration::ZERO, Duration::ZERO..=Duration::from_hours(1));
     let seal = reader.secret("seal_key_file", SEAL_KEY);
     if seal_given && state_dir.is_none() {
-        let (at, key) = (reader.locate("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
+        let at = reader.locate("seal_key_file").unwrap_or(reader.at);
+        let key = reader.key("seal_key_file");
         let message = "needs a state folder for the sealed token";
         reader.scope.diagnostics.missing_on_host(
             at,

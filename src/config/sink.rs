@@ -30,7 +30,9 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     let mut sinks = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("path").unwrap_or(reader.at);
-        let (diagnostics, path, table) = (reader.scope.diagnostics, reader.path.clone(), reader.at);
+        let diagnostics = reader.scope.diagnostics;
+        let path = reader.path.clone();
+        let table = reader.at;
         let sink = read(name.clone(), reader, sessions);
         if !sink.options.path.as_os_str().is_empty()
             && let Some((first, other)) = files.insert(sink.options.path.clone(), (at, name.clone()))
@@ -127,7 +129,8 @@ fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
 
 /// Reads `derived_token` and `wrap_ttl`: a child of the session's token with fewer rights, or a wrapped token.
 fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<DerivedTokenKind> {
-    let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
+    let second = Duration::from_secs(1);
+    let day = Duration::from_hours(24);
     let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
     let is_present = ["wrap_ttl", "derived_token"].map(|key| reader.locate(key).is_some());
     let derived = derived_token::read(reader, true);
@@ -196,7 +199,8 @@ impl Sessions {
         session: &str,
         file: &str,
     ) -> Option<PersistOptions> {
-        let (diagnostics, (at, key)) = (reader.scope.diagnostics, requested_at);
+        let diagnostics = reader.scope.diagnostics;
+        let (at, key) = requested_at;
         let is_missing_key = self.states.get(session)?.as_ref().is_none_or(|state| state.seal_key.is_none());
         if is_missing_key && !self.reported.borrow_mut().insert(format!("{key} {session}")) {
             return None;

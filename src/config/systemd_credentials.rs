@@ -144,8 +144,8 @@ fn content(
     context: TemplateContext<'_>,
 ) -> Option<CredentialContent> {
     let token = reader.flag("token", false);
-    let (is_secret, is_template) =
-        (reader.has("path") || reader.has("field"), reader.has("source") || reader.has("contents"));
+    let is_secret = reader.has("path") || reader.has("field");
+    let is_template = reader.has("source") || reader.has("contents");
     match (is_secret, is_template, token) {
         (true, false, false) => {
             let path = reader.required("path", "the secret, such as \"secret/data/app\", without /v1/");
@@ -154,7 +154,8 @@ fn content(
             let field =
                 reader.required("field", "the field of the secret, such as \"password\"").map(|text| text.value);
             template::reject_without_secrets(reader, (at, &reader.key("path")), session, context.sessions);
-            let (interval, offline) = (context.interval(), context.offline(reader, session));
+            let interval = context.interval();
+            let offline = context.offline(reader, session);
             Some(CredentialContent::Secret { request: SecretRequest::read(path?), field: field?, interval, offline })
         }
         (false, true, false) => {

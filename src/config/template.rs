@@ -85,7 +85,8 @@ pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, context: TemplateCon
     let mut read = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("destination").unwrap_or(reader.at);
-        let (diagnostics, key) = (reader.scope.diagnostics, reader.key("destination"));
+        let diagnostics = reader.scope.diagnostics;
+        let key = reader.key("destination");
         let template = file(&name, reader, context);
         let destination = template.options.file.as_ref().map(|file| file.destination.clone()).unwrap_or_default();
         if !destination.as_os_str().is_empty()
@@ -106,7 +107,8 @@ pub(super) fn read_variables(
     files: &[Template],
 ) -> Vec<Template> {
     let variable = |(name, mut reader): (String, Reader<'_>)| {
-        let (at, path) = (reader.at, reader.path.clone());
+        let at = reader.at;
+        let path = reader.path.clone();
         let refuse = |message: String, advice: &str| reader.scope.diagnostics.error(at, &path, message, advice);
         if !is_variable(&name) {
             refuse(format!("{} is not a variable name", quote(&name)), "write letters, digits and _, no digit first");

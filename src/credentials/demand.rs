@@ -84,7 +84,8 @@ mod tests {
     async fn a_publisher_is_notified_of_waiting_callers_and_retries() {
         let demand = Demand::default();
         assert!(!demand.is_waited_for());
-        let (first, second) = (demand.wait(), demand.wait());
+        let first = demand.wait();
+        let second = demand.wait();
         demand.changed().await;
         drop(first);
         assert!(demand.is_waited_for());

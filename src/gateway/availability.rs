@@ -83,8 +83,11 @@ impl ServerInfo {
     /// the part unknown.
     pub fn updated_by(&self, headers: &HeaderMap) -> Option<Self> {
         let header = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-        let (app, current, version) = (header(&APP_NAME), header(&CURRENT_VERSION), header(&VERSION));
-        let (mut product_now, mut release) = (self.product, self.release);
+        let app = header(&APP_NAME);
+        let current = header(&CURRENT_VERSION);
+        let version = header(&VERSION);
+        let mut product_now = self.product;
+        let mut release = self.release;
         if app.is_some() || current.is_some() || version.is_some() {
             let released = current.is_some() || version.is_some();
             product_now = match (app.and_then(product), released) {

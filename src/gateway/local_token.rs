@@ -154,7 +154,8 @@ impl LocalTokenManager {
     /// A file cannot be written. The current token stays.
     pub(crate) fn rotate(&mut self) -> Result<(), LocalTokenError> {
         let now = self.clock.now().wall;
-        let (current, until) = (generate()?, now + self.options.grace);
+        let current = generate()?;
+        let until = now + self.options.grace;
         let old = &self.accepted.current;
         // The previous file is written first: after a crash between the two writes the current token is in both.
         let text = Zeroizing::new(format!("{} {}", old.expose_secret(), format_rfc3339(until)));

@@ -115,7 +115,8 @@ impl<'a> Lexer<'a> {
 
     /// Consumes a number as HCL writes it: decimal, `0x` hexadecimal, `0` octal, or with a fraction or an exponent.
     pub(super) fn number(&mut self) -> Result<String, HclError> {
-        let (start, mut last) = (self.position, ' ');
+        let start = self.position;
+        let mut last = ' ';
         let text = self.take_while(|next| {
             let exponent = matches!(last, 'e' | 'E') && matches!(next, '+' | '-');
             let continues = next.is_alphanumeric() || next == '.' || exponent || (last == ' ' && next == '-');

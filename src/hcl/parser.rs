@@ -151,7 +151,8 @@ impl Parser<'_> {
     fn text(&mut self) -> Result<String, HclError> {
         let lexer = &mut self.lexer;
         lexer.next();
-        let (mut text, mut braces) = (String::new(), 0_usize);
+        let mut text = String::new();
+        let mut braces = 0_usize;
         loop {
             let position = lexer.position();
             if braces == 0 && lexer.take("${") {

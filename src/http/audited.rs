@@ -136,7 +136,8 @@ impl<B> ResponseDraft<B> {
             path: redact_path(request.uri().path()),
             caller: peer.into(),
         };
-        let (service, request) = (Arc::clone(service), AuditedRequest::new(facts));
+        let service = Arc::clone(service);
+        let request = AuditedRequest::new(facts);
         Self { service, started: Instant::now(), request, is_done: false }
     }
 

@@ -147,7 +147,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_cannot_be_resolved_has_its_last_addresses_for_an_hour() {
-        let (host, address) = ("known.invalid", IpAddr::from([127, 0, 0, 9]));
+        let host = "known.invalid";
+        let address = IpAddr::from([127, 0, 0, 9]);
         assert!(resolve(host).await.is_err());
         let now = Clock::System.now();
         remember(host, &[address], now);
@@ -159,7 +160,8 @@ mod tests {
     async fn a_name_is_looked_up_once_at_a_time() {
         let (sender, result) = watch::channel(None);
         lookups().insert("slow.invalid".to_owned(), result);
-        let (first, second) = (resolve("slow.invalid"), resolve("slow.invalid"));
+        let first = resolve("slow.invalid");
+        let second = resolve("slow.invalid");
         let end = async { sender.send_replace(Some(Ok(vec![IpAddr::from([127, 0, 0, 8])]))) };
         let (first, second, _) = tokio::join!(first, second, end);
         assert_eq!(first.unwrap(), [IpAddr::from([127, 0, 0, 8])]);

@@ -110,7 +110,8 @@ impl ZeroizingClient {
     /// # Errors
     /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
     pub fn build(options: &ClientOptions) -> Result<Self, BuildError> {
-        let (base, name) = (options.validate()?, options.server());
+        let base = options.validate()?;
+        let name = options.server();
         let UpstreamTarget { target, tls, host, .. } =
             UpstreamTarget::resolve(options).map_err(|error| match error {
                 UpstreamTargetError::NoHost => BuildError::Url { address: name.clone() },
@@ -189,7 +190,8 @@ impl ZeroizingClient {
         time: Duration,
     ) -> Result<ClientResponse, TransportError> {
         let late = |_| Err(TransportError::TimedOut { server: self.name.clone(), after: time });
-        let (started, path) = (Instant::now(), self.recorder.is_some().then(|| request.url.path().to_owned()));
+        let started = Instant::now();
+        let path = self.recorder.is_some().then(|| request.url.path().to_owned());
         let result = tokio::time::timeout(time, self.exchange(request, time)).await.unwrap_or_else(late);
         if let (Some((recorder, classify)), Some(path)) = (&self.recorder, path) {
             let outcome = match &result {

@@ -156,7 +156,8 @@ fn write_temporary<'a>(
     let mut temporary = Temporary::create(folder, name).map_err(at("create a file beside", ADVICE_WRITE))?;
     write(&mut temporary.file).map_err(at("write the new content of", ADVICE_SPACE))?;
     let file = &temporary.file;
-    let (owner, group) = (attributes.owner.and_then(settable_id), attributes.group.and_then(settable_id));
+    let owner = attributes.owner.and_then(settable_id);
+    let group = attributes.group.and_then(settable_id);
     if owner.is_some() || group.is_some() {
         rustix::fs::fchown(file, owner.map(Uid::from_raw), group.map(Gid::from_raw))
             .map_err(|errno| at("set the owner and group of", ADVICE_CHOWN)(errno.into()))?;

@@ -66,7 +66,9 @@ const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
 /// change in one of them.
 fn folders(path: &Path) -> BTreeSet<PathBuf> {
     let mut folders: BTreeSet<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
-    let (mut at, mut rest, mut links) = (PathBuf::new(), path.to_owned(), 0);
+    let mut at = PathBuf::new();
+    let mut rest = path.to_owned();
+    let mut links = 0;
     loop {
         let mut parts = rest.components();
         let Some(part) = parts.next() else { break };

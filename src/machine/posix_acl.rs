@@ -62,7 +62,9 @@ fn parse_writers(bytes: &[u8]) -> Option<Vec<AclWriter>> {
     if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
         return None;
     }
-    let (mut writers, mut mask, mut has_owning_group) = (Vec::new(), WRITE, false);
+    let mut writers = Vec::new();
+    let mut mask = WRITE;
+    let mut has_owning_group = false;
     for &[tag_low, tag_high, rights_low, rights_high, id @ ..] in entries {
         let rights = u16::from_le_bytes([rights_low, rights_high]);
         let id = u32::from_le_bytes(id);

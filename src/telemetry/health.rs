@@ -151,7 +151,9 @@ impl HealthHandle {
 
     /// Warns of an error that may make the component fail later; it stays ready. The text holds no secret.
     pub fn warn(&self, code: impl Into<Option<ErrorCode>>, reason: impl Into<String>) {
-        let (code, reason, now) = (code.into(), reason.into(), self.health.now());
+        let code = code.into();
+        let reason = reason.into();
+        let now = self.health.now();
         self.modify(|registration| registration.warn(code, reason, now));
     }
 

@@ -18,7 +18,8 @@ const END_OF_9999: i64 = 253_402_300_799;
 /// Formats a duration exactly, as the configuration takes it, such as `90d`, `1h 30m` or `250ms`. The largest unit is the
 /// day, since months and years have no fixed length.
 pub fn format_duration(span: Duration) -> String {
-    let (days, seconds) = (span.as_secs() / DAY, span.as_secs() % DAY);
+    let days = span.as_secs() / DAY;
+    let seconds = span.as_secs() % DAY;
     let rest = Duration::new(seconds, span.subsec_nanos());
     #[expect(clippy::disallowed_methods, reason = "less than a day")]
     let text = humantime::format_duration(rest).to_string();
@@ -36,7 +37,9 @@ pub fn format_seconds(span: Duration) -> String {
 
 /// Formats a time span in at most two units, such as `35 s`, `14 min`, `3 h 12 min` or `4 d 3 h`.
 pub fn format_span(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / DAY);
+    let minutes = seconds / 60;
+    let hours = seconds / 3_600;
+    let days = seconds / DAY;
     let two = |more: u64, unit: &str, less: u64, smaller: &str| match less {
         0 => format!("{more} {unit}"),
         less => format!("{more} {unit} {less} {smaller}"),

@@ -71,7 +71,8 @@ impl BrowserSessions {
 
     /// Returns the rights of the browser of `user` that sent these headers. `prolong` if a person opened the page.
     pub(super) fn find(&self, headers: &HeaderMap, user: Option<u32>, prolong: bool) -> BrowserRights {
-        let (now, mut state) = (self.clock.now(), self.state.lock());
+        let now = self.clock.now();
+        let mut state = self.state.lock();
         state.sessions.retain(|_, session| now.since(session.used) < LIFETIME);
         let session = digest_of(headers).and_then(|digest| state.sessions.get_mut(&digest));
         let Some(session) = session.filter(|session| session.user == user) else {
@@ -88,7 +89,8 @@ impl BrowserSessions {
     /// # Errors
     /// There were too many; the value is the time until the next one.
     pub(super) fn try_sign_in(&self, user: Option<u32>) -> Result<(), Duration> {
-        let (now, mut state) = (self.clock.now(), self.state.lock());
+        let now = self.clock.now();
+        let mut state = self.state.lock();
         // One user may have thousands of subordinate ids.
         if state.sign_ins.len() >= MAX_USERS {
             state.sign_ins.clear();
@@ -102,7 +104,8 @@ impl BrowserSessions {
         let mut bytes = Zeroizing::new([0_u8; 32]);
         aws_lc_rs::rand::fill(&mut *bytes).ok()?;
         let id = Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes));
-        let (now, mut state) = (self.clock.now(), self.state.lock());
+        let now = self.clock.now();
+        let mut state = self.state.lock();
         if let Some(digest) = digest_of(headers) {
             state.sessions.remove(&digest);
         }

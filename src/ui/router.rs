@@ -115,7 +115,8 @@ impl Router {
             has_acl_token: rights.acl_token.is_some(),
         };
         let query = Fields::parse(head.uri.query().unwrap_or_default().as_bytes());
-        let (method, headers) = (head.method, head.headers);
+        let method = head.method;
+        let headers = head.headers;
         let request = PageRequest { method, path, target, query, headers, user, rights, frame };
         match request.method {
             Method::GET | Method::HEAD => self.get(&request).await,
@@ -161,7 +162,8 @@ impl Router {
                 return request_error(request, StatusCode::INTERNAL_SERVER_ERROR, &message);
             }
         };
-        let (events, now) = (recent_events::latest(), self.deps.clock.now().wall);
+        let events = recent_events::latest();
+        let now = self.deps.clock.now().wall;
         let page = match request.path.as_str() {
             LIVE => agent::live(&status, &events, now),
             _ => agent::page(request.frame, &status, &events, now),
@@ -220,7 +222,8 @@ impl Router {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             return response;
         }
-        let (input, mut rights) = (form.get(SignIn::FIELD), request.rights.clone());
+        let input = form.get(SignIn::FIELD);
+        let mut rights = request.rights.clone();
         match method {
             SignIn::Key if secret::ct_eq(&self.options.key, input.as_bytes()) => rights.has_key = true,
             SignIn::Key => {

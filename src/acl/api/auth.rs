@@ -60,7 +60,9 @@ impl Authenticated {
         subject: impl Display,
     ) -> Result<Change, ApiError> {
         let response = ApiResponse::json(view, request.pretty())?;
-        let (by, namespace, subject) = (self.caller.accessor(), self.namespace, subject.to_string());
+        let by = self.caller.accessor();
+        let namespace = self.namespace;
+        let subject = subject.to_string();
         Ok(Change { response, by, namespace, subject })
     }
 

@@ -34,7 +34,8 @@ pub(super) async fn read_vault_login<T: DeserializeOwned>(body: Incoming) -> Res
         return Err(BodyError::NotAnObject);
     }
     serde_json::from_slice(&bytes).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
+        let line = error.line();
+        let column = error.column();
         // serde_json quotes values of the wrong type, which may be secrets. Names of fields are safe to repeat.
         let text = error.to_string();
         if !error.is_data() {

@@ -51,10 +51,8 @@ pub(super) async fn explain(state: &ApiState, request: &mut ApiRequest) -> Resul
             None => return Ok(record_not_found("token")),
         }
     };
-    let (all, explained) = (
-        ExpandedToken::load(&state.service, &token, freshness).await?,
-        state.service.tokens().explain(&token, freshness).await?,
-    );
+    let all = ExpandedToken::load(&state.service, &token, freshness).await?;
+    let explained = state.service.tokens().explain(&token, freshness).await?;
     let mut responses = Vec::with_capacity(parsed.len());
     for authorization in parsed {
         let namespace = namespace(&token, authorization.namespace.as_deref())?;

@@ -73,7 +73,8 @@ impl JsonFields {
         let mut fields = BTreeMap::new();
         for (key, value) in object {
             if let Some((other, _)) = fields.insert(key.to_ascii_lowercase(), (key.clone(), value)) {
-                let (key, other) = (truncate(&key), truncate(&other));
+                let key = truncate(&key);
+                let other = truncate(&other);
                 return Err(fail(format!("json: duplicate field {key:?} (also written {other:?})")));
             }
         }

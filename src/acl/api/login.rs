@@ -54,7 +54,8 @@ pub(super) async fn log_out(state: &ApiState, request: &ApiRequest) -> Result<Ch
     request.audit_accessor(live.accessor());
     state.methods.log_out(&live).await?;
     let immutable = live.token.value.immutable();
-    let (namespace, subject) = (immutable.namespace.clone(), immutable.accessor_id.to_string());
+    let namespace = immutable.namespace.clone();
+    let subject = immutable.accessor_id.to_string();
     Ok(Change {
         response: ApiResponse::json(&true, request.pretty())?,
         by: Some(immutable.accessor_id),

@@ -75,7 +75,8 @@ async fn defaults_view(
     defaults: &DefaultLinks,
     freshness: Freshness,
 ) -> Result<DefaultsView, ApiError> {
-    let (service, home) = (&state.service, NamespaceName::default_namespace());
+    let service = &state.service;
+    let home = NamespaceName::default_namespace();
     let policies = service.links().load(&home, LinkKind::Policy, &defaults.policies, freshness).await?;
     let roles = service.links().load(&home, LinkKind::Role, &defaults.roles, freshness).await?;
     Ok(DefaultsView { policy_defaults: views::link_views(policies), role_defaults: views::link_views(roles) })
@@ -108,7 +109,8 @@ pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
     let created = state.service.namespaces().create(&caller, &name.unwrap_or_default(), &draft).await?;
     let response = ApiResponse::json(&view(state, &created, Freshness::Linearizable).await?, request.pretty())?;
-    let (subject, namespace) = (created.value.name.to_string(), created.value.name.clone());
+    let subject = created.value.name.to_string();
+    let namespace = created.value.name.clone();
     Ok(Change { response, by: caller.accessor(), subject, namespace })
 }
 

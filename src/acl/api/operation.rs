@@ -122,9 +122,11 @@ const TABLE: &[(&str, &[(Method, Operation)])] = &[
 impl Operation {
     /// Length of an array indexed by operation, enough for all operations in the table.
     pub(super) const COUNT: usize = {
-        let (mut count, mut row) = (0, 0);
+        let mut count = 0;
+        let mut row = 0;
         while row < TABLE.len() {
-            let (methods, mut at) = (TABLE[row].1, 0);
+            let methods = TABLE[row].1;
+            let mut at = 0;
             while at < methods.len() {
                 let length = methods[at].1 as usize + 1;
                 count = if length > count { length } else { count };

@@ -43,8 +43,10 @@ pub(super) async fn rekey(state: &ApiState, request: &mut ApiRequest) -> Result<
             "some tokens are unreadable: keep the other lines of the key file until these tokens are deleted"
         }
     };
-    let (key_id, rewritten, done, unreadable) =
-        (&progress.key_id, progress.rewritten, progress.done, &progress.unreadable);
+    let key_id = &progress.key_id;
+    let rewritten = progress.rewritten;
+    let done = progress.done;
+    let unreadable = &progress.unreadable;
     let response =
         ApiResponse::json(&RekeyResponse { key_id, rewritten, done, unreadable, message }, request.pretty())?;
     if !progress.changed {

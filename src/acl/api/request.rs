@@ -86,7 +86,8 @@ impl ApiRequest {
         if let Some(name) = partition.filter(|name| !name.eq_ignore_ascii_case(DEFAULT_PARTITION)) {
             return Err(ApiError::UnknownPartition(name.chars().take(MAX_ECHOED).collect()));
         }
-        let (secret_hash, body) = (OnceLock::new(), Some(body));
+        let secret_hash = OnceLock::new();
+        let body = Some(body);
         Ok(Self { operation, subject, query, secret, secret_hash, namespace, body, audited: None })
     }
 
@@ -97,8 +98,10 @@ impl ApiRequest {
 
     /// Builds the key under which the response is cached.
     pub(super) fn cache_key(&self, service: &AclService, mode: ConsistencyMode) -> CacheKey {
-        let (subject, query) = (self.subject.clone(), self.query.encode());
-        let (caller, namespace) = (self.secret_hash(service).cloned(), self.namespace.clone());
+        let subject = self.subject.clone();
+        let query = self.query.encode();
+        let caller = self.secret_hash(service).cloned();
+        let namespace = self.namespace.clone();
         CacheKey { caller, operation: self.operation, subject, query, namespace, mode }
     }
 
@@ -165,7 +168,8 @@ impl ApiRequest {
     /// # Errors
     /// The token does not exist.
     pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
-        let (service, secret) = (&state.service, self.secret.as_ref());
+        let service = &state.service;
+        let secret = self.secret.as_ref();
         let caller = service.authenticator().authenticate_hashed(self.secret_hash(service), secret, freshness).await?;
         self.audit_accessor(caller.accessor());
         Ok(caller)

@@ -127,7 +127,8 @@ impl ResponseCache {
         let mut response = Response::new(Either::Left(entry.body.clone()));
         *response.status_mut() = entry.status;
         response.headers_mut().clone_from(&entry.headers);
-        let (watch, accessor) = (Arc::clone(&entry.watch), entry.accessor);
+        let watch = Arc::clone(&entry.watch);
+        let accessor = entry.accessor;
         Some(CachedResponse { response, index: entry.index, watch, accessor })
     }
 

@@ -176,7 +176,8 @@ async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<Re
         WriteResult::Changed(change) => change,
         WriteResult::Unchanged(response) => return Ok(response.into_http()),
     };
-    let (namespace, subject) = (change.namespace.as_str(), &change.subject);
+    let namespace = change.namespace.as_str();
+    let subject = &change.subject;
     let by = change.by.map(|accessor| accessor.to_string());
     if let Some(audited) = &request.audited {
         audited.note(|note| note.subject = Some(subject.clone()));

@@ -29,7 +29,8 @@ pub struct ApiOptions {
 
 impl Default for ApiOptions {
     fn default() -> Self {
-        let (login_limit, allowed_hosts) = (LoginLimit::default(), BTreeSet::new());
+        let login_limit = LoginLimit::default();
+        let allowed_hosts = BTreeSet::new();
         Self { base_path: String::new(), token_in_query: true, login_limit, allowed_hosts }
     }
 }

@@ -217,7 +217,8 @@ const MAX_RESPONSE_BYTES: usize = 256 * 1024 * 1024;
 pub(super) fn parse<T: DeserializeOwned>(response: &ClientResponse) -> Result<T, AclClientError> {
     serde_json::from_slice(&response.body).map_err(|error| {
         // serde_json's own text may quote the response.
-        let (line, column) = (error.line(), error.column());
+        let line = error.line();
+        let column = error.column();
         let text = format!("unexpected JSON at line {line}, column {column}");
         AclClientError::Unexpected { status: response.status.as_u16(), text }
     })

@@ -237,7 +237,8 @@ impl AclClient {
         filter: &TokenListFilter,
         query: &QueryOptions,
     ) -> Result<ReadResponse<Vec<Token>>, AclClientError> {
-        let (policy, role) = (filter.policy.map(|id| id.to_string()), filter.role.map(|id| id.to_string()));
+        let policy = filter.policy.map(|id| id.to_string());
+        let role = filter.role.map(|id| id.to_string());
         let parameters = [
             ("policy", &policy),
             ("role", &role),

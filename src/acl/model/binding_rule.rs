@@ -185,7 +185,8 @@ fn interpolate(text: &str, kind: BindType, claims: &VerifiedClaims) -> Result<St
     let mut filled = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
-        let (prefix, tail) = (&rest[..at], &rest[at + 2..]);
+        let prefix = &rest[..at];
+        let tail = &rest[at + 2..];
         if let Some(prefix) = prefix.strip_suffix('$') {
             filled.push_str(prefix);
             filled.push_str("${");

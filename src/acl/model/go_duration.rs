@@ -85,7 +85,8 @@ impl std::fmt::Display for GoDuration {
             formatter.write_char('-')?;
         }
         let fraction = |formatter: &mut std::fmt::Formatter<'_>, value: u64, unit: u64, name: &str| {
-            let (whole, rest) = (value / unit, value % unit);
+            let whole = value / unit;
+            let rest = value % unit;
             write!(formatter, "{whole}")?;
             if rest > 0 {
                 let width = unit.ilog10() as usize;

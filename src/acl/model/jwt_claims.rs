@@ -67,7 +67,9 @@ impl JwtRules {
 
     fn check_times(&self, claims: &Claims, now: Timestamp) -> Result<(), ClaimsError> {
         let [issued_at, start, end] = ["iat", "nbf", "exp"].map(|name| seconds(claims, name));
-        let (issued_at, start, end) = (issued_at?, start?, end?);
+        let issued_at = issued_at?;
+        let start = start?;
+        let end = end?;
         let now = now.unix_seconds();
         let latest = now.saturating_add(self.clock_skew.as_secs());
         let earliest = now.saturating_sub(self.clock_skew.as_secs());

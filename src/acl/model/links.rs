@@ -194,7 +194,8 @@ impl TemplatedPolicy {
         templated::render_for_link(template, self.template_variables.as_ref().unwrap_or(&Map::new()))?;
         let Some(variables) = &self.template_variables else { return Ok(()) };
         if let Some((name, _)) = variables.iter().find(|(_, value)| !is_variable(value, MAX_VARIABLE_DEPTH)) {
-            let (template, name) = (self.template_name.clone(), name.clone());
+            let template = self.template_name.clone();
+            let name = name.clone();
             return Err(TemplateError::BadVariable { template, name });
         }
         match (variables.get("name"), variables.get("Name")) {

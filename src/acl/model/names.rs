@@ -164,7 +164,8 @@ mod tests {
         for name in ["", "-a", "a-", "a_b", "a.b", "a/b", "*", "é", &"x".repeat(64)] {
             assert_eq!(name.parse::<NamespaceName>(), Err(InvalidNamespaceName), "{name}");
         }
-        let (upper, lower): (NamespaceName, NamespaceName) = ("Team".parse().unwrap(), "team".parse().unwrap());
+        let upper: NamespaceName = "Team".parse().unwrap();
+        let lower: NamespaceName = "team".parse().unwrap();
         assert_eq!(upper, lower);
         assert_eq!((upper.key(), upper.as_str()), (lower.key(), "Team"));
         assert!("DEFAULT".parse::<NamespaceName>().unwrap().is_default());

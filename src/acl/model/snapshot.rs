@@ -215,7 +215,8 @@ impl SnapshotReader {
                 return Ok(None);
             }
             let (count, sum) = rest[..TRAILER_SIZE].split_at(8);
-            let (count, sum) = (count.to_vec(), sum.to_vec());
+            let count = count.to_vec();
+            let sum = sum.to_vec();
             if value != 0 {
                 return Err(damaged());
             }
@@ -235,7 +236,8 @@ impl SnapshotReader {
             return Err(damaged());
         }
         let Some((key, value)) = rest.get(..key + value).map(|both| both.split_at(key)) else { return Ok(None) };
-        let (key, value) = (std::str::from_utf8(key).map_err(|_| damaged())?.to_owned(), value.to_vec());
+        let key = std::str::from_utf8(key).map_err(|_| damaged())?.to_owned();
+        let value = value.to_vec();
         // Ascending keys rule out duplicates.
         if !key.contains('/') || key <= self.last_key {
             return Err(damaged());

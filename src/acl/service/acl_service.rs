@@ -42,7 +42,9 @@ impl AclService {
         default_policy: DefaultPolicy,
         clock: Clock,
     ) -> Self {
-        let (repository, rules, callers) = (Repository::new(store), RulesCache::default(), CallersCache::default());
+        let repository = Repository::new(store);
+        let rules = RulesCache::default();
+        let callers = CallersCache::default();
         Self {
             records: Records::new(repository.clone()),
             repository,

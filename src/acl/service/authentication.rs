@@ -92,7 +92,8 @@ impl Authenticator<'_> {
         secret: &PlainSecret,
         freshness: Freshness,
     ) -> Result<Option<LiveToken>, ServiceError> {
-        let (mut keys, mut freshness) = (self.service.sealer.keys(), freshness);
+        let mut keys = self.service.sealer.keys();
+        let mut freshness = freshness;
         loop {
             for hash in keys.hashes(secret) {
                 let entry = self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
@@ -101,7 +102,8 @@ impl Authenticator<'_> {
                 }
             }
             // A miss is conclusive only if the keys did not change during the lookup.
-            let (previous, tried_freshness) = (keys.at, std::mem::take(&mut freshness));
+            let previous = keys.at;
+            let tried_freshness = std::mem::take(&mut freshness);
             keys = self.service.reload_keys().await?;
             if keys.at == previous && tried_freshness == freshness {
                 return Ok(None);

@@ -65,7 +65,8 @@ impl ResetFile {
     pub(crate) async fn remove(&self) {
         tracing::info!(event = "acl.bootstrap.reset", "bootstrapped again with the reset file");
         if let Err(error) = tokio::fs::remove_file(&self.0).await {
-            let (path, error) = (self.0.display().to_string(), error.to_string());
+            let path = self.0.display().to_string();
+            let error = error.to_string();
             tracing::warn!(
                 event = "acl.bootstrap.reset.cleanup_failed",
                 path,

@@ -28,7 +28,8 @@ fn full_access_rules(access: &str) -> String {
     };
     let resources = RESOURCES.map(resource).concat();
     let singles = ["operator", "keyring", "mesh", "peering"].map(single).concat();
-    let (acl, policy) = (single("acl"), single("policy"));
+    let acl = single("acl");
+    let policy = single("policy");
     format!("{acl}{singles}{resources}namespace_prefix \"\" {{\n{policy}{acl}{resources}}}\n")
 }
 

@@ -109,7 +109,8 @@ impl LinkResolver<'_> {
         kind: LinkKind,
         drafts: &[LinkDraft],
     ) -> Result<Vec<Id>, ServiceError> {
-        let (mut ids, mut resolved) = (Vec::new(), BTreeSet::new());
+        let mut ids = Vec::new();
+        let mut resolved = BTreeSet::new();
         for draft in drafts {
             // Each lookup is a call on etcd.
             if !resolved.insert((&draft.id, &draft.name)) {
@@ -143,7 +144,8 @@ impl LinkResolver<'_> {
             if self.id_by_name(namespace, kind, &name).await?.is_none() {
                 return Ok(parsed);
             }
-            let (name, actual) = (truncate(&name), link.name);
+            let name = truncate(&name);
+            let actual = link.name;
             return Err(InvalidRequest::LinkNames { kind: word, id, name, actual }.into());
         }
         let Some(name) = non_empty(&draft.name) else {

@@ -55,7 +55,8 @@ impl Records {
         freshness: Freshness,
     ) -> Result<RecordList<T>, ServiceError> {
         let readable = self.readable_namespaces(caller, kind, namespace, freshness).await?;
-        let (mut entries, mut omitted) = (Vec::new(), readable.omitted);
+        let mut entries = Vec::new();
+        let mut omitted = readable.omitted;
         for namespace in &readable.namespaces {
             let all = self.repository.all(&keys::kind_prefix(kind, Some(namespace)), freshness).await?;
             entries.extend(all.entries);

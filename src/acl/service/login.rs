@@ -127,7 +127,8 @@ impl LoginMethods {
                         policies.push(policy.clone());
                     }
                 }
-                let (bounds, ttl) = (options.bounds.clone(), options.ttl);
+                let bounds = options.bounds.clone();
+                let ttl = options.ttl;
                 let login_role = LoginRole { bounds, policies, linked: Mutex::default(), ttl };
                 match login_role.policies(&service).await {
                     // The first login after the restore creates them.

@@ -112,7 +112,8 @@ impl Policies<'_> {
 
     /// Returns the id of the policy with that name, or else of the one that had it last; `None` if neither exists.
     async fn find_login_policy(self, namespace: &NamespaceName, name: &str) -> Result<Option<Id>, ServiceError> {
-        let (repository, key) = (&self.records.repository, keys::login_policy(name));
+        let repository = &self.records.repository;
+        let key = keys::login_policy(name);
         let named = repository.get::<Id>(&keys::policy_name(namespace, name), Freshness::Linearizable).await?;
         let remembered = match repository.get::<Id>(&key, Freshness::Linearizable).await {
             // A damaged entry must not block logins; the next write replaces it.

@@ -247,7 +247,8 @@ impl Records {
         prefix: &str,
         is_match: impl Fn(&Key, &Record) -> bool,
     ) -> Result<Vec<Key>, ServiceError> {
-        let (mut found, mut after) = (Vec::new(), None);
+        let mut found = Vec::new();
+        let mut after = None;
         loop {
             let page = Page { after, limit: PAGE };
             let listing = self.repository.store().list(prefix, page, Freshness::Linearizable).await?;

@@ -95,7 +95,8 @@ impl KeyRotation<'_> {
             let generated = progress.generated.take();
             *progress = RekeyProgress { at: keys.at, generated, ..RekeyProgress::default() };
         }
-        let (mut rewritten, mut reached_end) = (0, false);
+        let mut rewritten = 0;
+        let mut reached_end = false;
         for _ in 0..pages {
             let page = Page { after: progress.after.clone(), limit: PAGE };
             let listing = self.service.repository.store().list("token/", page, Freshness::Linearizable).await?;

@@ -131,7 +131,8 @@ impl Repository {
         let page = Page { after: after.clone(), limit: PAGE };
         let listing = self.store.list(prefix, page, freshness).await?;
         let next = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
-        let (mut entries, mut unreadable) = (Vec::with_capacity(listing.entries.len()), Vec::new());
+        let mut entries = Vec::with_capacity(listing.entries.len());
+        let mut unreadable = Vec::new();
         for (key, record) in listing.entries {
             match decode(&key, &record) {
                 Ok(record) => entries.push((key, record)),
@@ -152,7 +153,8 @@ impl Repository {
         freshness: Freshness,
     ) -> Result<ListOf<T>, ServiceError> {
         let mut page = self.page(prefix, None, freshness).await?;
-        let (revision, mut unreadable) = (page.revision, page.unreadable.is_some());
+        let revision = page.revision;
+        let mut unreadable = page.unreadable.is_some();
         let mut entries: Vec<Stored<T>> = page.entries.into_iter().map(|(_, record)| record).collect();
         while page.next.is_some() {
             page = self.page(prefix, page.next, freshness).await?;
@@ -178,7 +180,8 @@ impl Repository {
     /// # Errors
     /// A precondition failed, a restore is in progress, or the store failed.
     pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Revision, ServiceError> {
-        let (mut batch, mark) = (transaction.batch, keys::restore_marker());
+        let mut batch = transaction.batch;
+        let mark = keys::restore_marker();
         // First, because the store reports the first failed check.
         batch.checks.insert(0, Check::Absent(mark.clone()));
         match self.store.commit(batch).await {

@@ -69,7 +69,8 @@ impl std::fmt::Display for StoreOptions {
 pub async fn open(options: &StoreOptions, datacenter: &str) -> Result<Arc<dyn Store>, OpenError> {
     match options {
         StoreOptions::Embedded { data_dir } => {
-            let (folder, datacenter) = (data_dir.clone(), datacenter.to_owned());
+            let folder = data_dir.clone();
+            let datacenter = datacenter.to_owned();
             let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, &datacenter)).await;
             let broken = |_| OpenError::Damaged { store: data_dir.display().to_string(), source: StoreError::Stopped };
             Ok(Arc::new(opened.map_err(broken)??))

@@ -77,7 +77,8 @@ impl LeakFilter {
         if response.body().whole().is_some() {
             return Ok(response.map(FilteredBody::unfiltered));
         }
-        let (token, filter) = (Arc::clone(token), Arc::clone(self));
+        let token = Arc::clone(token);
+        let filter = Arc::clone(self);
         let stream = StreamSearch { token, filter, sampled: OnceCell::new(), held_len: 0, end: None };
         Ok(response.map(|body| FilteredBody { body, stream: Some(Box::new(stream)) }))
     }

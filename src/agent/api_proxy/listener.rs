@@ -26,7 +26,9 @@ impl ProxyListener {
             let label = CacheRequestLabels { listener: listener_metrics.listener.clone(), outcome };
             listener_metrics.metrics.get::<CacheMetrics>().requests.get_or_create(&label).clone()
         };
-        let (hits, misses, stale) = (cache_counter("hit"), cache_counter("miss"), cache_counter("stale"));
+        let hits = cache_counter("hit");
+        let misses = cache_counter("miss");
+        let stale = cache_counter("stale");
         Self { guard, responses: ResponseCounter::new(listener_metrics), replays, hits, misses, stale }
     }
 

@@ -142,7 +142,8 @@ impl ApiProxy {
         let (cache, cache_tasks) = match built_cache {
             None => (None, None),
             Some((cache, cache_options, renewer)) => {
-                let (sender, probe_permit) = (Arc::clone(&sender), Arc::new(Semaphore::new(1)));
+                let sender = Arc::clone(&sender);
+                let probe_permit = Arc::new(Semaphore::new(1));
                 let cache = ResponseCache { cache, options: cache_options, sender, probes, probe_permit };
                 (Some(Arc::new(cache)), Some(CacheTasks { renewer, probes: queue }))
             }
@@ -263,11 +264,13 @@ mod tests {
     fn the_binding_of_saved_entries_keeps_the_form_of_earlier_versions() {
         let rules = |text: &str| vec![Rule::parse(text).unwrap()];
         let limits = CacheLimits { bytes: 1, max_age: Duration::ZERO, stale_if_error: Duration::ZERO };
-        let (values, leases) = (rules("GET secret/+/a"), rules("aws/creds/*"));
+        let values = rules("GET secret/+/a");
+        let leases = rules("aws/creds/*");
         let options = CacheOptions { limits, values, leases, persist: None };
         let binding = r#"[Rule { methods: 1, segments: [Named("secret"), Any, Named("a")], start: "secret/", open: false }] [Rule { methods: 127, segments: [Named("aws"), Named("creds"), Rest("")], start: "aws/creds/", open: true }] "#;
         assert_eq!(rules_binding(&options, None), format!("{binding}None"));
-        let (policies, ttl) = (vec!["web".to_owned()], Duration::from_hours(1));
+        let policies = vec!["web".to_owned()];
+        let ttl = Duration::from_hours(1);
         let child = DerivedTokenOptions { policies, ttl, ..DerivedTokenOptions::default() };
         let derived = r#"Some(ChildOptions { policies: ["web"], ttl: 3600s, num_uses: 0 })"#;
         assert_eq!(rules_binding(&options, Some(&child)), format!("{binding}{derived}"));

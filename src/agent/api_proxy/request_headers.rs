@@ -26,7 +26,8 @@ pub(super) struct RequestHeaders<'a> {
 impl<'a> RequestHeaders<'a> {
     /// Reads the headers that a server of this kind evaluates.
     pub(super) fn parse(kind: ServerKind, headers: &'a HeaderMap) -> Self {
-        let (tokens, namespaces) = (token_headers(kind), namespace_headers(kind));
+        let tokens = token_headers(kind);
+        let namespaces = namespace_headers(kind);
         let mut fields = Self::default();
         for (name, value) in headers {
             if *name == VAULT_TOKEN {

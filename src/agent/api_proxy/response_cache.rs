@@ -116,7 +116,8 @@ impl ResponseCache {
         let key = self.key(&options, &headers, (&parts.method, path, parts.uri.query()), &body);
         let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
-        let (cache, refresh) = (&self.cache, CacheRefresh { options: options.clone(), kind, key });
+        let cache = &self.cache;
+        let refresh = CacheRefresh { options: options.clone(), kind, key };
         if is_no_cache {
             // The response to a request that started earlier may be older than this one.
             cache.mark_outdated(&refresh.key);
@@ -170,7 +171,8 @@ impl ResponseCache {
     ) {
         let Ok(permit) = Arc::clone(&self.probe_permit).try_acquire_owned() else { return };
         let JoinOutcome::Leader(leader) = self.cache.join(&refresh.key) else { return };
-        let (cache, listener) = (Arc::clone(self), Arc::clone(listener));
+        let cache = Arc::clone(self);
+        let listener = Arc::clone(listener);
         let probe = async move {
             cache.refresh(&listener, refresh, leader, parts, body).await;
             drop(permit);
@@ -188,9 +190,12 @@ impl ResponseCache {
         parts: request::Parts,
         body: Bytes,
     ) -> Response<ProxyBody> {
-        let (cache, CacheRefresh { options, kind, key }) = (&self.cache, refresh);
+        let cache = &self.cache;
+        let CacheRefresh { options, kind, key } = refresh;
         let body = CallerBody::Buffered(body);
-        let (tokens, with_session, caller) = (Arc::clone(&options.tokens), options.with_session, options.caller);
+        let tokens = Arc::clone(&options.tokens);
+        let with_session = options.with_session;
+        let caller = options.caller;
         let sent = cache.now();
         let (response, generation) = self.sender.prepare_and_forward(listener, options, parts, body).await;
         let refused = response.extensions().get::<NoFreeConnection>().map(|_| caller.group());

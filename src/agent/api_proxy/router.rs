@@ -96,7 +96,8 @@ impl ProxyRouter {
         {
             return ResponseFuture::ready(listener.count(response));
         }
-        let (sender, listener) = (Arc::clone(&self.sender), Arc::clone(listener));
+        let sender = Arc::clone(&self.sender);
+        let listener = Arc::clone(listener);
         match route {
             ProxyRoute::Forward(options) => {
                 let (parts, body) = request.into_parts();
@@ -116,7 +117,8 @@ impl ProxyRouter {
                 }
             }
             ProxyRoute::Cached(options, cache, kind, path, _) => {
-                let (cache, path) = (Arc::clone(cache), path.into_owned());
+                let cache = Arc::clone(cache);
+                let path = path.into_owned();
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move {
                     let path = path.without_trailing_slash();
@@ -124,7 +126,8 @@ impl ProxyRouter {
                 })
             }
             ProxyRoute::Write(options, cache, kind, path) => {
-                let (cache, path) = (Arc::clone(cache), path.into_owned());
+                let cache = Arc::clone(cache);
+                let path = path.into_owned();
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move {
                     listener.count(cache.forward_write(&listener, (options, kind), &path, parts, body).await)
@@ -136,7 +139,8 @@ impl ProxyRouter {
                 ResponseFuture::waiting(async move { listener.count(cache_clear::clear(&cache, &parts, body).await) })
             }
             ProxyRoute::AwaitSession(token) => {
-                let (this, peer) = (Arc::clone(self), *peer);
+                let this = Arc::clone(self);
+                let peer = *peer;
                 ResponseFuture::waiting(async move {
                     let _ = tokio::time::timeout(WAIT_FOR_TOKEN, token.wait_for_session()).await;
                     this.respond(&listener, &peer, request, false).await

@@ -61,7 +61,8 @@ impl Operation {
         }
         let single =
             |name| query.only(name).map_err(|_| OperationError::Query("the query holds list or scan more than once"));
-        let (list, scan) = (single("list")?, single("scan")?);
+        let list = single("list")?;
+        let scan = single("scan")?;
         if operation != Self::GET {
             return Ok(operation);
         }

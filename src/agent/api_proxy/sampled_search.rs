@@ -24,7 +24,8 @@ impl SampledSearch {
 
     /// Returns true if `text` contains the token, which is the one of [`SampledSearch::new`].
     pub(super) fn is_in(&self, token: &[u8], text: &[u8]) -> bool {
-        let (stride, overlap) = (self.stride, token.len());
+        let stride = self.stride;
+        let overlap = token.len();
         let mut start = 0;
         while let Some(samples) = text.get(start..start + (SAMPLES - 1) * stride + WINDOW) {
             let end = start + SAMPLES * stride;

@@ -85,7 +85,9 @@ impl ServerDialect {
         token: Option<&TokenHeader>,
         body: &RequestBody,
     ) -> Option<RequestHead> {
-        let (target, headers, tokens) = (parts.uri.path_and_query()?, &parts.headers, token_headers(self.kind));
+        let target = parts.uri.path_and_query()?;
+        let headers = &parts.headers;
+        let tokens = token_headers(self.kind);
         let with_session = token.is_some();
         let keeps = |name: &HeaderName| {
             !(*name == EXPECT

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn the_pod_of_a_container_is_known_for_both_runtimes_and_both_drivers() {
-        let (uid, id) = ("0d5ea1a2-7c39-4d3f-9b7e-1f2e3d4c5b6a", "ab".repeat(32));
+        let uid = "0d5ea1a2-7c39-4d3f-9b7e-1f2e3d4c5b6a";
+        let id = "ab".repeat(32);
         let under = uid.replace('-', "_");
         let found = |path: String| pod(&path);
         let besteffort = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod";

@@ -101,7 +101,8 @@ impl CallerGate {
             CallerCounters { usage: deps.registry.usage(&rule.name), admitted }
         };
         let callers = policy.rules().iter().map(counters).collect();
-        let (unmatched, log_throttle) = (deps.registry.unmatched(), LogThrottle::default());
+        let unmatched = deps.registry.unmatched();
+        let log_throttle = LogThrottle::default();
         Self(Some(Arc::new(GateState { policy, listener, deps, callers, unmatched, log_throttle })))
     }
 

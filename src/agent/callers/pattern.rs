@@ -32,7 +32,8 @@ impl fmt::Display for NamePattern {
 
 /// Matches by turning back to the last `*` only, so the time is bounded by the product of both lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut from) = (0, 0);
+    let mut at = 0;
+    let mut from = 0;
     let mut star: Option<(usize, usize)> = None;
     while from < name.len() {
         match pattern.get(at) {

@@ -74,7 +74,8 @@ mod tests {
     }
 
     fn facts(uid: u32) -> PeerFacts {
-        let (groups, source) = ([].into(), FactSource::Credentials);
+        let groups = [].into();
+        let source = FactSource::Credentials;
         PeerFacts { pid: None, uid: Some(uid), gid: None, groups, cgroup: None, executable: None, source }
     }
 

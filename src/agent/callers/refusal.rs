@@ -41,7 +41,8 @@ impl CallerRefusal {
     }
 
     pub(super) fn changed(before: &PeerFacts, now: &PeerFacts) -> Self {
-        let (before, now) = (describe(before), describe(now));
+        let before = describe(before);
+        let now = describe(now);
         let message = format!("the process has changed since it connected, from {before} to {now}; reconnect");
         Self::new("changed", message)
     }

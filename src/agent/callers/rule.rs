@@ -144,7 +144,8 @@ impl CallerMatch {
 
     /// Returns a unit and a cgroup of the rule that no process has at once.
     pub fn contradiction(&self) -> Option<(&NamePattern, &CgroupPattern)> {
-        let (first, cgroup) = (self.units.first()?, self.cgroups.first()?);
+        let first = self.units.first()?;
+        let cgroup = self.cgroups.first()?;
         let possible = |cgroup: &CgroupPattern| {
             cgroup.unit().is_none_or(|unit| self.units.iter().any(|pattern| pattern.matches(&unit)))
         };

@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn requests_are_limited_by_the_rate_that_counts_now() {
-        let (usage, now) = (CallerUsage::default(), Clock::default().now());
+        let usage = CallerUsage::default();
+        let now = Clock::default().now();
         let take = |per_second, after| (0..10).filter(|_| usage.take_request(per_second, now + after).is_ok()).count();
         assert_eq!(take(4, Duration::ZERO), 4);
         assert_eq!(take(4, Duration::from_millis(500)), 2);

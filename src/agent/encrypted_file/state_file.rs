@@ -55,7 +55,8 @@ impl StateFile {
         self: &Arc<Self>,
         bytes: Vec<u8>,
     ) -> impl Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + use<> {
-        let (file, order) = (Arc::clone(self), self.started.fetch_add(1, Ordering::Relaxed) + 1);
+        let file = Arc::clone(self);
+        let order = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         async move {
             // Held until the file is replaced: a caller that drops this future does not interrupt the blocking task.
             let mut finished = Arc::clone(&file.finished).lock_owned().await;

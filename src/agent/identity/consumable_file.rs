@@ -44,7 +44,8 @@ impl ConsumableFile {
             Ok(read) => {
                 if self.remove {
                     if let Err(error) = std::fs::remove_file(&self.path) {
-                        let (path, error) = (self.path.display().to_string(), error.to_string());
+                        let path = self.path.display().to_string();
+                        let error = error.to_string();
                         tracing::warn!(
                             event = "identity.file.cleanup_failed",
                             path,

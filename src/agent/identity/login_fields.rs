@@ -60,7 +60,8 @@ fn parts(id: &str) -> Option<(&str, &str, &str, &str)> {
         parts.next().filter(|part| part.eq_ignore_ascii_case(name))?;
         parts.next().filter(|value| !value.is_empty())
     };
-    let (subscription, group) = (value_of("subscriptions")?, value_of("resourcegroups")?);
+    let subscription = value_of("subscriptions")?;
+    let group = value_of("resourcegroups")?;
     parts.next().filter(|part| part.eq_ignore_ascii_case("providers"))?;
     let (provider, rest) = parts.next()?.split_once('/')?;
     Some((subscription, group, provider, rest))
@@ -90,7 +91,8 @@ fn fields_from_resource_id(id: &str) -> LoginFields {
 
 fn fields_from_instance(instance: &InstanceMetadata) -> LoginFields {
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let (vm, set) = (some(&instance.name), some(&instance.scale_set));
+    let vm = some(&instance.name);
+    let set = some(&instance.scale_set);
     let resource = some(&instance.resource_id).filter(|_| vm.is_none() && set.is_none());
     LoginFields {
         subscription_id: some(&instance.subscription),

@@ -198,7 +198,8 @@ impl CloudSource {
 
     async fn request_token(&self, source: &SelectedSource) -> Result<SecretString, AttemptError> {
         let now = self.clock.now().wall;
-        let (resource, scope) = (self.options.managed_resource(), self.options.environment_scope());
+        let resource = self.options.managed_resource();
+        let scope = self.options.environment_scope();
         match source {
             SelectedSource::Managed(ManagedIdentityHost::Metadata, managed_identity) => {
                 metadata::request_token(self.machine()?, &self.options.endpoints.metadata, managed_identity, &resource)

@@ -204,8 +204,8 @@ fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
 /// Returns an error for variables of unsupported or incomplete sources.
 fn reject_incomplete_sources(variables: &AzureEnv, allows_workload: bool) -> Result<(), IdentityError> {
     let set = |name: &&str| variables.get(name).is_some();
-    let (user, workload) =
-        (["AZURE_USERNAME", "AZURE_PASSWORD"], ["AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE"]);
+    let user = ["AZURE_USERNAME", "AZURE_PASSWORD"];
+    let workload = ["AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE"];
     // One of the two names no identity: Azure's SDKs then use a complete workload identity.
     let is_ignored = allows_workload && workload.iter().all(set) && !user.iter().all(set);
     if let Some(name) = user.iter().find(|name| set(name)).filter(|_| !is_ignored) {

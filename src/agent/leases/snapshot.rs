@@ -121,7 +121,8 @@ impl SavedLease {
             Step::ReadAt(at) => Some(wall.saturating_add(to_millis(now.until(at)))),
             Step::RenewAt(_) => None,
         };
-        let (expires, initial_ttl) = (wall.saturating_add(remaining), to_millis(active.initial_ttl));
+        let expires = wall.saturating_add(remaining);
+        let initial_ttl = to_millis(active.initial_ttl);
         Self { expires, remaining, initial_ttl, renewable: active.lease.renewable, read_at }
     }
 

@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn the_gauges_follow_the_components() {
-        let (health, metrics) = (Health::default(), Metrics::default());
+        let health = Health::default();
+        let metrics = Metrics::default();
         let text = || {
             metrics.get::<ReadyMetrics>().update(&health);
             metrics.text()

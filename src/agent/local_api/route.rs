@@ -88,7 +88,8 @@ impl Api {
         let ok_counter = counter(&deps, &name, StatusCode::OK);
         // Leaves a quarter of the connections to callers that do not wait.
         let connections = ListenerLimits::default().connections;
-        let (waiting, checking) = (WaitSlots::new(connections / 2), WaitSlots::new(connections / 4));
+        let waiting = WaitSlots::new(connections / 2);
+        let checking = WaitSlots::new(connections / 4);
         let caller_sessions = TokenMap::default();
         Self {
             name,
@@ -227,7 +228,8 @@ impl Api {
         let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "check", (name, &served), request);
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
-        let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
+        let clock = self.deps.clock.clone();
+        let stop = self.deps.stop.clone();
         let response = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
         Ok(self.checking.wait(response))
     }
@@ -236,7 +238,8 @@ impl Api {
         let query = Query::parse(request.uri().query(), &["session"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "retry", (name, &served), request);
-        let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
+        let clock = self.deps.clock.clone();
+        let stop = self.deps.stop.clone();
         let response = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
         Ok(self.checking.wait(response))
     }

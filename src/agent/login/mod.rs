@@ -87,7 +87,8 @@ impl Login {
                 }
                 (_, error) => error,
             })?;
-        let (ttl, obtained) = (response.lease.ttl, now.rebase(sent));
+        let ttl = response.lease.ttl;
+        let obtained = now.rebase(sent);
         Ok(Token {
             secret: response.secret,
             accessor: response.accessor,
@@ -102,7 +103,8 @@ impl Login {
 
     async fn send(&self, proof: &IdentityProof) -> Result<LoginResponse, CallError> {
         let LoginOptions { role, mount, namespace, wrap_ttl, .. } = &self.options;
-        let (namespace, wrap_ttl) = (namespace.as_deref(), *wrap_ttl);
+        let namespace = namespace.as_deref();
+        let wrap_ttl = *wrap_ttl;
         match proof {
             IdentityProof::Signed(signed) if self.server.kind() == ServerKind::Consul => {
                 self.server.consul_login(mount, namespace, &signed.jwt).await

@@ -6,7 +6,8 @@ use keyward_machine::clock::TestClock;
 #[tokio::test]
 async fn changes_by_other_processes_notify_watchers() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, other) = (folder.path().join("token"), folder.path().join("other"));
+    let path = folder.path().join("token");
+    let other = folder.path().join("other");
     let watch = OutputWatch::default();
     let stop = CancellationToken::new();
     std::fs::write(&path, "1").unwrap();
@@ -51,7 +52,8 @@ async fn a_file_that_is_always_changed_is_restored_with_backoff() {
     let mut backoff = RestoreBackoff::default();
     let mut waits = Vec::new();
     for _ in 0..10 {
-        let (now, at) = (clock.now(), backoff.check_at(&clock));
+        let now = clock.now();
+        let at = backoff.check_at(&clock);
         waits.push(now.until(at).as_secs());
         clock.sleep_until(at).await;
         backoff.record_restored(&clock);

@@ -86,7 +86,8 @@ mod tests {
     fn at_most_100_tries_are_made_in_half_an_hour_and_145_in_an_hour() {
         for cost in [1, 2] {
             let mut tries = CallerRetries::new(at(0));
-            let (mut made, mut now) = (Vec::new(), 0);
+            let mut made = Vec::new();
+            let mut now = 0;
             while now < 3600 {
                 made.push(now);
                 let age = Duration::from_secs(now);

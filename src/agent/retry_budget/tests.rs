@@ -109,7 +109,8 @@ fn a_caller_whose_token_died_early_gets_a_login_before_the_bucket_has_one() {
 
 /// Returns the times of the logins in an hour in which each token is revoked at once and a caller always waits.
 fn logins_of_dead_tokens(budget: &mut RetryBudget, from: u64) -> Vec<u64> {
-    let (mut logins, mut now) = (Vec::new(), at(from));
+    let mut logins = Vec::new();
+    let mut now = at(from);
     loop {
         let earliest = budget.earliest_login(now);
         if let Some(sooner) = budget.next_for_caller(now, 0.0).filter(|sooner| sooner.boot < earliest.boot) {

@@ -42,7 +42,8 @@ pub(crate) struct Permit<'a> {
 impl CircuitBreaker {
     /// Creates a closed breaker.
     pub(crate) fn new(clock: Clock) -> Self {
-        let (slots, half_open_permit) = (Semaphore::new(MAX_CALLS), tokio::sync::Mutex::new(()));
+        let slots = Semaphore::new(MAX_CALLS);
+        let half_open_permit = tokio::sync::Mutex::new(());
         Self(Arc::new(Inner { clock, slots, half_open_permit, outage: Mutex::new(None) }))
     }
 
@@ -98,10 +99,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hundred_callers_make_as_many_calls_to_a_dead_server_as_one() {
         let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
-        let (breaker, calls) = (CircuitBreaker::new(clock.clone()), Arc::new(AtomicU64::new(0)));
+        let breaker = CircuitBreaker::new(clock.clone());
+        let calls = Arc::new(AtomicU64::new(0));
         let mut callers = JoinSet::new();
         for _ in 0..100 {
-            let (breaker, calls) = (breaker.clone(), Arc::clone(&calls));
+            let breaker = breaker.clone();
+            let calls = Arc::clone(&calls);
             callers.spawn(async move {
                 loop {
                     let permit = breaker.acquire().await;

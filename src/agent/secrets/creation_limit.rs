@@ -45,7 +45,8 @@ pub(crate) enum CreationRefusal {
 impl CreationLimit {
     /// Creates a limit with a full bucket.
     pub fn new(now: ClockReading) -> Self {
-        let (bucket, failures) = (TokenBucket::full(RATE, now), RetryBudget::new(now));
+        let bucket = TokenBucket::full(RATE, now);
+        let failures = RetryBudget::new(now);
         Self(Mutex::new(LimitState { bucket, failures, error: None }))
     }
 

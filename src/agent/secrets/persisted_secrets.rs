@@ -93,7 +93,8 @@ impl PersistedSecrets {
     /// The crypto library derives no key from the configured one.
     pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
         let file = EncryptedFile::new(&offline.persist, FileKind::TemplateSecrets, bound_to)?;
-        let (records, changed) = (Mutex::default(), Notify::new());
+        let records = Mutex::default();
+        let changed = Notify::new();
         Ok(Self(Arc::new(Inner { file, max_stale_age: offline.max_stale_age, records, changed })))
     }
 
@@ -218,7 +219,8 @@ impl<'a> SavedSecret<'a> {
     fn new(request: &'a SecretRequest, record: &'a SecretRecord, now: ClockReading) -> Self {
         let lease = record.lease.as_ref();
         let lease = lease.map(|(lease, active)| (lease.id.as_str().into(), SavedLease::new(active, now)));
-        let (request, data) = (Cow::Borrowed(request), Cow::Borrowed(&*record.data));
+        let request = Cow::Borrowed(request);
+        let data = Cow::Borrowed(&*record.data);
         let response_time = time_of_age(record.age(now), now);
         Self { request, response_time, lease, suggested_ttl: record.suggested_ttl.map(|ttl| ttl.as_secs()), data }
     }

@@ -97,7 +97,8 @@ impl SecretRegistry {
     pub fn new(deps: SecretRegistryDeps) -> Result<(Self, RegistryWorker), EncryptedFileError> {
         let (sender, commands) = mpsc::unbounded_channel();
         let clock = deps.clock.clone();
-        let (circuit_breaker, tokens) = (CircuitBreaker::new(clock.clone()), deps.tokens.clone());
+        let circuit_breaker = CircuitBreaker::new(clock.clone());
+        let tokens = deps.tokens.clone();
         let persisted = match &deps.offline {
             None => None,
             Some((offline, bound)) => {
@@ -181,7 +182,8 @@ impl RegistryWorker {
     /// Runs the renewers until `stop` is cancelled, and saves the secrets if a file is configured. Leases are not revoked: outputs
     /// that were rendered from them may outlive this process.
     pub async fn run(mut self, stop: CancellationToken) {
-        let (clock, tokens) = (self.clock.clone(), self.tokens.clone());
+        let clock = self.clock.clone();
+        let tokens = self.tokens.clone();
         let Some(persisted) = self.persisted.clone() else { return self.run_renewers(stop).await };
         let mut writer = persisted.writer();
         persisted.load(clock.now()).await;

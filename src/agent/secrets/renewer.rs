@@ -294,10 +294,13 @@ impl<T> SecretRenewer<T> {
 
     /// Sends the call. The current lease may end meanwhile.
     async fn send(&mut self, token: &Token, renewed: Option<&SecretLease>) -> Result<CallResult, CallError> {
-        let (upstream, clock) = (self.deps.upstream.clone(), self.deps.clock.clone());
-        let (request, namespace) = (self.options.request.clone(), self.options.namespace.clone());
+        let upstream = self.deps.upstream.clone();
+        let clock = self.deps.clock.clone();
+        let request = self.options.request.clone();
+        let namespace = self.options.namespace.clone();
         let call = async {
-            let (secret, namespace) = (&token.secret, namespace.as_deref());
+            let secret = &token.secret;
+            let namespace = namespace.as_deref();
             match renewed {
                 Some(lease) => upstream.renew_lease(secret, lease, namespace).await.map(CallResult::Renewed),
                 None => upstream.request_secret(Some(secret), &request, namespace).await.map(CallResult::Read),

@@ -168,7 +168,8 @@ mod tests {
     fn a_refused_read_is_retried_quickly_and_never_later_than_the_interval() {
         let refused = ReadFailure::Refused(Generation::new());
         let check = |interval: Duration, unit: f64, expected: &[u64]| {
-            let (mut retries, budget) = (RetrySchedule::new(at(0)), QuickRetryBudget::default());
+            let mut retries = RetrySchedule::new(at(0));
+            let budget = QuickRetryBudget::default();
             let waits: Vec<_> = (0..expected.len())
                 .map(|_| {
                     retries.record_failure(at(0), refused, None, interval, &budget, unit);
@@ -185,7 +186,8 @@ mod tests {
 
     #[test]
     fn many_secrets_share_the_quick_retries() {
-        let (refused, budget) = (ReadFailure::Refused(Generation::new()), QuickRetryBudget::default());
+        let refused = ReadFailure::Refused(Generation::new());
+        let budget = QuickRetryBudget::default();
         let quick = |now: u64| {
             let mut retries = RetrySchedule::new(at(now));
             retries.record_failure(at(now), refused, None, MINUTES, &budget, 1.0);
@@ -198,7 +200,8 @@ mod tests {
 
     #[test]
     fn an_outage_backs_off_alone_and_a_requested_wait_is_kept() {
-        let (mut retries, budget) = (RetrySchedule::new(at(0)), QuickRetryBudget::default());
+        let mut retries = RetrySchedule::new(at(0));
+        let budget = QuickRetryBudget::default();
         for _ in 0..20 {
             retries.record_failure(at(0), ReadFailure::Outage, None, MINUTES, &budget, 1.0);
         }

@@ -43,7 +43,8 @@ impl ServerClient {
         let response = self.client.send(request).await?;
         let document = parse_json(&response, token.secret())?;
         let lease = lease(&document, server_time(&response))?;
-        let (accessor, policies) = (accessor(&document), policies(&document));
+        let accessor = accessor(&document);
+        let policies = policies(&document);
         Ok(LookupResponse { lease, accessor, batch: false, policies, uses_left: None })
     }
 
@@ -81,7 +82,8 @@ pub(super) fn parse_login(response: &ClientResponse, bearer: &SecretString) -> R
         _ => None,
     };
     let secret = secret.ok_or_else(|| invalid("SecretID is not 1 to 4096 visible ASCII characters"))?;
-    let (accessor, policies) = (accessor(&document), policies(&document));
+    let accessor = accessor(&document);
+    let policies = policies(&document);
     // Both times are the server's, so clock skew has no effect.
     let lease = lease(&document, time(&document, "CreateTime")?.unwrap_or_else(|| server_time(response)))?;
     Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies, is_orphan: false })

@@ -32,7 +32,8 @@ pub fn parse(
     body: &[u8],
     sent: &SecretString,
 ) -> Result<Option<LoginResponse>, CallError> {
-    let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
+    let headers = HeaderMap::new();
+    let body = Zeroizing::new(body.to_vec());
     let response = ClientResponse { status, headers, body };
     if matches!(kind, ResponseKind::ConsulLogin) {
         return consul_login::parse_login(&response, sent).map(Some);

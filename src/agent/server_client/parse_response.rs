@@ -108,7 +108,8 @@ pub(super) fn login(response: &mut Value, wrapped: bool) -> Result<(LoginRespons
     let mut lease = lease(auth, "auth", "lease_duration")?;
     lease.renewable &= !batch;
     let kind = if batch { token::TokenKind::Batch } else { token::TokenKind::Service };
-    let (accessor, policies) = (text(auth, "accessor"), policies(auth));
+    let accessor = text(auth, "accessor");
+    let policies = policies(auth);
     let is_orphan = auth.get("orphan").and_then(Value::as_bool).unwrap_or(false);
     let secret = secret(response, "auth", "client_token")?;
     Ok((LoginResponse { secret, accessor, lease, kind, policies, is_orphan }, uses))

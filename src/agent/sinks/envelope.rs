@@ -165,7 +165,8 @@ mod tests {
     fn open(envelope: &[u8], private: &[u8; 32], derive_key: bool, aad: &str) -> Option<Vec<u8>> {
         let envelope: Value = serde_json::from_slice(envelope).unwrap();
         let field = |name: &str| STANDARD.decode(envelope[name].as_str().unwrap()).unwrap();
-        let (theirs, mut payload) = (field("curve25519_public_key"), field("encrypted_payload"));
+        let theirs = field("curve25519_public_key");
+        let mut payload = field("encrypted_payload");
         let private = PrivateKey::from_private_key(&X25519, private).unwrap();
         let ours = private.compute_public_key().unwrap();
         let agreed =

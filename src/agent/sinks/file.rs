@@ -54,8 +54,12 @@ impl FileSink {
     /// Creates a sink. Touches no file yet.
     pub fn new(options: SinkOptions, watch: TokenWatch, clock: Clock, health: HealthHandle, metrics: Metrics) -> Self {
         let envelope = options.encrypt.clone().map(Envelope::new);
-        let (outputs, watched, restore_backoff) = (OutputWatch::disabled(), None, RestoreBackoff::default());
-        let (lock, had_token, has_written) = (None, false, false);
+        let outputs = OutputWatch::disabled();
+        let watched = None;
+        let restore_backoff = RestoreBackoff::default();
+        let lock = None;
+        let had_token = false;
+        let has_written = false;
         health.set_target(options.path.display().to_string());
         let sink = Self {
             options,
@@ -89,7 +93,8 @@ impl FileSink {
     pub async fn run(&mut self, stop: CancellationToken) {
         self.sweep().await;
         let mut backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
-        let (mut has_ended, mut is_changed_by_others) = (false, false);
+        let mut has_ended = false;
+        let mut is_changed_by_others = false;
         while !stop.is_cancelled() {
             let state = self.watch.current().availability;
             let result =
@@ -137,7 +142,8 @@ impl FileSink {
         if !watched.is_changed().await {
             return Ok(());
         }
-        let (sink, path) = (self.options.name.clone(), self.options.path.display().to_string());
+        let sink = self.options.name.clone();
+        let path = self.options.path.display().to_string();
         if self.options.on_missing == Some(OnMissing::Leave) {
             tracing::warn!(
                 event = "sink.left_changed",
@@ -217,7 +223,8 @@ impl FileSink {
         let attributes = Attributes { mode, owner, group };
         let is_refused_if_shared = !self.options.shared_folder && matches!(action, FileAction::Write(_));
         let lock = self.lock.take();
-        let (event, message) = (action.event(), action.message());
+        let event = action.event();
+        let message = action.message();
         let work = move || {
             if is_refused_if_shared {
                 refuse_shared_folder(&path)?;
@@ -265,7 +272,8 @@ impl FileSink {
 
     fn record_failure(&mut self, error: &SinkError, retry_in: Duration) {
         self.outage.record_failure(self.clock.now());
-        let (code, error) = (error.code(), format_chain(error));
+        let code = error.code();
+        let error = format_chain(error);
         // A retry that fails in the same way, such as with a folder in the sink's place, says nothing new.
         if self.logged_error.as_ref() != Some(&error) {
             tracing::warn!(

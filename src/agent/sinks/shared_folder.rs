@@ -26,7 +26,8 @@ pub(super) fn refuse_shared_folder(sink: &Path) -> Result<(), SharedFolder> {
     let Some(folder) = sink.parent() else { return Ok(()) };
     // The write itself reports a folder that is missing.
     let Ok(metadata) = std::fs::metadata(folder) else { return Ok(()) };
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    let owner = metadata.uid();
+    let mode = metadata.mode() & 0o7777;
     let user = rustix::process::geteuid().as_raw();
     // With a list, the group bits are its mask. It is read by path, as the mode is: somebody who could swap the folder in between
     // could as well swap it before the write, which looks it up again.

@@ -223,7 +223,8 @@ mod tests {
     proptest! {
         #[test]
         fn only_a_rule_that_matches_both_names_is_found(unit in "(app|web|worker@[a-c]{0,2}|x)[.]service", id in "db|tls|key|x") {
-            let (rules, name) = (rules(), format!("1/unit/{unit}/{id}"));
+            let rules = rules();
+            let name = format!("1/unit/{unit}/{id}");
             let granted = matches!(
                 (&*unit, &*id),
                 ("app.service" | "web.service", "db") | ("app.service", "tls")

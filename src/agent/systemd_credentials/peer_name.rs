@@ -57,7 +57,8 @@ impl<'a> PeerName<'a> {
         }
         let rest = rest.strip_prefix(b"/unit/").ok_or(PeerNameError::Format)?;
         let slash = rest.iter().position(|byte| *byte == b'/').ok_or(PeerNameError::Format)?;
-        let (unit, credential) = (&rest[..slash], &rest[slash + 1..]);
+        let unit = &rest[..slash];
+        let credential = &rest[slash + 1..];
         let unit = std::str::from_utf8(unit).ok().filter(|unit| is_unit_name(unit)).ok_or(PeerNameError::Unit)?;
         let credential = std::str::from_utf8(credential).ok().filter(|id| is_credential_name(id));
         Ok(Self { unit, credential: credential.ok_or(PeerNameError::Credential)? })

@@ -115,7 +115,8 @@ impl Dependencies {
     /// Waits for a change of a secret, and returns true if instead one became available or unavailable, or an update failed or
     /// succeeded again. Ignores reads that changed nothing.
     pub(super) async fn wait_for_change(&mut self) -> bool {
-        let (unavailable, update_error) = (self.unavailable_reason(), self.update_error());
+        let unavailable = self.unavailable_reason();
+        let update_error = self.update_error();
         loop {
             any_changed(self.secrets.values_mut().map(|used| &mut used.subscription.watch)).await;
             // Marks the values as seen, so that the next wait does not return at once.

@@ -49,7 +49,8 @@ impl Template {
         let mut output = BoundedText { text: Zeroizing::new(String::with_capacity(4 * 1024)), is_full: false };
         let result = template.execute_template_fmt(&mut output, "", &Value::Nil);
         let mut evaluation = shared.lock();
-        let (used, unresolved) = (std::mem::take(&mut evaluation.used), std::mem::take(&mut evaluation.unresolved));
+        let used = std::mem::take(&mut evaluation.used);
+        let unresolved = std::mem::take(&mut evaluation.unresolved);
         let rendered = match result {
             // An error may follow from a dependency that is not resolved yet.
             _ if !unresolved.is_empty() => Rendered::Unresolved(unresolved),

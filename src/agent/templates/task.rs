@@ -88,9 +88,14 @@ impl TemplateTask {
     /// Creates a task. Renders nothing yet.
     pub fn new(options: TemplateOptions, template: Template, deps: TemplateDeps) -> Self {
         let dependencies = Dependencies::new(deps.registry.clone(), options.text.folders.clone());
-        let (retry_at, is_delivered, value, command_pending) = (None, false, None, false);
+        let retry_at = None;
+        let is_delivered = false;
+        let value = None;
+        let command_pending = false;
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
-        let (check_at, is_restoring, restore_backoff) = (None, false, RestoreBackoff::default());
+        let check_at = None;
+        let is_restoring = false;
+        let restore_backoff = RestoreBackoff::default();
         deps.health.set_target(options.target());
         Self {
             options,
@@ -271,7 +276,8 @@ impl TemplateTask {
 
     /// Runs the file's command. After a success, later tasks do not repeat it.
     async fn run_command(&mut self, command: TemplateCommand, destination: PathBuf) -> Result<(), DeliveryError> {
-        let (started, program) = (destination.clone(), self.command_spec(command.command));
+        let started = destination.clone();
+        let program = self.command_spec(command.command);
         self.update_marker(move || record_command_start(&started)).await;
         let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
         self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());

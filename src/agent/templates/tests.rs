@@ -296,7 +296,8 @@ fn errors_of_rendering_have_a_position_and_no_value() {
         let body = inside.split("{{ define").next().unwrap();
         let defined = inside.strip_prefix(body).unwrap_or_default();
         let wrong = fails(&format!("{app}{body}{{{{ end }}}}{defined}"));
-        let (said, shown) = (wrong.to_string(), format!("{wrong:?}"));
+        let said = wrong.to_string();
+        let shown = format!("{wrong:?}");
         assert!(!said.contains(CANARY) && !shown.contains(CANARY), "{inside}: {said}");
         assert!(said.starts_with("line "), "{inside}: {said}");
     }

@@ -140,7 +140,8 @@ impl CurrentToken {
             return false;
         }
         // The server has counted the rest between the request and the response.
-        let (ends, latest) = (sent + ttl, now + ttl);
+        let ends = sent + ttl;
+        let latest = now + ttl;
         let is_unchanged = self.lifetime.ends.is_some_and(|expiry| {
             expiry.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && latest.until(expiry) <= LOOKUP_SLACK
         });

@@ -12,7 +12,8 @@ use keyward_machine::clock::ClockReading;
 pub fn waits(file: &[u8], now: ClockReading) -> Option<[Duration; 3]> {
     let on_disk = session_state::parse(file).ok()?;
     let mut budget = RetryBudget::restore(&on_disk.retry_budget, now);
-    let (login, renewal) = (budget.earliest_login(now), budget.renewal_not_before());
+    let login = budget.earliest_login(now);
+    let renewal = budget.renewal_not_before();
     let caller = budget.next_for_caller(now, 1.0).unwrap_or(now);
     Some([login, renewal, caller].map(|at| now.until(at)))
 }

@@ -61,11 +61,15 @@ mod tests {
         let proof = |audience: Option<&str>| {
             // {"exp":3600}
             let claims = UnverifiedClaims::decode("e30.eyJleHAiOjM2MDB9.x").unwrap();
-            let (jwt, audience) = (SecretString::from("jwt".to_owned()), audience.map(ToOwned::to_owned));
+            let jwt = SecretString::from("jwt".to_owned());
+            let audience = audience.map(ToOwned::to_owned);
             let signed = SignedToken { jwt, fields: LoginFields::default(), claims: Some(claims), audience };
             Some(Arc::new(IdentityProof::Signed(Box::new(signed))))
         };
-        let (message, hint, retry_after, code) = ("no answer".to_owned(), None, None, None);
+        let message = "no answer".to_owned();
+        let hint = None;
+        let retry_after = None;
+        let code = None;
         let failed = Err(LoginError::Unavailable { message, hint, retry_after, code });
         for (audience, is_kept) in [(Some("https://management.azure.com/"), true), (None, false)] {
             let mut cache = ProofCache::default();

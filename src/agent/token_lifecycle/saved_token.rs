@@ -76,7 +76,8 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
     check_clock(sealed.obtained, now)?;
     let wall = millis(now.wall);
     let age = Duration::from_millis(wall.saturating_sub(sealed.obtained));
-    let (ttl, granted) = (Duration::from_secs(sealed.ttl), Duration::from_secs(sealed.granted));
+    let ttl = Duration::from_secs(sealed.ttl);
+    let granted = Duration::from_secs(sealed.granted);
     let remaining = sealed.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Ok(None);

@@ -69,8 +69,11 @@ impl SessionCalls {
     pub(super) fn new(identity: Box<dyn IdentitySource>, login: Login, clock: Clock) -> Self {
         let identity = identity.into();
         let proof_cache = ProofCache::default();
-        let (login_phase, proof_times) = (watch::Sender::default(), ProofTimes::default());
-        let (login_call, renewal, lookup) = (None, None, None);
+        let login_phase = watch::Sender::default();
+        let proof_times = ProofTimes::default();
+        let login_call = None;
+        let renewal = None;
+        let lookup = None;
         Self { identity, login, clock, proof_cache, login_call, login_phase, renewal, lookup, proof_times }
     }
 
@@ -140,10 +143,13 @@ impl SessionCalls {
 
     /// Logs in after `before_login` is done, with the proof of the last attempt if the server has not verified it.
     pub(super) fn start_login(&mut self, before_login: impl Future<Output = ()> + Send + 'static) {
-        let (identity, login, clock) = (Arc::clone(&self.identity), self.login.clone(), self.clock.clone());
+        let identity = Arc::clone(&self.identity);
+        let login = self.login.clone();
+        let clock = self.clock.clone();
         let proof = self.proof_cache.get(clock.now());
         let server = login.server().address().to_owned();
-        let (phase, phase_clock) = (self.login_phase.clone(), self.clock.clone());
+        let phase = self.login_phase.clone();
+        let phase_clock = self.clock.clone();
         let enter = move |kind, limit| {
             let since = phase_clock.now();
             phase.send_replace(Some(CallInFlight { kind, since, deadline: since + limit }));
@@ -179,7 +185,8 @@ impl SessionCalls {
 
     /// Renews a token.
     pub(super) fn start_renewal(&mut self, token: &Arc<Token>) {
-        let (login, token) = (self.login.clone(), Arc::clone(token));
+        let login = self.login.clone();
+        let token = Arc::clone(token);
         let call = Box::pin(async move {
             let call = login.server().renew_self(&token.secret, login.options().namespace.as_deref());
             with_timeout(&login, call).await
@@ -192,7 +199,8 @@ impl SessionCalls {
         if self.has_token_call() || !current.supports_lookup() {
             return;
         }
-        let (login, token) = (self.login.clone(), Arc::clone(&current.token));
+        let login = self.login.clone();
+        let token = Arc::clone(&current.token);
         let call = Box::pin(async move {
             let call = login.server().lookup_self(&token.secret, login.options().namespace.as_deref());
             (token.generation, with_timeout(&login, call).await)

@@ -169,7 +169,8 @@ impl SessionStateFile {
             last_error,
         };
         let bytes = serde_json::to_vec(&on_disk).ok()?;
-        let (write, session) = (self.file.write(bytes), self.session.clone());
+        let write = self.file.write(bytes);
+        let session = self.session.clone();
         let is_saved = Arc::new(AtomicBool::new(false));
         self.last_write = Some(StartedWrite { fingerprint, is_saved: Arc::clone(&is_saved) });
         Some(async move {

@@ -49,7 +49,8 @@ impl SessionShutdown {
     async fn revoke_one(&self, token: &Token, end: tokio::time::Instant) {
         let namespace = self.login.options().namespace.as_deref();
         let call = self.login.server().revoke_self(&token.secret, namespace);
-        let (session, accessor) = (&self.session, token.accessor.as_deref());
+        let session = &self.session;
+        let accessor = token.accessor.as_deref();
         let error = match tokio::time::timeout_at(end, call).await {
             Ok(Err(error)) if !error.verdict().suspects_token() => format_chain(&error),
             Ok(_) => {

@@ -34,7 +34,8 @@ impl StateSaver {
         let role = if options.role.is_empty() { identity } else { &options.role };
         let namespace = options.namespace.as_deref().unwrap_or_default();
         let bound_to = [login.server().address(), namespace, &options.mount, role].map(str::to_owned);
-        let (session, writes) = (session.to_owned(), JoinSet::new());
+        let session = session.to_owned();
+        let writes = JoinSet::new();
         Self { session, fingerprint, bound_to, file: None, is_loaded: false, writes }
     }
 
@@ -63,7 +64,8 @@ impl StateSaver {
             loaded
         } else {
             // A disk that hangs now will hang later: the session runs without its state file.
-            let (session, code) = (&self.session, ErrorCode::StateNotSaved.as_str());
+            let session = &self.session;
+            let code = ErrorCode::StateNotSaved.as_str();
             let error = format!("{path} was not read within {} s", LOAD_LIMIT.as_secs());
             tracing::warn!(
                 event = "state.write.failed",
@@ -76,7 +78,8 @@ impl StateSaver {
         };
         self.is_loaded = true;
         if let Some(refused) = &loaded.refused {
-            let (session, error) = (&self.session, format_chain(refused));
+            let session = &self.session;
+            let error = format_chain(refused);
             let code = ErrorCode::SavedStateRejected.as_str();
             tracing::warn!(
                 event = "state.refused",

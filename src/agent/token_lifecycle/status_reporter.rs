@@ -87,7 +87,8 @@ impl StatusReporter {
     }
 
     fn update_gauges(&self, snapshot: &SessionSnapshot<'_>) {
-        let (metrics, label) = (self.metrics.get::<SessionMetrics>(), self.label());
+        let metrics = self.metrics.get::<SessionMetrics>();
+        let label = self.label();
         let lifetime = snapshot.current.map(|current| current.lifetime);
         let expiry = match lifetime.map(|lifetime| lifetime.ends) {
             None => 0,
@@ -140,7 +141,8 @@ impl StatusReporter {
     /// Removes the session's status and gauges, unless another session of its name has replaced it.
     pub(super) fn remove_session(&self) {
         if self.status_handle.remove() {
-            let (metrics, label) = (self.metrics.get::<SessionMetrics>(), self.label());
+            let metrics = self.metrics.get::<SessionMetrics>();
+            let label = self.label();
             let gauges = [
                 &metrics.state,
                 &metrics.token_expiry,

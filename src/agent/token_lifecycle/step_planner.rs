@@ -25,7 +25,8 @@ pub(super) struct StepPlanner {
 impl StepPlanner {
     /// Plans a login now.
     pub(super) const fn new(now: ClockReading) -> Self {
-        let (budget, next) = (RetryBudget::new(now), NextStep::LoginAt(now));
+        let budget = RetryBudget::new(now);
+        let next = NextStep::LoginAt(now);
         Self { budget, next, is_scheduled: false, for_callers: false, no_renewal_until: None }
     }
 
@@ -186,7 +187,8 @@ impl StepPlanner {
 
     /// Returns the earliest next attempts. Renewals also wait for the backoff of logins, but not the reverse.
     fn not_before(&self) -> NotBefore {
-        let (renewal, login) = (self.budget.renewal_not_before(), self.budget.not_before());
+        let renewal = self.budget.renewal_not_before();
+        let login = self.budget.not_before();
         NotBefore { renewal: if renewal.boot > login.boot { renewal } else { login }, login }
     }
 }

@@ -73,7 +73,8 @@ impl TokenManager {
     /// Creates a manager, which does nothing before it runs.
     pub fn new(options: TokenLifecycleOptions, deps: TokenManagerDeps) -> Self {
         let TokenManagerDeps { publisher, identity, login, refresh_signal, clock, .. } = deps;
-        let (session, now) = (options.name.clone(), clock.now());
+        let session = options.name.clone();
+        let now = clock.now();
         let status_handle = deps.session_statuses.register(session.clone());
         let identity_source = identity.describe();
         let mut state = StateSaver::new(&session, deps.fingerprint, &login, &identity_source);
@@ -213,7 +214,8 @@ impl TokenManager {
             (NextStep::RenewAt(_), Some(current)) => self.calls.start_renewal(&current.token),
             (NextStep::LoginAt(_), current) => {
                 self.planner.take_login(self.clock.now());
-                let (budget, last_error) = (&self.planner.budget, self.publisher.last_error());
+                let budget = &self.planner.budget;
+                let last_error = self.publisher.last_error();
                 self.calls.start_login(self.state.save_before_login(budget, current.as_ref(), last_error));
             }
             (NextStep::RenewAt(_) | NextStep::Idle, _) => self.planner.plan_nothing(),

@@ -153,7 +153,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("dev");
         let dir = secure_dir::create_private(&dir, 0o077).unwrap();
-        let (config_file, other) = (dir.join("keyward.toml"), folder.path().join("other.toml"));
+        let config_file = dir.join("keyward.toml");
+        let other = folder.path().join("other.toml");
         for file in [&config_file, &other] {
             std::fs::write(file, "").unwrap();
         }

@@ -175,7 +175,8 @@ sandbox = "off"
 /// One screen: what runs where, and what to try.
 pub(super) fn format_overview(endpoints: &DevEndpoints) -> String {
     let DevEndpoints { dir, metadata, acl, secrets, platform, gateway, pages, .. } = endpoints;
-    let (dir, socket) = (dir.display(), endpoints.socket.display());
+    let dir = dir.display();
+    let socket = endpoints.socket.display();
     format!(
         r"keyward dev: everything on this machine, on loopback; its files are in {dir}
 
@@ -206,13 +207,20 @@ In another terminal:
 pub(super) fn format_guide(endpoints: &DevEndpoints) -> String {
     let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
     let DevEndpoints { dir, config, metadata, authority, acl, secrets, local_api, health, .. } = endpoints;
-    let (dir, config, socket) = (dir.display(), config.display(), endpoints.socket.display());
-    let (faults_key, local_key) = (endpoints.faults_key.display(), endpoints.local_key.display());
-    let (cloud_faults, secrets_faults) = (&endpoints.cloud_faults, &endpoints.secrets_faults);
+    let dir = dir.display();
+    let config = config.display();
+    let socket = endpoints.socket.display();
+    let faults_key = endpoints.faults_key.display();
+    let local_key = endpoints.local_key.display();
+    let cloud_faults = &endpoints.cloud_faults;
+    let secrets_faults = &endpoints.secrets_faults;
     let DevEndpoints { platform, platform_faults, gateway, pages, .. } = endpoints;
-    let (platform_token, gateway_token) = (endpoints.platform_token.display(), endpoints.gateway_token.display());
-    let (terraform, vault) = (endpoints.terraform.display(), endpoints.vault.display());
-    let (pages_key, acl_token) = (endpoints.pages_key.display(), endpoints.acl_token.display());
+    let platform_token = endpoints.platform_token.display();
+    let gateway_token = endpoints.gateway_token.display();
+    let terraform = endpoints.terraform.display();
+    let vault = endpoints.vault.display();
+    let pages_key = endpoints.pages_key.display();
+    let acl_token = endpoints.acl_token.display();
     format!(
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 

@@ -156,7 +156,8 @@ impl Dev {
         let secrets_faults = FaultListener { address: ports.get(4), key: cloud.faults_key().clone() };
         let secrets = secrets_options(&cloud, ports.get(3), secrets_faults);
         let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated Vault")?;
-        let (local_key, pages_key) = (make_key(dir.join("local-api.key"))?, make_key(dir.join("pages.key"))?);
+        let local_key = make_key(dir.join("local-api.key"))?;
+        let pages_key = make_key(dir.join("pages.key"))?;
         let faults_listener = FaultListener { address: ports.get(9), key: cloud.faults_key().clone() };
         let platform = platform::PlatformOptions {
             address: ports.get(8),

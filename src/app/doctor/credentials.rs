@@ -56,7 +56,8 @@ pub(super) fn check_units(config: &Config, progress: &Progress) -> Vec<CheckResu
 
 /// Checks one unit.
 fn check_grant(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) -> StepResult {
-    let (id, name) = (&grant.rule.id, &files.name);
+    let id = &grant.rule.id;
+    let name = &files.name;
     if files.files.is_empty() {
         return Err(Problem::skipped(format!("this machine has no {name}, which may load {id}")));
     }
@@ -167,10 +168,12 @@ mod tests {
     #[test]
     fn a_unit_loads_what_it_may_from_the_listeners_socket() {
         let rule = GrantRule { units: vec![UnitPattern::parse("app.service").unwrap()], id: "db".to_owned() };
-        let (name, session) = ("db".to_owned(), "web".to_owned());
+        let name = "db".to_owned();
+        let session = "web".to_owned();
         let grant = CredentialGrant { name, rule, session, content: CredentialContent::Token };
         let socket = UnixSocket { path: "/run/keyward/c.sock".into(), mode: 0o600, owner: None, group: None };
-        let (unix, passed) = (Endpoint::Unix(socket), Endpoint::Activated("credentials".to_owned()));
+        let unix = Endpoint::Unix(socket);
+        let passed = Endpoint::Activated("credentials".to_owned());
         let status = |files: &UnitFiles, socket: &Endpoint| {
             let mut steps = Steps::new("listener", None, &Progress::default());
             steps.record("credential db", check_grant(&grant, files, socket));

@@ -50,7 +50,9 @@ impl FileChecker<'_> {
     fn sandbox_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
         let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let rule = self.rules?.rule(&canonical)?;
-        let (path_text, setting, unit) = (path.display(), &rule.setting, self.unit);
+        let path_text = path.display();
+        let setting = &rule.setting;
+        let unit = self.unit;
         match (rule.access, operation) {
             (PathAccess::Open, _)
             | (PathAccess::ReadOnly, FileOperation::Read | FileOperation::List | FileOperation::Execute) => None,
@@ -134,7 +136,8 @@ impl FileChecker<'_> {
 
     fn denied(&self, denied: &DeniedPath<'_>) -> Problem {
         let DeniedPath { key, path, operation, node, .. } = *denied;
-        let (user, path_text) = (&self.identity.name, path.display());
+        let user = &self.identity.name;
+        let path_text = path.display();
         let verb = match operation {
             FileOperation::Read => "read",
             FileOperation::List => "list",

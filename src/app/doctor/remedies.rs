@@ -26,7 +26,8 @@ impl DeniedPath<'_> {
     /// Returns the command or the change by which the user may do the operation. It takes nothing from the owner and the
     /// group of what exists: they could lose access, and programs such as sshd refuse a folder that others own.
     pub(crate) fn remedy(&self, user: &str) -> String {
-        let (path, node_path) = (self.path.display(), self.node.path.display());
+        let path = self.path.display();
+        let node_path = self.node.path.display();
         if !self.is_last {
             return format!("setfacl -m u:{user}:x {node_path}");
         }
@@ -70,7 +71,11 @@ mod tests {
     #[test]
     fn a_remedy_lets_one_user_in_and_leaves_owner_and_mode_of_what_exists() {
         let remedy = |key: &str, operation, node: &str, is_last: bool, is_missing: bool| {
-            let (uid, gid, mode, is_folder, has_acl) = (1000, 1000, 0o700, true, false);
+            let uid = 1000;
+            let gid = 1000;
+            let mode = 0o700;
+            let is_folder = true;
+            let has_acl = false;
             let node = PathNode { path: node.into(), uid, gid, mode, is_folder, has_acl };
             let path = Path::new("/srv/app/secrets");
             DeniedPath { key, path, operation, node: &node, is_last, is_missing }.remedy("keyward")

@@ -183,7 +183,8 @@ fn check_sandbox(sandbox: &Value, unit: &str) -> Option<StepResult> {
         let texts = sandbox[key].as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.collect::<Vec<_>>().join(separator)
     };
-    let (mode, missing) = (sandbox["mode"].as_str()?, list("missing", "; "));
+    let mode = sandbox["mode"].as_str()?;
+    let missing = list("missing", "; ");
     if mode == "off" {
         let problem = Problem::new(None, "the agent runs without its sandbox (agent.sandbox is \"off\")").warning();
         return Some(Err(problem.with_remedy(format!("remove agent.sandbox, then systemctl restart {unit}"))));

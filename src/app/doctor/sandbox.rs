@@ -68,7 +68,8 @@ impl NameFilter {
         let default = Self { names: BTreeSet::new(), is_inverted: all_by_default };
         let none = Self { names: BTreeSet::new(), is_inverted: false };
         let on_empty = if key == "RestrictAddressFamilies" { &default } else { &none };
-        let (mut filter, mut is_set) = (default.clone(), false);
+        let mut filter = default.clone();
+        let mut is_set = false;
         for value in unit.assignments(key) {
             if value.is_empty() {
                 (filter, is_set) = (on_empty.clone(), false);
@@ -95,10 +96,8 @@ impl NameFilter {
 
 fn networks(words: &[String]) -> Vec<Network> {
     let network = |address: IpAddr, prefix| Network { address, prefix };
-    let (v4, v6) = (
-        |a, b, c, d| IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-        |first| IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0)),
-    );
+    let v4 = |a, b, c, d| IpAddr::V4(Ipv4Addr::new(a, b, c, d));
+    let v6 = |first| IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0));
     words
         .iter()
         .flat_map(|word| match word.as_str() {

@@ -50,7 +50,8 @@ const LISTEN: &str = "0A";
 /// Finds the sockets that keep an address from being bound: the same port at the same or at every address.
 pub(crate) fn holders(sockets: &[ListeningSocket], address: SocketAddr) -> Vec<ListeningSocket> {
     let conflicts = |bound: SocketAddr| {
-        let (bound_ip, ip) = (bound.ip().to_canonical(), address.ip().to_canonical());
+        let bound_ip = bound.ip().to_canonical();
+        let ip = address.ip().to_canonical();
         bound.port() == address.port() && (bound_ip == ip || bound_ip.is_unspecified() || ip.is_unspecified())
     };
     sockets.iter().copied().filter(|socket| conflicts(socket.address)).collect()

@@ -64,7 +64,8 @@ pub(crate) fn is_true(value: &str) -> bool {
 
 /// Joins lines that end in a backslash with the next one. Comments and empty lines are omitted, also inside of a joined line.
 pub(super) fn logical_lines(text: &str) -> Vec<String> {
-    let (mut lines, mut open) = (Vec::new(), None::<String>);
+    let mut lines = Vec::new();
+    let mut open = None::<String>;
     for line in text.lines() {
         let trimmed = line.trim_start();
         if trimmed.starts_with(['#', ';']) || (trimmed.is_empty() && open.is_none()) {

@@ -153,7 +153,8 @@ impl ServiceUnit {
         if (!is_other_owner && foreign_group.is_none()) || self.sandbox.has_capability("CAP_CHOWN", identity.uid == 0) {
             return None;
         }
-        let (by, unit) = (&needed.by, &self.name);
+        let by = &needed.by;
+        let unit = &self.name;
         if let (false, Some(group)) = (is_other_owner, foreign_group) {
             let group = os::group_name(group).unwrap_or_else(|| group.to_string());
             let message = format!("{by}: user {} is not in the group {group} that the file is for", identity.name);

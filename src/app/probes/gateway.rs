@@ -160,7 +160,8 @@ async fn ask_with_secret(
     })?;
     let result = ask(&token).await.map(|message| format!("{message} ({path})"));
     let Some(lease) = &response.lease else { return result };
-    let (token, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
+    let token = &logged_in.token.secret;
+    let namespace = session.login.namespace.as_deref();
     let revocation = logged_in.upstream().revoke_lease(token, lease, namespace).await;
     let lease_problem = |error| Problem::new(None, format!("{path}: its lease stays: {}", format_chain(&error)));
     revocation.map_err(lease_problem).and(result)

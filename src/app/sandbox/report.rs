@@ -74,7 +74,9 @@ impl SandboxReport {
     /// Logs the sandbox, once.
     pub fn log(&self) {
         let parts: Vec<_> = self.parts.iter().map(|part| part.name()).collect();
-        let (parts, landlock_abi, mode) = (parts.join(","), self.landlock_abi, self.mode);
+        let parts = parts.join(",");
+        let landlock_abi = self.landlock_abi;
+        let mode = self.mode;
         if self.missing.is_empty() {
             tracing::info!(event = "sandbox.applied", mode, parts, landlock_abi, "applied the sandbox");
         } else {

@@ -99,7 +99,8 @@ fn object(input: &SecretInput) -> Result<Map<String, Value>, CommandFailure> {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let client = &service.client;
+        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let new = NewAuthMethod { name: create.name, kind: create.kind, ..NewAuthMethod::default() };

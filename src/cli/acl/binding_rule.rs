@@ -107,7 +107,8 @@ impl RuleSettings {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let client = &service.client;
+        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let Create { method, bind_type, bind_name, more } = create;

@@ -106,7 +106,8 @@ impl NamespaceSettings {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let client = &service.client;
+        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let acls = create.contents.defaults(service).await?;

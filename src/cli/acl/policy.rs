@@ -75,7 +75,8 @@ pub(super) struct Update {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let client = &service.client;
+        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let rules = create.rules.as_ref().map(SecretInput::text).transpose()?.unwrap_or_default();

@@ -123,7 +123,8 @@ fn single_id(kind: &str, plural: &str, start: &str, ids: impl Iterator<Item = Id
         [id] => Ok(*id),
         [] => Err(none(kind, start, "id")),
         many => {
-            let (count, first) = (many.len(), many[0]);
+            let count = many.len();
+            let first = many[0];
             let text =
                 format!("{count} {plural} have ids that begin with {start:?}, such as {first}: write a longer prefix");
             Err(CommandFailure::new(Exit::Failed, text))

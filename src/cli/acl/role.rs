@@ -74,7 +74,8 @@ pub(super) struct List {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let client = &service.client;
+        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let links = create.links.resolve(service).await?;

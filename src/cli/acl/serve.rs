@@ -69,7 +69,8 @@ fn introduction(endpoints: &[Endpoint], scheme: &str, folder: &Path) -> Vec<Stri
     };
     let addresses: Vec<String> = endpoints.iter().map(address).collect();
     let first = addresses.first().map_or("", String::as_str);
-    let (all, folder) = (addresses.join(", "), folder.display());
+    let all = addresses.join(", ");
+    let folder = folder.display();
     vec![
         format!("the ACL server answers on {all} and keeps its records in {folder}"),
         format!("a new one has no token yet; make the first: keyward acl bootstrap --address {first} --out root.token"),

@@ -42,7 +42,8 @@ pub(super) struct Preview {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let client = &service.client;
+        let query = QueryOptions::default();
         match self {
             Self::List => {
                 let all = client.list_templates(&query).await?.value;

@@ -181,7 +181,8 @@ impl Create {
 
 impl Read {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let (client, query) = (&service.client, QueryOptions::default());
+        let client = &service.client;
+        let query = QueryOptions::default();
         let own_token = match &self.accessor {
             None => Some(client.read_self(&query).await?),
             Some(_) => None,
@@ -216,7 +217,8 @@ impl Update {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         let accessor = resolve::token(service, &self.accessor).await?;
         let current = service.client.read_token(&accessor, &QueryOptions::default()).await?.value;
-        let (roles, links) = (self.roles.resolve(service).await?, self.links.resolve(service).await?);
+        let roles = self.roles.resolve(service).await?;
+        let links = self.links.resolve(service).await?;
         let mut update = TokenUpdate::from(&current);
         update.description = self.description.unwrap_or(update.description);
         update.roles = merge_links(update.roles, roles, self.merging.merge, self.no_roles);

@@ -72,7 +72,8 @@ impl Audit {
             Self::Verify(verify) => verify.run(),
             Self::Show { records } => {
                 let filter = records.filter()?;
-                let (mut record_count, mut other_count) = (0_u64, 0_u64);
+                let mut record_count = 0_u64;
+                let mut other_count = 0_u64;
                 for file in files(&records.file) {
                     read(&file, |line| {
                         let is_record = filter.show(line);

@@ -86,7 +86,8 @@ fn print(report: &VerifyReport, key_file: &Path) {
         0 => String::new(),
         count => format!(", {} found", format_count(count, "checkpoint")),
     };
-    let (lines, records) = (format_count(report.lines, "line"), format_count(report.verified, "record"));
+    let lines = format_count(report.lines, "line");
+    let records = format_count(report.verified, "record");
     print_line(&format!("{lines}, {records} verified{checkpoints}{end}"));
 }
 

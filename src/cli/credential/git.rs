@@ -45,7 +45,8 @@ impl<'a> GitRequest<'a> {
         let lines = text.lines().take_while(|line| !line.is_empty());
         let pairs: Vec<_> = lines.filter_map(|line| line.split_once('=')).collect();
         let value = |name: &str| pairs.iter().rfind(|(key, _)| *key == name).map(|(_, value)| *value);
-        let (protocol, host) = (value("protocol")?, value("host").filter(|host| !host.is_empty())?);
+        let protocol = value("protocol")?;
+        let host = value("host").filter(|host| !host.is_empty())?;
         let secret = match protocol {
             "https" => true,
             "http" => Url::parse(&format!("http://{host}/"))
@@ -62,7 +63,8 @@ fn format_response(login: &HostCredential) -> Option<Zeroizing<String>> {
     if !line(&login.username) || !line(&login.password) {
         return None;
     }
-    let (name, password) = (login.username.expose_secret(), login.password.expose_secret());
+    let name = login.username.expose_secret();
+    let password = login.password.expose_secret();
     let since = login.expires.and_then(|expires| expires.duration_since(SystemTime::UNIX_EPOCH).ok());
     // Git before 2.40 ignores it. Later versions ask again after it, and pass it to helpers that store passwords.
     let expiry = since.map(|since| format!("password_expiry_utc={}\n", since.as_secs())).unwrap_or_default();

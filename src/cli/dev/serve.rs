@@ -53,7 +53,8 @@ impl Serve {
                 twice = &mut signals => return twice.map(|()| Exit::Ok),
             };
             let (_kept, reloads) = mpsc::channel(1);
-            let (guide, endpoints) = (dev.guide(), dev.endpoints);
+            let guide = dev.guide();
+            let endpoints = dev.endpoints;
             let mut emulated = dev.emulated;
             let emulated_stop = emulated.stop_token();
             let running = async {

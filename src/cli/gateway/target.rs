@@ -54,8 +54,10 @@ impl GatewayAddress {
     /// Determines the gateway's address and local token; prints the error if that fails.
     pub(super) fn find(&self) -> Result<GatewayTarget, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
-            let (address, file) = (ServerAddress::Url(address.clone()), file.clone());
-            let (token_file, clients_call) = (ClientTokenFile::Local(file.clone()), address.clone());
+            let address = ServerAddress::Url(address.clone());
+            let file = file.clone();
+            let token_file = ClientTokenFile::Local(file.clone());
+            let clients_call = address.clone();
             return Ok(GatewayTarget { address, file, host: self.host.clone(), token_file, clients_call });
         }
         let outcome = config::load(&self.files.config, &Environment::current(), Purpose::Check);

@@ -73,7 +73,8 @@ fn teams(variables: &GatewayTarget, organization: &str) -> anyhow::Result<Result
         "--organization is not a valid name"
     );
     let path = format!("/api/v2/organizations/{organization}/team-tokens");
-    let (mut all, mut page) = (Vec::new(), 1_u64);
+    let mut all = Vec::new();
+    let mut page = 1_u64;
     loop {
         let number = page.to_string();
         let mut document =
@@ -112,7 +113,8 @@ fn lines(document: &Value, file: &str) -> Vec<String> {
         Some(seconds) => format_duration(Duration::from_secs(seconds)),
         None => "unknown".to_owned(),
     };
-    let (platform, local) = (&document["platform_token"], &document["local_token"]);
+    let platform = &document["platform_token"];
+    let local = &document["local_token"];
     let mut lines =
         vec![format!("platform token  for {} from {}", text(&document["upstream"]), text(&platform["source"]))];
     lines.push(if platform["serving"] == true {
@@ -133,7 +135,8 @@ fn lines(document: &Value, file: &str) -> Vec<String> {
     for caller in callers {
         let old = caller["requests_with_previous"].as_u64().filter(|count| *count > 0);
         let old = old.map(|count| format!(", {count} with the previous local token")).unwrap_or_default();
-        let (client, last) = (text(&caller["client"]), text(&caller["last"]));
+        let client = text(&caller["client"]);
+        let last = text(&caller["last"]);
         let requests = format_count(caller["requests"].as_u64().unwrap_or_default(), "request");
         lines.push(format!("  {client}  {requests}{old}, the last at {last}"));
     }

@@ -95,7 +95,8 @@ impl Aks {
     /// Puts names, identifiers, images and the configuration into the example.
     fn manifest(&self, config: &str, client_id: &str, tenant: &str) -> String {
         let mut text = String::new();
-        let (mut variable, mut in_config) = ("", false);
+        let mut variable = "";
+        let mut in_config = false;
         for line in EXAMPLE.lines() {
             if in_config && (line.is_empty() || line.starts_with("    ")) {
                 continue;

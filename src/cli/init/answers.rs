@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn on_a_terminal_a_question_is_asked_until_its_answer_is_good() {
-        let (mut input, mut output) = ("\na b\nweb\n\n\n".as_bytes(), Vec::new());
+        let mut input = "\na b\nweb\n\n\n".as_bytes();
+        let mut output = Vec::new();
         let mut answers = PlanInputs::interactive(Terminal { input: &mut input, output: &mut output });
         assert_eq!(answers.ask_required(ROLE, None), "web");
         assert_eq!(answers.ask_optional(ROLE, None), None);

@@ -151,10 +151,8 @@ impl AzureVm {
     }
 
     fn azure_commands(&self, client_id: Option<&String>) -> String {
-        let (group, vm) = (
-            quote_or_placeholder(self.resource_group.as_ref(), "RESOURCE_GROUP"),
-            quote_or_placeholder(self.vm.as_ref(), "VM"),
-        );
+        let group = quote_or_placeholder(self.resource_group.as_ref(), "RESOURCE_GROUP");
+        let vm = quote_or_placeholder(self.vm.as_ref(), "VM");
         match client_id {
             None => format!("az vm identity assign --resource-group {group} --name {vm}\n"),
             Some(id) => format!(

@@ -118,7 +118,8 @@ fn complete(plan: &dyn Fn(&mut PlanInputs<'_>) -> Plan) -> anyhow::Result<Result
         }
         return Ok(Err(Exit::Failed));
     }
-    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stderr());
+    let mut input = std::io::stdin().lock();
+    let mut output = std::io::stderr();
     let mut answers = PlanInputs::interactive(Terminal { input: &mut input, output: &mut output });
     let result = plan(&mut answers);
     if let Some(failure) = answers.failure {

@@ -133,7 +133,8 @@ impl ServerSide {
     /// Formats the commands for the server's operator. `bounds` are conditions of the role, such as
     /// `bound_resource_groups=web`; those of keyward's ACL server are `keys` of its configuration.
     pub(super) fn commands(&self, tenant: &str, bounds: &[String], keys: &[String]) -> String {
-        let (role, mount) = (quote(&self.role), quote(&self.mount));
+        let role = quote(&self.role);
+        let mount = quote(&self.mount);
         let (program, prefix) = match self.product {
             ServerProduct::Vault => ("vault", "VAULT"),
             ServerProduct::Openbao => ("bao", "BAO"),

@@ -80,7 +80,10 @@ impl View {
     fn new(format: Format) -> Self {
         let screen = Screen::detect();
         let alternate = (screen.is_terminal() && format == Format::Text).then(AlternateScreen::enter);
-        let (last, last_change, gone_since, state) = (Vec::new(), None, None, None);
+        let last = Vec::new();
+        let last_change = None;
+        let gone_since = None;
+        let state = None;
         Self { format, screen, alternate, last, last_change, gone_since, exit: Exit::Ok, state }
     }
 

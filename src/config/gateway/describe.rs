@@ -39,7 +39,8 @@ pub(crate) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, 
             format!("that session {} reads from {path}, field {}", secret.session, secret.field)
         }
         TokenSource::Mint(mint) => {
-            let (owner, ttl) = (&mint.owner, format_duration(mint.ttl));
+            let owner = &mint.owner;
+            let ttl = format_duration(mint.ttl);
             let parent = describe_value("mint.parent_token_file", &mint.parent_token_file.display().to_string());
             format!("that it creates for {owner} with the token of {parent}, a new one every {ttl} at the latest,")
         }

@@ -262,7 +262,8 @@ pub(super) fn span(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(Duration::from_secs(seconds));
     }
-    let (mut rest, mut sum) = (text, Duration::ZERO);
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
     while !rest.is_empty() {
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
         let number: f64 = rest[..end].parse().ok().filter(|number| (0.0..1e12).contains(number))?;

@@ -78,7 +78,9 @@ const PROXY_CACHE_KEYS: [&str; 4] = [
 
 /// Reads `api_proxy {}` and `cache {}`: the token on requests, the cache, and true if the session's namespace is prepended.
 fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<Cache>, bool) {
-    let (mut token_use, mut cache_options, mut prepends_namespace) = (TokenUse::Never, None, false);
+    let mut token_use = TokenUse::Never;
+    let mut cache_options = None;
+    let mut prepends_namespace = false;
     // Vault Agent copies the cache's key to an `api_proxy {}` of its own making, and only if there is none.
     let has_proxy = top.has("api_proxy");
     for name in ["cache", "api_proxy"] {

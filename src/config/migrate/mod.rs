@@ -75,7 +75,9 @@ pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
 /// # Errors
 /// A text is neither HCL 1 nor JSON; which one, counted from 0.
 pub fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, HclError)> {
-    let (mut files, mut starts, mut lines) = (Vec::new(), Vec::new(), 0);
+    let mut files = Vec::new();
+    let mut starts = Vec::new();
+    let mut lines = 0;
     for (number, text) in texts.iter().enumerate() {
         let mut file = hcl::read(text).map_err(|error| (number, error))?;
         shift(&mut file, lines);

@@ -39,7 +39,8 @@ pub(super) struct Report(RefCell<Vec<ReportLine>>);
 impl Report {
     pub(super) fn record(&self, at: Position, key: &str, outcome: Outcome, detail: impl Into<String>) {
         // A key may hold any character: in the report it is one line.
-        let (key, detail) = (escape_controls(key), escape_controls(&detail.into()));
+        let key = escape_controls(key);
+        let detail = escape_controls(&detail.into());
         self.0.borrow_mut().push(ReportLine { file: 0, at, key, outcome, detail });
     }
 

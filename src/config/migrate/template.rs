@@ -17,7 +17,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             match interval.span() {
                 Some(Duration::ZERO) => interval.record_kept("zero: the default, 5m"),
                 Some(span) => {
-                    let (min, max) = (Duration::from_secs(10), Duration::from_hours(24));
+                    let min = Duration::from_secs(10);
+                    let max = Duration::from_hours(24);
                     let new_interval = span.clamp(min, max);
                     document.section("templates").text("interval", &format_span(new_interval));
                     if new_interval == span {
@@ -211,7 +212,8 @@ fn commands(template: &mut Block<'_>, section: &mut Section) {
         exec.finish();
         inputs
     });
-    let (mut line, mut timeout) = (template.take("command"), template.take("command_timeout"));
+    let mut line = template.take("command");
+    let mut timeout = template.take("command_timeout");
     if let Some((exec_command, exec_timeout)) = exec {
         for (replaced, exec_value) in [(&mut line, exec_command), (&mut timeout, exec_timeout)] {
             if let Some(exec_value) = exec_value

@@ -135,7 +135,8 @@ fn a_reference_of_keyward_in_another_agents_text_stays_text() {
 fn sinks_are_disabled_if_the_time_of_the_wrapping_cannot_be_read() {
     let text = "auto_auth { method \"jwt\" { wrap_ttl = \"soon\" config = { role = \"r\" path = \"/j\" } }\n\
                 sink \"file\" { config = { path = \"/t\" } } }\n";
-    let (toml, report) = (migrate(text, false).unwrap().toml, report_text(text));
+    let toml = migrate(text, false).unwrap().toml;
+    let report = report_text(text);
     assert!(toml.contains("\n# [sink.file-1]\n# path = \"/t\"\n"), "{toml}");
     assert!(report.contains("auto_auth.method.jwt.wrap_ttl: ACTION REQUIRED: not a duration"), "{report}");
 }

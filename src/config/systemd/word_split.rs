@@ -17,7 +17,10 @@ pub fn split_unit_words(line: &str) -> Vec<String> {
 /// Splits a line into commands, and each into words without their quotes. Text that the shell replaces stays as it is.
 pub(super) fn split_commands(line: &str, syntax: WordSyntax) -> Vec<Vec<String>> {
     let is_shell = syntax == WordSyntax::Shell;
-    let (mut commands, mut words, mut word, mut quote) = (Vec::new(), Vec::new(), None::<String>, None);
+    let mut commands = Vec::new();
+    let mut words = Vec::new();
+    let mut word = None::<String>;
+    let mut quote = None;
     let mut characters = line.chars().peekable();
     while let Some(character) = characters.next() {
         match (quote, character) {

@@ -58,7 +58,9 @@ impl State {
             if !self.cluster_key.verify(how, assertion.signed, &assertion.signature) {
                 return Err(bad("signature"));
             }
-            let (issuer, subject, audience) = (text("iss"), text("sub"), EXCHANGE_AUDIENCE);
+            let issuer = text("iss");
+            let subject = text("sub");
+            let audience = EXCHANGE_AUDIENCE;
             let matches = issuer == self.cluster_issuer()
                 && subject == CloudIdentities::SERVICE_ACCOUNT
                 && claim("aud").is_some_and(|aud| contains_audience(aud, audience));

@@ -107,7 +107,8 @@ fn refusal_response(state: &State, refusal: &AuthorityError) -> Response {
         _ => (StatusCode::BAD_REQUEST, "invalid_request"),
     };
     let id = || uuid::Uuid::new_v4().to_string();
-    let (trace, correlation) = (id(), id());
+    let trace = id();
+    let correlation = id();
     let text = format!(
         "AADSTS{}: {}. Trace ID: {trace} Correlation ID: {correlation} (emulated)",
         refusal.code, refusal.message

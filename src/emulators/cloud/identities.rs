@@ -65,7 +65,8 @@ impl CloudIdentities {
 
     /// Returns the resource id of the machine.
     pub(super) fn machine_id(&self, machine: MachineKind) -> String {
-        let (subscription, group) = (&self.subscription, Self::RESOURCE_GROUP);
+        let subscription = &self.subscription;
+        let group = Self::RESOURCE_GROUP;
         let providers = format!("/subscriptions/{subscription}/resourcegroups/{group}/providers");
         match machine {
             MachineKind::VirtualMachine => format!("{providers}/Microsoft.Compute/virtualMachines/{}", Self::VM),
@@ -83,7 +84,8 @@ impl CloudIdentities {
 
     /// Returns the resource id of a user-assigned identity.
     pub(super) fn identity_id(&self, name: &str) -> String {
-        let (subscription, group) = (&self.subscription, Self::RESOURCE_GROUP);
+        let subscription = &self.subscription;
+        let group = Self::RESOURCE_GROUP;
         format!(
             "/subscriptions/{subscription}/resourcegroups/{group}/providers/Microsoft.ManagedIdentity\
              /userAssignedIdentities/{name}"

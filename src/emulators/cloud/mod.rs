@@ -133,7 +133,8 @@ impl Cloud {
         let certificate = certificates::AppCertificate::load_or_make(&folder)?;
         let (metadata, metadata_port) = bind(options.metadata)?;
         let (authority, authority_port) = bind(options.authority)?;
-        let (metadata_address, authority_address) = (metadata_port.address(), authority_port.address());
+        let metadata_address = metadata_port.address();
+        let authority_address = authority_port.address();
         let tls = certificates::server(&folder, authority_address.ip())?;
         let state = Arc::new(State {
             machine: options.machine,

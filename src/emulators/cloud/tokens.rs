@@ -55,7 +55,8 @@ impl State {
         let life = settings.token_life.unwrap_or(self.token_life);
         let life = i64::try_from(life.as_secs()).unwrap_or(i64::MAX);
         // Real tokens start five minutes before they are issued.
-        let (start, end) = (now.saturating_sub(300), now.saturating_add(life));
+        let start = now.saturating_sub(300);
+        let end = now.saturating_add(life);
         let audience = settings.audience.as_deref().unwrap_or(audience);
         let mut claims = json!({
             "aud": audience, "iss": self.issuer(), "idp": self.issuer(), "iat": start, "nbf": start, "exp": end,

@@ -23,7 +23,8 @@ fn find_module<'a>(request: &ApiRequest, state: &'a State) -> Result<Vec<&'a Res
     if registry == "public" && !state.settings.edition.is_hosted() {
         return Err(ApiError::not_found());
     }
-    let (name, provider) = (request.name("name"), request.name("provider"));
+    let name = request.name("name");
+    let provider = request.name("provider");
     let modules: Vec<&Resource> = state
         .store
         .list(KIND, &organization)
@@ -69,7 +70,8 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
 
 pub(super) async fn create(request: ApiRequest) -> ApiResult {
     let attributes = request.attributes()?;
-    let (name, provider) = (required(&attributes, "name")?, required(&attributes, "provider")?);
+    let name = required(&attributes, "name")?;
+    let provider = required(&attributes, "provider")?;
     let mut state = request.state();
     let organization = request.organization(&state)?;
     let registry = text(&attributes, "registry-name").unwrap_or("private");

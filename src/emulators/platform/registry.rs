@@ -23,7 +23,8 @@ use super::store::Resource;
 /// Finds the module in the path; its namespace is the organization.
 fn module<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Resource, ApiError> {
     let organization = state.find(request.caller()?, "organizations", request.name("namespace"))?;
-    let (name, provider) = (request.name("name"), request.name("provider"));
+    let name = request.name("name");
+    let provider = request.name("provider");
     let is = |module: &&Resource| module.text("name") == name && module.text("provider") == provider;
     state.store.list(KIND, &organization.id).into_iter().find(is).ok_or_else(ApiError::not_found)
 }

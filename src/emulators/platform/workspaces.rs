@@ -28,7 +28,8 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let tags = |name: &str| -> Vec<&str> {
         request.query(name).map(|tags| tags.split(',').filter(|tag| !tag.is_empty()).collect()).unwrap_or_default()
     };
-    let (with, without) = (tags("search[tags]"), tags("search[exclude-tags]"));
+    let with = tags("search[tags]");
+    let without = tags("search[exclude-tags]");
     let name = request.query("search[name]").unwrap_or_default();
     let has = |workspace: &Resource, tag: &&str| tags::names(workspace).iter().any(|name| name == tag);
     let mut all: Vec<&Resource> = state

@@ -35,7 +35,9 @@ impl RequestHandler {
             Ok(verified) => verified,
             Err(refused) => return refused,
         };
-        let (namespace, path, display_name) = (namespace.to_owned(), path.to_owned(), mount.to_owned());
+        let namespace = namespace.to_owned();
+        let path = path.to_owned();
+        let display_name = mount.to_owned();
         let origin = Origin { namespace, path, display_name, metadata, ..Origin::default() };
         let auth = self.faults().with_tokens(|tokens| tokens.issue(role, origin, None, now));
         tracing::info!(event = "dev.secrets.login", role = name, "the emulated Vault gave a token");

@@ -177,7 +177,8 @@ impl Secrets {
                 control_listener::serve(listener, routes, stop.clone()),
             );
         }
-        let (tls, clock) = (options.tls.clone(), options.clock.clone());
+        let tls = options.tls.clone();
+        let clock = options.clock.clone();
         let handler = Arc::new(handler::RequestHandler::new(options, faults.clone())?);
         tasks.start("emulated Vault", serve::serve((listener, port), tls, handler, stop));
         Ok(Self { url, faults_url, faults, clock })

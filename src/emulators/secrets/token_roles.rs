@@ -31,12 +31,14 @@ pub(super) fn admit(bound_cidrs: &[String], address: IpAddr) -> bool {
 
 fn contains(cidr: &str, address: IpAddr) -> Option<bool> {
     let (network, length) = cidr.split_once('/')?;
-    let (network, length): (IpAddr, u32) = (network.parse().ok()?, length.parse().ok()?);
+    let network: IpAddr = network.parse().ok()?;
+    let length: u32 = length.parse().ok()?;
     let to_bits = |address| match address {
         IpAddr::V4(address) => (u128::from(u32::from(address)) << 96, 32),
         IpAddr::V6(address) => (u128::from(address), 128),
     };
-    let ((network, width), (address, other_width)) = (to_bits(network), to_bits(address));
+    let (network, width) = to_bits(network);
+    let (address, other_width) = to_bits(address);
     let is_same = (network ^ address).checked_shr(128 - length.min(128)).unwrap_or(0) == 0;
     Some(width == other_width && length <= width && is_same)
 }

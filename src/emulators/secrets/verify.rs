@@ -46,7 +46,8 @@ impl Verifier {
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
         };
-        let (discovery, audience) = (discovery.clone(), audience.to_owned());
+        let discovery = discovery.clone();
+        let audience = audience.to_owned();
         Ok(Self { client: options.build()?, discovery, audience, issuer: Mutex::new(None) })
     }
 
@@ -70,7 +71,8 @@ impl Verifier {
         }
         let nbf = time(&claims, "nbf").unwrap_or(SystemTime::UNIX_EPOCH);
         if nbf > now + LEEWAY {
-            let (now, nbf) = (rfc3339(now), rfc3339(nbf));
+            let now = rfc3339(now);
+            let nbf = rfc3339(nbf);
             return Err(format!("oidc: current time {now} before the nbf (not before) time: {nbf}"));
         }
         self.check_signature(jwt, issuer).await?;

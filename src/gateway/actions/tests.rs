@@ -213,8 +213,10 @@ fn each_rule_about_calls_has_a_match_and_a_mismatch() {
             );
         }
     };
-    let (unknown, old, early, new) =
-        (ServerInfo::default(), released("v202012-1"), released("v202103-1"), released("1.0.3"));
+    let unknown = ServerInfo::default();
+    let old = released("v202012-1");
+    let early = released("v202103-1");
+    let new = released("1.0.3");
     let runs = "GET /organizations/o/runs";
     pair(&unknown, "2024-10-11/1", runs, &format!("{runs}?filter%5Btimeframe%5D=2024"));
     pair(&unknown, "2024-10-11/1", runs, "GET /workspaces/w/runs");
@@ -256,7 +258,8 @@ fn each_rule_about_calls_has_a_match_and_a_mismatch() {
 fn each_rule_about_bodies_has_a_match_and_a_mismatch() {
     let pair = |server: &ServerInfo, expected: &str, call: &str, acts: &str, does_not: &str| {
         let (method, target) = call.split_once(' ').unwrap();
-        let (method, path) = (method.parse().unwrap(), format!("/api/v2{target}"));
+        let method = method.parse().unwrap();
+        let path = format!("/api/v2{target}");
         let call = ApiCall { method: &method, path: &path, query: "" };
         assert!(actions(ActionOptions::default()).assess_call(call, server).reads_body, "{call:?}");
         for (attributes, expected) in [(acts, expected), (does_not, "")] {
@@ -267,7 +270,9 @@ fn each_rule_about_bodies_has_a_match_and_a_mismatch() {
             assert!(findings.iter().all(|finding| finding.pointer.as_ref().unwrap().starts_with("/data/attributes")));
         }
     };
-    let (unknown, old, new) = (ServerInfo::default(), released("v202112-1"), released("1.0.3"));
+    let unknown = ServerInfo::default();
+    let old = released("v202112-1");
+    let new = released("1.0.3");
     let settings = "PATCH /admin/general-settings";
     pair(
         &unknown,
@@ -296,7 +301,8 @@ fn each_rule_about_bodies_has_a_match_and_a_mismatch() {
     pair(&unknown, "2022-11-18/1!", policy, r#"{"name":"p"}"#, enforced);
     pair(&unknown, "2022-11-18/1!", policy, r#"{"name":"p","enforcement-level":null}"#, enforced);
     pair(&unknown, "2023-05-25/3", "PATCH /policies/p", r#"{"enforce":[]}"#, "{}");
-    let (long, short) = (format!(r#"{{"name":"{}"}}"#, "é".repeat(41)), format!(r#"{{"name":"{}"}}"#, "é".repeat(40)));
+    let long = format!(r#"{{"name":"{}"}}"#, "é".repeat(41));
+    let short = format!(r#"{{"name":"{}"}}"#, "é".repeat(40));
     pair(&unknown, "2024-04-25/1!", "POST /organizations/o/projects", &long, &short);
     pair(&unknown, "2024-04-25/1!", "PATCH /projects/p", &long, r#"{"name":7}"#);
     let module = "POST /organizations/o/registry-modules";

@@ -108,7 +108,9 @@ impl ChangeFilter {
     }
 
     fn matches_endpoint(&self, change: &Change) -> bool {
-        let (method, path, query) = (self.method.as_ref(), self.path.as_deref(), self.query.as_deref());
+        let method = self.method.as_ref();
+        let path = self.path.as_deref();
+        let query = self.query.as_deref();
         (method.is_none() && path.is_none())
             || change.endpoints().filter_map(Endpoint::route).any(|route| route.could_match(method, path, query))
     }

@@ -39,7 +39,8 @@ impl FromStr for Release {
                 if day.len() != 6 || !digits(day) || !digits(number) {
                     return None;
                 }
-                let (year, month) = (day[..4].parse().ok()?, day[4..].parse().ok()?);
+                let year = day[..4].parse().ok()?;
+                let month = day[4..].parse().ok()?;
                 return (1..=12).contains(&month).then_some(Self::Monthly(year, month, number.parse().ok()?));
             }
             let parts: Vec<&str> = text.split('.').collect();

@@ -80,7 +80,8 @@ impl ChildEnv {
     /// Prepares a closure that builds the variables of the current token; it may block.
     fn prepare(&mut self) -> impl FnOnce() -> Availability<ProvidedEnv> + Send + 'static {
         let credentials = self.content.current_token(&self.platform);
-        let (host, terraform) = (self.host.clone(), self.terraform.clone());
+        let host = self.host.clone();
+        let terraform = self.terraform.clone();
         move || {
             let Some((address, token)) = credentials else { return unavailable(NO_TOKEN) };
             match client_env(&host, &address, &token, terraform.as_ref()) {

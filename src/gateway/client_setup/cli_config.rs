@@ -183,7 +183,8 @@ fn to_blocks(file: &ConfigFile, document: &Map<String, Value>) -> Result<Zeroizi
             _ if key == "//" => {}
             Value::Object(labels) if LABELLED_BLOCKS.contains(&key.as_str()) => {
                 for (label, body) in labels {
-                    let (label, body) = (to_hcl(&label.as_str().into()), to_hcl(body).filter(|_| body.is_object()));
+                    let label = to_hcl(&label.as_str().into());
+                    let body = to_hcl(body).filter(|_| body.is_object());
                     let (label, body) = label.zip(body).ok_or_else(unusable)?;
                     text.extend([key, " ", &label, " ", &body, "\n"]);
                 }

@@ -44,7 +44,8 @@ impl ServiceHost {
     /// Builds the services of a gateway at `address` (`http://HOST:PORT`, no trailing slash) for Terraform's `host`
     /// block, which replaces service discovery.
     pub(crate) fn services(address: &str) -> Value {
-        let (api, registry) = (format!("{address}/api/v2/"), format!("{address}/api/registry/v1"));
+        let registry = format!("{address}/api/registry/v1");
+        let api = format!("{address}/api/v2/");
         json!({
             "tfe.v2": api,
             "tfe.v2.1": api,

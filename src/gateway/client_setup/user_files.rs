@@ -65,7 +65,8 @@ impl UserConfigFiles {
             return self.override_file.clone();
         }
         let home = self.home.as_ref()?;
-        let (terraform, tofu) = (home.join(".terraformrc"), home.join(".tofurc"));
+        let terraform = home.join(".terraformrc");
+        let tofu = home.join(".tofurc");
         let fresh = || self.config_home.as_ref().map(|folder| folder.join("opentofu/tofurc"));
         Some(match self.reader {
             ConfigReader::Terraform => terraform,
@@ -136,7 +137,8 @@ mod tests {
     #[test]
     fn each_program_reads_its_own_files() {
         let folder = tempfile::tempdir().unwrap();
-        let (home, config) = (folder.path().join("home"), folder.path().join("config"));
+        let home = folder.path().join("home");
+        let config = folder.path().join("config");
         let mut variables = EnvVars::default();
         variables.set("HOME", SecretString::from(home.display().to_string()));
         // Existing files, and the ones that each program reads.

@@ -62,7 +62,9 @@ pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
     if recorded == owner {
         return Ok(());
     }
-    let (file, recorded, this_gateway) = (file.to_owned(), recorded.to_owned(), owner.to_owned());
+    let file = file.to_owned();
+    let recorded = recorded.to_owned();
+    let this_gateway = owner.to_owned();
     Err(OwnerError::OtherGateway { file, owner_file, recorded, this_gateway })
 }
 
@@ -78,7 +80,8 @@ mod tests {
             claim(&file, "https://a file /one").unwrap();
         }
         let error = claim(&file, "https://a file /two").unwrap_err().to_string();
-        let (token, owner) = (file.display(), folder.path().join("gateway.token.owner"));
+        let token = file.display();
+        let owner = folder.path().join("gateway.token.owner");
         assert!(
             error.starts_with(&format!("{token} is the local token of another gateway, for https://a file /one")),
             "{error}"

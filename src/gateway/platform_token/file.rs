@@ -62,7 +62,8 @@ impl PlatformTokenFile {
     }
 
     async fn read(&mut self) {
-        let (path, now) = (self.path.clone(), self.clock.now());
+        let path = self.path.clone();
+        let now = self.clock.now();
         let read = tokio::task::spawn_blocking(move || read_token(&path, now)).await;
         self.record_read(read.unwrap_or_else(|error| Err(error.to_string())), now);
     }

@@ -278,7 +278,8 @@ mod tests {
 
     fn rewrite_in_chunks(pieces: &[&[u8]]) -> String {
         let from = Arc::new(LinkPrefixes::new(&[url::Url::parse(FROM).unwrap()]));
-        let (mut links, mut out) = (LinkRewriter::new(&from, TO), Vec::new());
+        let mut links = LinkRewriter::new(&from, TO);
+        let mut out = Vec::new();
         for piece in pieces {
             links.rewrite(piece, &mut out);
         }

@@ -51,7 +51,8 @@ impl PageFetcher {
         let address = format!("{}{}", gateway_origin.unwrap_or_default(), call.target);
         let bad = |why: String| Box::new(error_response(StatusCode::BAD_GATEWAY, why));
         let list = self.rewriter.platform_url(call);
-        let (mut merger, mut query) = (pages::PageMerger::default(), pages::page_query(call.as_api_call(), 1));
+        let mut merger = pages::PageMerger::default();
+        let mut query = pages::page_query(call.as_api_call(), 1);
         let mut headers = call.headers.clone();
         // Conditions hold for a page, not for the list: a 304 for one page would become the response.
         remove_all(&mut headers, |name| name.starts_with("if-"));

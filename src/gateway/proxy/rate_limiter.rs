@@ -81,7 +81,8 @@ impl SlidingWindow {
             self.sent_at.pop_front();
         }
         // `max` requests later, every slot comes again after one span.
-        let (spans, offset) = (position / max, position % max);
+        let spans = position / max;
+        let offset = position % max;
         let freed_by = (self.sent_at.len() + offset).checked_sub(max).and_then(|index| self.sent_at.get(index));
         let free = freed_by.map_or(earliest, |sent_at| *sent_at + span);
         free + span.saturating_mul(u32::try_from(spans).unwrap_or(u32::MAX))
@@ -128,7 +129,8 @@ impl RateLimiter {
             paused_until: None,
             run_lists_paused_until: None,
         };
-        let (queue_head_lock, run_list_head_lock) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
+        let queue_head_lock = tokio::sync::Mutex::default();
+        let run_list_head_lock = tokio::sync::Mutex::default();
         Self { configured, schedule: Mutex::new(schedule), queue_head_lock, run_list_head_lock }
     }
 

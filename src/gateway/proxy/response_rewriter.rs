@@ -70,7 +70,8 @@ impl ResponseRewriter {
             (PlatformBody::Streamed(body), None) => GatewayBody::Streamed(body),
             (PlatformBody::Buffered(body), None) => GatewayBody::Buffered(Full::new(body)),
             (PlatformBody::Buffered(body), Some(origin)) => {
-                let (mut rewriter, mut rewritten) = (LinkRewriter::new(&self.link_prefixes, origin), Vec::new());
+                let mut rewriter = LinkRewriter::new(&self.link_prefixes, origin);
+                let mut rewritten = Vec::new();
                 rewriter.rewrite(&body, &mut rewritten);
                 rewriter.finish(&mut rewritten);
                 response::set_length(&mut parts.headers, Some(rewritten.len()));

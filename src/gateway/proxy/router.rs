@@ -93,11 +93,12 @@ impl GatewayRouter {
             Err(refusal) => return now(*refusal),
         };
         let (parts, body) = request.into_parts();
-        let (origin, merge_pages) =
-            (gateway_origin(&parts.headers), self.forwarder.merges_pages(&parts.method, &target, &parts.headers));
+        let origin = gateway_origin(&parts.headers);
+        let merge_pages = self.forwarder.merges_pages(&parts.method, &target, &parts.headers);
         let mut call = UpstreamCall::new(ConnectionCaller::new(*peer), parts.method, target, parts.headers);
         call.audited = AuditedRequest::from_extensions(&parts.extensions).cloned();
-        let (forwarder, listener) = (Arc::clone(&self.forwarder), Arc::clone(listener));
+        let forwarder = Arc::clone(&self.forwarder);
+        let listener = Arc::clone(listener);
         ResponseFuture::waiting(async move {
             let response = forwarder.forward(&client, &call, origin.as_deref(), merge_pages, body).await;
             listener.responses.count(response.status());

@@ -51,7 +51,8 @@ impl TokenMonitor {
         metrics: &GatewayMetrics,
         clock: Clock,
     ) -> Self {
-        let (rejected, missing) = (metrics.token_refused.clone(), metrics.token_missing.clone());
+        let rejected = metrics.token_refused.clone();
+        let missing = metrics.token_missing.clone();
         let loaded = metrics.token_loaded.clone();
         Self { tokens, upstream, health, rejected, missing, loaded, clock }
     }

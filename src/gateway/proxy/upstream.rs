@@ -179,7 +179,8 @@ impl Upstream {
         body: RequestBody,
     ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let head = call.head(&self.host, token, &body);
-        let (started, class) = (Instant::now(), path_class(call.target.path()));
+        let started = Instant::now();
+        let class = path_class(call.target.path());
         match self.forwarder.send(call.caller, &head, body, self.response_timeout).await {
             Ok(response) => {
                 self.recorder.record(class, UpstreamOutcome::Response(response.status()), started.elapsed());
@@ -221,7 +222,8 @@ impl Upstream {
                 "the platform responds again"
             );
         }
-        let (status, headers) = (response.status(), response.headers());
+        let status = response.status();
+        let headers = response.headers();
         self.platform.learn(headers);
         // The limit of a rejected token says nothing about that of a valid one, and a load balancer reports none.
         if status != StatusCode::UNAUTHORIZED && !status.is_server_error() {

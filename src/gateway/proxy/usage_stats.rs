@@ -163,7 +163,8 @@ mod tests {
         let usage = UsageStats::default();
         let change = Changelog::get().changes().next().unwrap();
         for number in 0..3000 {
-            let (call, workspace) = ("GET /workspaces/:workspace_id/runs".to_owned(), Some(format!("ws-{number}")));
+            let call = "GET /workspaces/:workspace_id/runs".to_owned();
+            let workspace = Some(format!("ws-{number}"));
             let reported = ReportedCall { call, organization: None, workspace };
             usage.record_deprecated_call(change, "go-tfe", reported, false, SystemTime::now());
         }

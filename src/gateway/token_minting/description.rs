@@ -63,7 +63,8 @@ mod tests {
         let of =
             |machine: &str, name: &str, file: &str| DescriptionPrefix::new(machine.as_bytes(), name, Path::new(file));
         let ours = of("m1", "build 7", "/a/token");
-        let (one, two) = (ours.next_description().unwrap(), ours.next_description().unwrap());
+        let one = ours.next_description().unwrap();
+        let two = ours.next_description().unwrap();
         assert!(one.starts_with("keyward build-7 ") && one != two, "{one}");
         assert!(ours.matches(&one) && of("m1", "build 7", "/a/token").matches(&two));
         for other in [of("m2", "build 7", "/a/token"), of("m1", "build 8", "/a/token"), of("m1", "build 7", "/b/token")]

@@ -51,7 +51,8 @@ mod tests {
     fn lock_is_exclusive_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let open = || MintLock::open(folder.path().join("lock")).unwrap();
-        let (mut one, mut two) = (open(), open());
+        let mut one = open();
+        let mut two = open();
         assert!(one.try_acquire() && one.try_acquire() && !two.try_acquire());
         // As a forked process has it.
         let _inherited = one.file.try_clone().unwrap();

@@ -88,7 +88,8 @@ impl Minter {
             connect_timeout: CONNECT_TIMEOUT,
             response_timeout: RESPONSE_TIMEOUT,
         };
-        let (owner, clock_offset) = (options.owner.clone(), Mutex::default());
+        let owner = options.owner.clone();
+        let clock_offset = Mutex::default();
         let calls =
             Arc::new(TokenApi { client: ZeroizingClient::build(&client)?, owner, clock: clock.clone(), clock_offset });
         let path = lock_file(&options, &local_token_file);
@@ -103,8 +104,10 @@ impl Minter {
         let prefix = DescriptionPrefix::for_gateway(&local_token_file);
         let cleanup =
             TokenCleanup::new(Arc::clone(&calls), options.parent_token_file.clone(), prefix.clone(), clock.clone());
-        let (next, retry_policy) = (clock.now(), MintRetryPolicy::new());
-        let (current, last_error) = (None, None);
+        let next = clock.now();
+        let retry_policy = MintRetryPolicy::new();
+        let current = None;
+        let last_error = None;
         let parent = ParentState::Ok;
         #[rustfmt::skip]
         let minter = Self {
@@ -143,7 +146,8 @@ impl Minter {
 
     async fn wait(&mut self, watch: &FileWatch) -> WakeReason {
         let clock = &self.clock;
-        let (expires_at, cleanup_at) = (self.expires_at(), self.cleanup.next_deadline());
+        let expires_at = self.expires_at();
+        let cleanup_at = self.cleanup.next_deadline();
         // The path of an owner's single token names the owner: a deletion under way would delete the next token.
         let may_mint = !self.options.owner.is_single() || !self.cleanup.is_running();
         tokio::select! {
@@ -176,7 +180,8 @@ impl Minter {
     /// Mints a token and publishes it. The current one may expire meanwhile.
     async fn mint(&mut self) {
         if self.options.owner.is_single() && !self.lock.try_acquire() {
-            let (owner, lock) = (&self.options.owner, self.lock.path.display());
+            let owner = &self.options.owner;
+            let lock = self.lock.path.display();
             let why = format!("another gateway on this machine mints the token of {owner} (lock {lock})");
             return self.record_failure(why, MintFailure::Locked);
         }
@@ -190,7 +195,8 @@ impl Minter {
         let Some(description) = self.prefix.next_description() else {
             return self.record_failure("the kernel returned no random bytes".to_owned(), MintFailure::Transient(None));
         };
-        let (calls, clock) = (Arc::clone(&self.calls), self.clock.clone());
+        let calls = Arc::clone(&self.calls);
+        let clock = self.clock.clone();
         let minted = {
             let mut call = std::pin::pin!(calls.create(&parent, &description, self.options.ttl));
             loop {
@@ -208,7 +214,8 @@ impl Minter {
     }
 
     async fn accept(&mut self, minted: MintedToken) {
-        let (now, ttl) = (self.clock.now(), self.options.ttl);
+        let now = self.clock.now();
+        let ttl = self.options.ttl;
         let lifetime = token_lifetime(ttl, minted.created, minted.expires);
         let MintedToken { id, token, .. } = minted;
         let token = match validate(token, lifetime, ttl, now) {
@@ -339,7 +346,8 @@ fn validate(
     now: ClockReading,
 ) -> Result<PlatformToken, String> {
     if let MintedLifetime::TooShort(life) = lifetime {
-        let (life, ttl) = (life.as_secs(), ttl.as_secs());
+        let life = life.as_secs();
+        let ttl = ttl.as_secs();
         return Err(format!(
             "a token requested for {ttl} s expires after {life} s: the platform's clock and this machine's differ"
         ));

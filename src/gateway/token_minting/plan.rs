@@ -162,10 +162,8 @@ mod tests {
 
     #[test]
     fn orphans_have_our_description_and_an_unknown_id() {
-        let (is_orphan, other) = (
-            DescriptionPrefix::for_gateway(Path::new("/a/token")),
-            DescriptionPrefix::for_gateway(Path::new("/b/token")),
-        );
+        let is_orphan = DescriptionPrefix::for_gateway(Path::new("/a/token"));
+        let other = DescriptionPrefix::for_gateway(Path::new("/b/token"));
         let token = |id: &str, description: Option<String>| ListedToken {
             id: id.to_owned(),
             description: description.unwrap_or_default(),

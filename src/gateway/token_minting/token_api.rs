@@ -235,7 +235,8 @@ impl TokenApi {
 
     /// Returns the current time by the platform's clock.
     fn platform_time(&self) -> SystemTime {
-        let (now, clock_offset) = (self.clock.now().wall, self.clock_offset().unwrap_or_default());
+        let now = self.clock.now().wall;
+        let clock_offset = self.clock_offset().unwrap_or_default();
         let difference = Duration::from_secs(clock_offset.unsigned_abs());
         let time = if clock_offset < 0 { now.checked_sub(difference) } else { now.checked_add(difference) };
         time.unwrap_or(now)

@@ -44,7 +44,8 @@ pub(super) enum CleanupOutcome {
 impl TokenCleanup {
     /// Assumes orphans of a previous process.
     pub(super) fn new(calls: Arc<TokenApi>, parent: PathBuf, prefix: DescriptionPrefix, clock: Clock) -> Self {
-        let (replaced, running) = (Vec::new(), JoinSet::new());
+        let replaced = Vec::new();
+        let running = JoinSet::new();
         Self { calls, parent, prefix, clock, replaced, sweep: None, uncertain: true, running }
     }
 

@@ -88,7 +88,8 @@ mod tests {
     async fn the_address_that_was_not_reached_is_named() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let failed = async |url: &str, proxy: ProxyMode| {
-            let (limit, tls) = (Duration::from_secs(10), TlsOptions::default());
+            let limit = Duration::from_secs(10);
+            let tls = TlsOptions::default();
             let address = ServerAddress::Url(url.parse().unwrap());
             let options = ClientOptions { address, tls, proxy, connect_timeout: limit, response_timeout: limit };
             let client = options.build().unwrap();

@@ -130,7 +130,8 @@ impl FileVersion {
 }
 
 fn digest_of(file: &mut File) -> io::Result<[u8; 32]> {
-    let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; 256 * 1024]);
+    let mut context = Context::new(&SHA256);
+    let mut buffer = vec![0; 256 * 1024];
     loop {
         match file.read(&mut buffer)? {
             0 => break,
@@ -148,7 +149,8 @@ mod tests {
     fn a_program_is_known_by_its_file_and_not_by_its_path() {
         let own = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(own.parent().unwrap()).unwrap();
-        let (linked, copied) = (folder.path().join("linked"), folder.path().join("copied"));
+        let linked = folder.path().join("linked");
+        let copied = folder.path().join("copied");
         std::fs::hard_link(&own, &linked).unwrap();
         std::fs::write(&copied, b"another").unwrap();
         let find = |path: &Path, digest| {

@@ -151,7 +151,8 @@ impl PeerIdentity {
 
     /// Returns the file that the process runs, or ran at the last look if that is recent enough.
     fn executable_of(&self, process: &PinnedProcess, age: ExecutableAge) -> Option<FileId> {
-        let (mut last, now) = (self.last_snapshot.lock(), Instant::now());
+        let mut last = self.last_snapshot.lock();
+        let now = Instant::now();
         if age == ExecutableAge::Current || now - last.at >= RECENT {
             *last = ExecutableSnapshot { at: now, file: self.reader.executable_of(process) };
         }

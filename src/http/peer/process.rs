@@ -227,7 +227,8 @@ mod tests {
     fn a_peer_whose_id_belongs_to_another_user_by_now_is_not_pinned() {
         let support = KernelSupport { peer_pidfd: false, ..KernelSupport::probe() };
         let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
         let pid = std::process::id();
         assert!(PinnedProcess::from_socket(&near, (pid, uid, gid), &support).is_ok());
         assert!(PinnedProcess::from_socket(&near, (pid, uid + 1, gid), &support).is_err());

@@ -135,7 +135,9 @@ fn read(reply: &[u8]) -> io::Result<Option<SocketOwner>> {
             _ => Err(io::ErrorKind::InvalidData.into()),
         };
     }
-    let (state, user, inode) = (reply.get(17).copied(), read_u32(reply, 16 + 64), read_u32(reply, 16 + 68));
+    let state = reply.get(17).copied();
+    let user = read_u32(reply, 16 + 64);
+    let inode = read_u32(reply, 16 + 68);
     // The kernel reports the remains of a closed socket as root's.
     let owned = matches!(state, Some(ESTABLISHED | CLOSE_WAIT)) && inode.is_some_and(|inode| inode != 0);
     Ok(user.filter(|_| owned).map(|uid| SocketOwner { uid, cgroup_id: cgroup_id(reply.get(16 + 72..)) }))
@@ -146,7 +148,8 @@ fn cgroup_id(attributes: Option<&[u8]>) -> Option<u64> {
     let mut attributes = attributes?;
     loop {
         let field = |at: usize| attributes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
-        let (length, kind) = (usize::from(field(0)?), field(2)?);
+        let length = usize::from(field(0)?);
+        let kind = field(2)?;
         if kind == INET_DIAG_CGROUP_ID {
             return attributes.get(4..12)?.try_into().ok().map(u64::from_ne_bytes);
         }
@@ -218,7 +221,8 @@ mod tests {
 
     #[test]
     fn a_request_has_its_announced_length() {
-        let (peer, local) = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
+        let peer = "127.0.0.1:5".parse().unwrap();
+        let local = "127.0.0.1:6".parse().unwrap();
         assert_eq!(request(peer, local, 1).unwrap().len(), LENGTH as usize);
         assert_eq!(request(peer, "[::1]:6".parse().unwrap(), 1), None);
     }

@@ -96,7 +96,8 @@ fn parse_cgroup_mount(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
+        let root = fields.next()?;
+        let point = fields.next()?;
         // A mount of a part of the tree has other paths than `/proc/PID/cgroup`.
         (kind.starts_with("cgroup2 ") && root == "/" && !point.contains('\\')).then(|| point.into())
     })

@@ -28,7 +28,8 @@ pub struct UpstreamMetrics {
 impl MetricSet for UpstreamMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
         let histograms = latency_histogram as fn() -> LatencyHistogram;
-        let (seconds, waits) = (Family::new_with_constructor(histograms), Family::new_with_constructor(histograms));
+        let seconds = Family::new_with_constructor(histograms);
+        let waits = Family::new_with_constructor(histograms);
         Self {
             requests: registry.add("upstream_requests", "Requests sent to a server"),
             seconds: registry.add_metric("upstream_seconds", "Time to a server's answer", seconds),
@@ -142,7 +143,9 @@ impl UpstreamRecorder {
     /// Creates a recorder for a server whose paths have these classes. Nothing is served before its first request.
     pub fn new(metrics: &Metrics, server: impl Into<String>, classes: &[&'static str]) -> Self {
         let paths = classes.iter().map(|path| PathRecorder { path, ..PathRecorder::default() }).collect();
-        let (server, metrics, queue_seconds) = (server.into(), metrics.get(), OnceLock::new());
+        let server = server.into();
+        let metrics = metrics.get();
+        let queue_seconds = OnceLock::new();
         Self(Arc::new(Recorder { server, metrics, paths, queue_seconds }))
     }
 

@@ -141,7 +141,8 @@ impl Pool {
             std::mem::replace(&mut idle.watched, true)
         };
         if !watched {
-            let (idle, most) = (Arc::clone(&self.idle), self.options.idle);
+            let idle = Arc::clone(&self.idle);
+            let most = self.options.idle;
             let mut closing = self.closing.lock();
             while closing.try_join_next().is_some() {}
             closing.spawn(async move { idle.close_old(most).await });

@@ -72,7 +72,9 @@ impl RequestHead {
         }
         let mut head = Self { bytes, auth_offset: 0, method: method.clone(), framing };
         head.write(&HOST, host);
-        let (mut of_hop, mut trailers, mut announced) = (Vec::new(), false, false);
+        let mut of_hop = Vec::new();
+        let mut trailers = false;
+        let mut announced = false;
         for (name, value) in headers {
             if *name == CONNECTION {
                 of_hop.extend(tokens(value).filter_map(parse_connection_option));
@@ -171,7 +173,8 @@ mod tests {
     }
 
     fn head(prefix: &str, target: &str, given: &[(&str, &str)], body: &'static str) -> RequestHead {
-        let (host, target) = (HeaderValue::from_static("up"), target.parse().unwrap());
+        let host = HeaderValue::from_static("up");
+        let target = target.parse().unwrap();
         let line = RequestLine { method: &Method::POST, prefix, target: &target, host: &host };
         let body = RequestBody::Buffered(Full::new(Bytes::from_static(body.as_bytes())));
         RequestHead::new(line, &map(given), |name| name != "x-unwanted", &body)
@@ -216,8 +219,10 @@ mod tests {
 
     #[test]
     fn an_auth_header_replaces_the_one_before() {
-        let (one, two) = (HeaderValue::from_static("1"), HeaderValue::from_static("two"));
-        let (name, auth_offset) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-worn"));
+        let one = HeaderValue::from_static("1");
+        let two = HeaderValue::from_static("two");
+        let name = HeaderName::from_static("x-a");
+        let auth_offset = HeaderName::from_static("x-worn");
         let mut head = head("", "/", &[], "body");
         head.append_header(&name, &one);
         head.set_auth_header(&auth_offset, &two);

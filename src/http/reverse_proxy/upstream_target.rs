@@ -32,7 +32,8 @@ impl UpstreamTarget {
     pub fn resolve(options: &ClientOptions) -> Result<Self, UpstreamTargetError> {
         let url = match &options.address {
             ServerAddress::Unix(path) => {
-                let (target, host) = (UpstreamAddress::Unix(path.clone()), HeaderValue::from_static("localhost"));
+                let target = UpstreamAddress::Unix(path.clone());
+                let host = HeaderValue::from_static("localhost");
                 return Ok(Self { target, tls: None, host, prefix: String::new() });
             }
             ServerAddress::Url(url) => url,
@@ -124,7 +125,8 @@ mod tests {
     fn an_upstream_target_matches_its_clients_route() {
         let check = |address: &str, server_name: Option<&str>, proxy: ProxyMode, expected: (&str, &str, &str)| {
             let tls = TlsOptions { server_name: server_name.map(str::to_owned), ..TlsOptions::default() };
-            let (connect_timeout, response_timeout) = (Duration::from_secs(1), Duration::from_secs(1));
+            let connect_timeout = Duration::from_secs(1);
+            let response_timeout = Duration::from_secs(1);
             let address = ServerAddress::Url(address.parse().unwrap());
             let reach =
                 UpstreamTarget::resolve(&ClientOptions { address, tls, proxy, connect_timeout, response_timeout })

@@ -166,8 +166,11 @@ impl<S> ConnectionSet<S> {
         let id = self.next_id;
         self.next_id += 1;
         let connected = ConnectedPeer { peer, identity: self.identify(&stream, &peer) };
-        let (table, tasks) = (&self.table, &mut self.tasks);
-        let (http, service, counters) = (self.http.clone(), self.service.clone(), self.counters.clone());
+        let table = &self.table;
+        let tasks = &mut self.tasks;
+        let http = self.http.clone();
+        let service = self.service.clone();
+        let counters = self.counters.clone();
         // One task type each for plain and TLS connections: a common one would take TLS's memory for every plain
         // connection.
         table.enter(id, &peer, |state, entered| match &self.tls {
@@ -307,7 +310,8 @@ impl AcceptBackoff {
         if self.logged.is_none_or(|logged| now - logged >= Self::QUIET) {
             self.logged = Some(now);
             self.failing_since.get_or_insert(now);
-            let (listener, error) = (&*self.listener, error.to_string());
+            let listener = &*self.listener;
+            let error = error.to_string();
             tracing::warn!(event = "listener.accept.failed", listener, error, "cannot accept connections for now");
         }
         let freed = evict();
@@ -319,7 +323,8 @@ impl AcceptBackoff {
     pub(super) fn reset(&mut self) {
         self.pause = Duration::ZERO;
         if let Some(since) = self.failing_since.take() {
-            let (listener, lasted_seconds) = (&*self.listener, seconds(since.elapsed()));
+            let listener = &*self.listener;
+            let lasted_seconds = seconds(since.elapsed());
             tracing::info!(event = "listener.recovered", listener, lasted_seconds, "connections are accepted again");
         }
     }

@@ -72,7 +72,8 @@ pub(super) fn decide(open: &[Candidate], new: NewCaller, limits: &ListenerLimits
 /// connections, of its address with most, the one that has been idle the longest. Earlier requests do not protect a
 /// connection: a hoarder could send one first.
 pub(super) fn pick_victim(open: &[Candidate]) -> Option<(u64, usize)> {
-    let (mut networks, mut groups) = (HashMap::new(), HashMap::new());
+    let mut networks = HashMap::new();
+    let mut groups = HashMap::new();
     for connection in open {
         *networks.entry(connection.group.network()).or_insert(0_usize) += 1;
         *groups.entry(connection.group).or_insert(0_usize) += 1;

@@ -22,7 +22,8 @@ pub(super) struct Lingering {
 impl Lingering {
     /// Starts now. A listener that stops waits less for a silent client.
     pub(super) fn new(stops: bool) -> Self {
-        let (now, quiet) = (Instant::now(), if stops { QUIET_AT_STOP } else { QUIET });
+        let now = Instant::now();
+        let quiet = if stops { QUIET_AT_STOP } else { QUIET };
         Self { remaining: MAX_DISCARDED, quiet, timer: Box::pin(sleep_until(now + quiet)), end: now + MAX_LINGER }
     }
 

@@ -199,7 +199,8 @@ impl Listener {
         match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                let (address, local) = (canonical(address), canonical(stream.local_addr()?));
+                let address = canonical(address);
+                let local = canonical(stream.local_addr()?);
                 Ok((Either::Left(stream), Peer::Tcp { address, local }))
             }
             Socket::Unix(listener, group) => {

@@ -155,14 +155,16 @@ fn finish(
         let _ = remove(&folder, &temporary);
     })?;
     own_sockets().insert(identity(&stat));
-    let (path, placement) = (socket.path.clone(), Mutex::new(Placement::Temporary));
+    let path = socket.path.clone();
+    let placement = Mutex::new(Placement::Temporary);
     Ok(SocketFile { path, folder, name, temporary, placement, identity: identity(&stat), group: stat.st_gid })
 }
 
 /// Sets the owner, the group and the mode bits that the umask removed.
 fn complete(socket: &UnixSocket, file: &OwnedFd, stat: &Stat) -> io::Result<Stat> {
     if socket.owner.is_some() || socket.group.is_some() {
-        let (owner, group) = (socket.owner.map(Uid::from_raw), socket.group.map(Gid::from_raw));
+        let owner = socket.owner.map(Uid::from_raw);
+        let group = socket.group.map(Gid::from_raw);
         rustix::fs::chownat(file, "", owner, group, AtFlags::EMPTY_PATH).map_err(|errno| owner_error(socket, errno))?;
     }
     if stat.st_mode & 0o7777 != mode(socket).as_raw_mode() {

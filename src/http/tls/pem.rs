@@ -87,7 +87,8 @@ fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
     let mut open: Option<(&[u8], usize)> = None;
     let mut at = 0;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
-        let (start, end) = (at, at + line.len());
+        let start = at;
+        let end = at + line.len();
         at = end;
         let line = line.trim_ascii();
         let mark = |word: &[u8]| line.strip_prefix(word).and_then(|rest| rest.strip_suffix(b"-----"));

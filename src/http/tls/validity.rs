@@ -50,7 +50,8 @@ impl<'a> Validity<'a> {
         to_be_signed.element(SEQUENCE)?;
         to_be_signed.element(SEQUENCE)?;
         let mut validity = Der(to_be_signed.element(SEQUENCE)?);
-        let (begins, ends) = (validity.time()?, validity.time()?);
+        let begins = validity.time()?;
+        let ends = validity.time()?;
         Some(Self { subject: to_be_signed.element(SEQUENCE)?, begins, ends })
     }
 }

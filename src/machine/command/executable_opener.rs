@@ -160,7 +160,8 @@ mod tests {
             opener.open(pid, ExecutableAccess::Content).unwrap().read_exact(&mut begin).unwrap();
             assert_eq!(&begin, b"\x7fELF");
             let compared = opener.open(pid, ExecutableAccess::Identity).unwrap();
-            let (found, expected) = (rustix::fs::fstat(&compared).unwrap(), std::env::current_exe().unwrap());
+            let found = rustix::fs::fstat(&compared).unwrap();
+            let expected = std::env::current_exe().unwrap();
             let expected = rustix::fs::stat(expected).unwrap();
             assert_eq!((found.st_dev, found.st_ino), (expected.st_dev, expected.st_ino));
             (&compared).read_exact(&mut begin).unwrap_err();

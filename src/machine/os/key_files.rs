@@ -47,7 +47,8 @@ pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError>
         let error = aws_lc_sys::ERR_peek_last_error();
         aws_lc_sys::ERR_clear_error();
         // The library in the highest byte, the reason in the lowest twelve bits (`ERR_GET_LIB`, `ERR_GET_REASON`).
-        let (library, reason) = (i64::from(error >> 24), i64::from(error & 0xfff));
+        let library = i64::from(error >> 24);
+        let reason = i64::from(error & 0xfff);
         let mac_failure = (i64::from(aws_lc_sys::ERR_LIB_PKCS12), i64::from(aws_lc_sys::PKCS12_R_MAC_VERIFY_FAILURE));
         (outcome, (library, reason) == mac_failure)
     };
@@ -100,7 +101,8 @@ impl PrivateKey {
     /// The key as PKCS#8 (DER); `None` without a key.
     fn to_pkcs8(&self) -> Option<Zeroizing<Vec<u8>>> {
         let mut buffer = MaybeUninit::<aws_lc_sys::CBB>::uninit();
-        let (mut bytes, mut length) = (null_mut::<u8>(), 0);
+        let mut bytes = null_mut::<u8>();
+        let mut length = 0;
         if self.0.is_null() {
             return None;
         }

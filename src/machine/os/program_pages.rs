@@ -16,7 +16,8 @@ unsafe extern "C" {
 /// # Errors
 /// The kernel refused, for example because the program's pages are locked. Nothing depends on the release.
 pub fn release_program_pages() -> std::io::Result<()> {
-    let (start, end) = (&raw const __executable_start, &raw const etext);
+    let start = &raw const __executable_start;
+    let end = &raw const etext;
     let size = end.addr().saturating_sub(start.addr());
     // SAFETY: between these symbols stand the segments of headers, constants and code, which are private mappings of the program's
     // file that nothing writes to: a dropped page is read again with the same content. Segments that the dynamic loader relocates

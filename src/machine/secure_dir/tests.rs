@@ -6,7 +6,8 @@ use super::*;
 fn a_symlink_of_the_user_is_resolved_only_in_a_folder_that_no_other_user_may_write() {
     let root = tempfile::tempdir().unwrap();
     let base = root.path().canonicalize().unwrap();
-    let (state, target) = (base.join("state"), base.join("config/keyward"));
+    let state = base.join("state");
+    let target = base.join("config/keyward");
     let link = state.join("keyward");
     std::fs::create_dir_all(&target).unwrap();
     std::fs::create_dir(&state).unwrap();

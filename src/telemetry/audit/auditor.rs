@@ -179,7 +179,8 @@ impl RunningDevice {
         let is_closed = options.on_failure == OnFailure::Closed;
         let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
         component.set_target(options.target.path());
-        let (queue, mut tasks) = (RecordQueue::default(), JoinSet::new());
+        let queue = RecordQueue::default();
+        let mut tasks = JoinSet::new();
         let (confirmations, task) = Confirmations::new(queue.clone());
         let writer = AuditWriter::new(&options, confirmations, (component, metrics, clock.clone()));
         let thread = spawn(writer, predecessor, queue.clone())?;

@@ -36,7 +36,8 @@ impl Batch {
             positions: Vec::with_capacity(count),
             leads: leading.len(),
         };
-        let (now, mut position) = (SystemTime::now(), start);
+        let now = SystemTime::now();
+        let mut position = start;
         for record in leading {
             lines.append_chain(&mut batch.bytes, now, record, &mut position);
             batch.end_line(position);

@@ -69,7 +69,8 @@ impl CheckpointExport {
         let mut text = serde_json::to_vec(&checkpoint).unwrap_or_default();
         text.push(b'\n');
         if let Err(error) = atomic_file::replace(file, &text, &self.attributes) {
-            let (path, error) = (file.display().to_string(), format_chain(&error));
+            let path = file.display().to_string();
+            let error = format_chain(&error);
             tracing::warn!(
                 event = "audit.checkpoint.failed",
                 audit = self.name,

@@ -43,8 +43,11 @@ impl DeviceReport {
             metrics.records.get_or_create(&labels).clone()
         };
         let failing = metrics.failing.get_or_create(&AuditLabels { audit: options.name.clone() }).clone();
-        let (name, on_failure, outage) = (options.name.clone(), options.on_failure, Outage::default());
-        let (kept_records, lost_records) = (counter("kept"), counter("lost"));
+        let name = options.name.clone();
+        let on_failure = options.on_failure;
+        let outage = Outage::default();
+        let kept_records = counter("kept");
+        let lost_records = counter("lost");
         failing.set(0);
         Self {
             name,
@@ -80,7 +83,8 @@ impl DeviceReport {
         }
         self.state = DeviceState::Fails;
         self.failing.set(1);
-        let (audit, error) = (&self.name, &error.text);
+        let audit = &self.name;
+        let error = &error.text;
         match self.on_failure {
             OnFailure::Closed => {
                 tracing::error!(event = "audit.failed", audit, error, "records cannot be kept; requests are refused");

@@ -89,7 +89,8 @@ impl AuditFile {
             let error = self.error("write to", &io::ErrorKind::NotFound.into());
             return WriteOutcome { lines: 0, is_partial: false, error: Some(error) };
         };
-        let (mut written, mut failure) = (0, None);
+        let mut written = 0;
+        let mut failure = None;
         while written < bytes.len() {
             match file.write(&bytes[written..]) {
                 Ok(0) => failure = Some(io::ErrorKind::WriteZero.into()),

@@ -7,7 +7,8 @@ use keyward_machine::secret_string::SecretString;
 pub fn verify(bytes: &[u8]) -> (VerifyReport, Vec<String>) {
     let key = AuditKey::new(&SecretString::from("the key of the seeds, which is no secret"));
     let mut verifier = Verifier::new(&key, Vec::new());
-    let (mut number, mut records) = (0, Vec::new());
+    let mut number = 0;
+    let mut records = Vec::new();
     // Reading from memory cannot fail.
     let _ = read_lines(&mut &*bytes, |line| {
         number += 1;

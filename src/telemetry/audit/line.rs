@@ -80,7 +80,9 @@ impl LineWriter {
             text.pop();
             self.second = (since.as_secs(), text);
         }
-        let (number, second, micros) = (position.next, &self.second.1, since.subsec_micros());
+        let number = position.next;
+        let second = &self.second.1;
+        let micros = since.subsec_micros();
         // Cannot fail: the lines are in memory.
         let _ = write!(lines, "{{\"v\":1,\"seq\":{number},\"time\":\"{second}.{micros:06}Z\"");
         start

@@ -55,7 +55,8 @@ mod tests {
             path: "/agent/v1/token".to_owned(),
             caller: AuditCaller { uid: Some(1000), gid: Some(1000), pid: Some(42), ..AuditCaller::default() },
         };
-        let (session, accessor) = (Some("web".into()), Some("an-accessor".into()));
+        let session = Some("web".into());
+        let accessor = Some("an-accessor".into());
         let state = RequestState {
             note: AuditNote { session, accessor, ..AuditNote::default() },
             status: Some(200),

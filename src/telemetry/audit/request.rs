@@ -24,7 +24,9 @@ struct Shared {
 impl AuditedRequest {
     /// Creates it for a new request.
     pub fn new(facts: RequestFacts) -> Self {
-        let (attested, note, json) = (OnceLock::new(), Mutex::default(), OnceLock::new());
+        let attested = OnceLock::new();
+        let note = Mutex::default();
+        let json = OnceLock::new();
         Self(Arc::new(Shared { facts, attested, note, json }))
     }
 

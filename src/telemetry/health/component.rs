@@ -85,7 +85,11 @@ impl Registration {
     pub(super) fn new(id: u64, required: bool, reason: &str, now: ClockReading) -> Self {
         let component =
             Component { ready: false, required, started: false, reason: Some(reason.to_owned()), code: None };
-        let (target, updated, next_try, keeps_previous, warning) = (None, None, None, false, None);
+        let target = None;
+        let updated = None;
+        let next_try = None;
+        let keeps_previous = false;
+        let warning = None;
         Self { id, component, since: now, target, updated, next_try, keeps_previous, warning }
     }
 

@@ -32,8 +32,10 @@ pub(crate) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let mut pages = TokenPages::open(&state.service, caller, scope.single(), filter, freshness).await?;
     // A store failure before the first byte still becomes a status, and an unreadable record a header.
     let next_page = pages.next(&state.service).await?;
-    let (service, omitted) = (Arc::clone(&state.service), pages.omitted);
-    let (pretty, position) = (request.pretty(), ListPosition::Start);
+    let service = Arc::clone(&state.service);
+    let omitted = pages.omitted;
+    let pretty = request.pretty();
+    let position = ListPosition::Start;
     let stream = TokenListStream { service, next_page, pages, omitted, pretty, position };
     let frames = try_unfold(stream, async |mut stream: TokenListStream| match stream.next().await {
         Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes), stream))),

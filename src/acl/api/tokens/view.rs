@@ -55,7 +55,8 @@ pub(crate) async fn view<'a>(
     secret: &'a str,
     freshness: Freshness,
 ) -> Result<TokenView<'a>, ApiError> {
-    let (namespace, links) = (&token.value.immutable().namespace, &token.value.links);
+    let namespace = &token.value.immutable().namespace;
+    let links = &token.value.links;
     let policies = state.service.links().load(namespace, LinkKind::Policy, &links.policies, freshness).await?;
     let roles = state.service.links().load(namespace, LinkKind::Role, &token.value.roles, freshness).await?;
     Ok(view_with_links(token, secret, policies, roles))
@@ -68,7 +69,9 @@ pub(super) fn view_with_links<'a>(
     policies: Vec<Link>,
     roles: Vec<Link>,
 ) -> TokenView<'a> {
-    let (record, immutable, links) = (&token.value, token.value.immutable(), &token.value.links);
+    let record = &token.value;
+    let immutable = token.value.immutable();
+    let links = &token.value.links;
     TokenView {
         accessor_id: immutable.accessor_id,
         secret_id: secret,

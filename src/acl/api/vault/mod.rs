@@ -57,7 +57,8 @@ fn health() -> Result<Response<ResponseBody>, ApiError> {
 
 fn json(value: &impl Serialize) -> Result<Response<ResponseBody>, ApiError> {
     let body = serde_json::to_vec(value)?;
-    let (body, omitted) = (full_body(Bytes::from(body)), Omitted::default());
+    let body = full_body(Bytes::from(body));
+    let omitted = Omitted::default();
     Ok(ApiResponse { status: StatusCode::OK, content_type: Some(JSON), body, omitted }.into_http())
 }
 

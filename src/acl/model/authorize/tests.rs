@@ -174,7 +174,8 @@ fn namespace_defaults_apply_where_no_direct_rule_matches() {
         let grants = grants("team", &[("team", direct)], &[("default", default)], policy);
         assert_eq!(may(&grants, Resource::Service("web"), "team"), expected, "{direct} {default} {policy:?}");
     };
-    let (deny, allow) = (DefaultPolicy::Deny, DefaultPolicy::Allow);
+    let deny = DefaultPolicy::Deny;
+    let allow = DefaultPolicy::Allow;
     let read = "service \"web\" { policy = \"read\" }";
     let read_all = "service_prefix \"\" { policy = \"read\" }";
     let write = "service \"web\" { policy = \"write\" }";

@@ -144,7 +144,8 @@ fn rule(
     body: &Object,
 ) -> Result<(), RulesError> {
     let (exact, label) = label;
-    let (mut policy, mut intentions) = (None, None);
+    let mut policy = None;
+    let mut intentions = None;
     let mut keys = UniqueKeys::default();
     for entry in &body.attributes {
         keys.check_duplicate(entry)?;

@@ -107,7 +107,8 @@ fn any_expression() -> impl Strategy<Value = (String, bool)> {
     let value = prop_oneof!["[a-c]{0,2}", "[ \"\\\\()=!a]{0,4}", Just("jeff2".to_owned()), Just("foo".to_owned())];
     let leaf = (value, 0..6_usize).prop_map(|(value, kind)| {
         let quoted = format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""));
-        let (name, groups) = ("jeff2", ["foo", "bar baz"]);
+        let name = "jeff2";
+        let groups = ["foo", "bar baz"];
         match kind {
             0 => (format!("value.name == {quoted}"), name == value),
             1 => (format!("value.name != {quoted}"), name != value),

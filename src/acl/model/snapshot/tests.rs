@@ -19,7 +19,8 @@ fn written(records: &[(&str, &[u8])]) -> Vec<u8> {
 
 /// All pieces, with the bytes fed in parts of that length.
 fn read(bytes: &[u8], part: usize) -> Result<Vec<SnapshotPiece>, SnapshotError> {
-    let (mut reader, mut pieces) = (SnapshotReader::default(), Vec::new());
+    let mut reader = SnapshotReader::default();
+    let mut pieces = Vec::new();
     for part in bytes.chunks(part) {
         reader.feed(part);
         while let Some(piece) = reader.piece()? {

@@ -134,7 +134,8 @@ impl AuthMethods<'_> {
         budget: &mut BatchBudget,
     ) -> Result<Option<ServiceError>, ServiceError> {
         let prefix = keys::kind_prefix("binding-rule", Some(&removal.namespace));
-        let (mut after, mut unreadable) = (None, None);
+        let mut after = None;
+        let mut unreadable = None;
         loop {
             let part = self
                 .service
@@ -174,7 +175,8 @@ impl AuthMethods<'_> {
         budget: &mut BatchBudget,
     ) -> Result<Option<ServiceError>, ServiceError> {
         let prefix = format!("token-login/{}/", removal.method);
-        let (mut after, mut unreadable) = (None, None);
+        let mut after = None;
+        let mut unreadable = None;
         loop {
             // Always from the same key: entries before it are deleted, and only unreadable ones move the start.
             let part =

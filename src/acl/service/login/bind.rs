@@ -104,7 +104,8 @@ fn selects(rule: &BindingRuleRecord, claim_names: &VerifiedClaims, claims: &Veri
         Ok(selector) => selector.matches(claims),
         // The claim mappings may have changed since the rule was written.
         Err(error) => {
-            let (rule, error) = (rule.id.to_string(), format_chain(&error));
+            let rule = rule.id.to_string();
+            let error = format_chain(&error);
             tracing::warn!(event = "acl.rule.broken", rule, error, "ignoring a binding rule with an invalid selector");
             false
         }

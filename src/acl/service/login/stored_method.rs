@@ -50,7 +50,8 @@ impl LoginMethods {
         match &outcome {
             Ok((live, _)) => {
                 let immutable = live.token.value.immutable();
-                let (accessor, namespace) = (immutable.accessor_id.to_string(), immutable.namespace.as_str());
+                let accessor = immutable.accessor_id.to_string();
+                let namespace = immutable.namespace.as_str();
                 tracing::info!(event = "acl.login.ok", method, namespace, accessor, "logged in");
             }
             // The API logs these.
@@ -100,7 +101,8 @@ impl LoginMethods {
         verifier: &Verifier,
         unverified_jwt: &SecretString,
     ) -> Result<VerifiedClaims, LoginError> {
-        let (config, now) = (&verifier.config, self.service.now());
+        let config = &verifier.config;
+        let now = self.service.now();
         match &config.accepts {
             AcceptedIdentity::Cloud { issuer, audiences } => {
                 let claims: SignedClaims =

@@ -71,7 +71,8 @@ impl Namespaces<'_> {
     /// Deletes all marked namespaces. Returns the revision at which they were listed and whether all are complete.
     async fn delete_marked(self) -> Result<(Revision, bool), ServiceError> {
         let all = self.service.repository.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
-        let (listed_at, mut all_complete) = (all.revision, true);
+        let listed_at = all.revision;
+        let mut all_complete = true;
         for marked in all.entries.iter().filter(|namespace| namespace.value.deleted_at.is_some()) {
             let namespace = marked.value.name.as_str();
             match self.delete_one(marked).await {
@@ -125,7 +126,9 @@ impl Namespaces<'_> {
         let name = &marked.value.name;
         let namespace_key = keys::namespace(name);
         let while_marked = || Transaction::default().require_unchanged(&namespace_key, marked.modified);
-        let (mut transaction, mut pending, mut unreadable) = (while_marked(), 0, 0);
+        let mut transaction = while_marked();
+        let mut pending = 0;
+        let mut unreadable = 0;
         for kind in ["token"].into_iter().chain(KINDS) {
             let prefix = keys::kind_prefix(kind, Some(name));
             let mut after = None;

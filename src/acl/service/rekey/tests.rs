@@ -15,10 +15,13 @@ async fn many_tokens_take_several_calls_and_each_is_rewritten_once() {
     service.create_builtins().await.unwrap();
     let secret = service.bootstrap(None, None).await.unwrap().secret;
     let root = service.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
-    let (namespace, draft) = (NamespaceName::default_namespace(), TokenDraft::default());
+    let namespace = NamespaceName::default_namespace();
+    let draft = TokenDraft::default();
     let create = async || service.tokens().create(&root, &namespace, &draft).await.unwrap();
     join_all((0..600).map(|_| create())).await;
-    let (mut calls, mut rewritten, mut generate) = (0, 0, true);
+    let mut calls = 0;
+    let mut rewritten = 0;
+    let mut generate = true;
     loop {
         let result = service.key_rotation().run(&root, generate, 1).await.unwrap();
         (calls, rewritten, generate) = (calls + 1, rewritten + result.rewritten, false);

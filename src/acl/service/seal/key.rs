@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn a_secret_decrypts_only_with_its_key_and_for_its_token() {
         let [key, other] = [[1; 32], [2; 32]].map(|key| SealKey::derive(&key).unwrap());
-        let (accessor, secret) = (Id::random(), PlainSecret::random());
+        let accessor = Id::random();
+        let secret = PlainSecret::random();
         let sealed = key.seal(accessor, &secret).unwrap();
         assert_eq!(key.unseal(accessor, &sealed).unwrap().reveal(), secret.reveal());
         assert_ne!(key.seal(accessor, &secret).unwrap(), sealed);

@@ -109,7 +109,9 @@ mod tests {
 
     #[test]
     fn the_key_record_selects_the_active_keys_of_the_file() {
-        let (a, b, c) = (key(1), key(2), key(3));
+        let a = key(1);
+        let b = key(2);
+        let c = key(3);
         let check = |file: &[&Arc<SealKey>], record: &[&Arc<SealKey>], expected: Result<[&str; 3], &str>| {
             let file = Keyring::new(file.iter().copied().cloned()).unwrap();
             let record = record.iter().map(|key| key.id()).collect::<Vec<_>>().join(" ");
@@ -123,7 +125,9 @@ mod tests {
             });
             assert_eq!(found, expected.map(|texts| texts.map(str::to_owned)).map_err(str::to_owned), "{record}");
         };
-        let (ia, ib, ic) = (a.id(), b.id(), c.id());
+        let ia = a.id();
+        let ib = b.id();
+        let ic = c.id();
         check(&[&a], &[&a], Ok([ia, ia, ia]));
         check(&[&a, &b], &[&a], Ok([ia, ia, ia]));
         check(&[&b, &a], &[&a], Ok([ia, &format!("{ib} {ia}"), ia]));

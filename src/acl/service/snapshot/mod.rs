@@ -88,8 +88,10 @@ impl RestoreRunner {
             let outcome = service.restore().run(presented.as_ref(), spool).await;
             drop(turn);
             if let Ok(restored) = &outcome {
-                let (operation, namespace) = ("snapshot.restore", "default");
-                let (what, by) = (format!("{} records", restored.records), restored.by.map(|by| by.to_string()));
+                let operation = "snapshot.restore";
+                let namespace = "default";
+                let what = format!("{} records", restored.records);
+                let by = restored.by.map(|by| by.to_string());
                 tracing::info!(event = "acl.changed", operation, namespace, what, by, "restored a snapshot");
             }
             outcome

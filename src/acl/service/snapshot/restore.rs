@@ -166,7 +166,8 @@ impl Restore<'_> {
 
     async fn check_header(self, header: &SnapshotHeader) -> Result<(), ServiceError> {
         if header.datacenter != self.service.datacenter {
-            let (found, expected) = (header.datacenter.clone(), self.service.datacenter.clone());
+            let found = header.datacenter.clone();
+            let expected = self.service.datacenter.clone();
             return Err(InvalidRequest::SnapshotDatacenter { found, expected }.into());
         }
         let key_ids = header.key_ids.join(" ");

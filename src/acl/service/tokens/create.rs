@@ -131,7 +131,8 @@ impl Tokens<'_> {
         let Some(source) = self.find(namespace, source, Freshness::Linearizable).await? else {
             return Err(NotFound::ClonedToken.into());
         };
-        let (token, immutable) = (&source.value, source.value.immutable());
+        let token = &source.value;
+        let immutable = source.value.immutable();
         if immutable.login.is_some() {
             return Err(InvalidRequest::LoginTokenCloned.into());
         }

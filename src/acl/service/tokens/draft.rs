@@ -67,7 +67,8 @@ pub(super) fn validate_end(now: Timestamp, end: Timestamp) -> Result<(), Invalid
         long if long > MAX_TTL => ("more", MAX_TTL),
         _ => return Ok(()),
     };
-    let (bound, lifetime) = (GoDuration::from_duration(bound).to_string(), GoDuration::from_duration(life).to_string());
+    let bound = GoDuration::from_duration(bound).to_string();
+    let lifetime = GoDuration::from_duration(life).to_string();
     Err(InvalidRequest::ExpirationBound { comparison, bound, lifetime })
 }
 

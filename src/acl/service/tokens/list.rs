@@ -65,12 +65,14 @@ impl TokenPages {
     ) -> Result<Self, ServiceError> {
         let epoch = service.epoch(freshness).await?;
         let readable = service.records.readable_namespaces(&caller, "token", namespace, freshness).await?;
-        let (mut namespaces, mut omitted) = (readable.namespaces, readable.omitted);
+        let mut namespaces = readable.namespaces;
+        let mut omitted = readable.omitted;
         let damaged =
             |namespace: &NamespaceName| service.repository.has_unreadable(&keys::kind_prefix("token", Some(namespace)));
         omitted.unreadable |= namespaces.iter().any(damaged);
         namespaces.reverse();
-        let (after, lookups) = (None, LookupCache::default());
+        let after = None;
+        let lookups = LookupCache::default();
         Ok(Self { omitted, unreadable: None, caller, filter, freshness, epoch, namespaces, after, lookups })
     }
 

@@ -44,7 +44,8 @@ impl TokenSweeper<'_> {
     /// The store failed, or a restore is in progress. Deletions so far persist.
     pub(crate) async fn sweep(self) -> Result<usize, ServiceError> {
         self.service.epoch(Freshness::Linearizable).await?;
-        let (mut swept, mut conflicts) = (0, 0);
+        let mut swept = 0;
+        let mut conflicts = 0;
         let mut after = None;
         loop {
             match self.sweep_page(after.clone(), &mut swept).await {
@@ -63,7 +64,8 @@ impl TokenSweeper<'_> {
         let now = self.service.now();
         let until = now.sort_key();
         let page = self.service.repository.page::<NamespaceName>("token-end/", after, Freshness::Linearizable).await?;
-        let (mut transaction, mut tokens) = (Transaction::default(), 0);
+        let mut transaction = Transaction::default();
+        let mut tokens = 0;
         for (key, namespace) in &page.entries {
             let Some((end, accessor)) = parse_end_key(key) else { continue };
             if end > until.as_str() {

@@ -187,7 +187,8 @@ mod tests {
     #[test]
     fn a_value_read_before_a_write_is_not_cached_after_it() {
         let cache = Cache::new();
-        let (one, large) = (key(1), key(2));
+        let one = key(1);
+        let large = key(2);
         assert!(!read(&cache, &one, 10) && read(&cache, &one, 10));
 
         // Inserting a value from before the write must fail at each later step.

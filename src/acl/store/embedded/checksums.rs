@@ -45,7 +45,8 @@ impl Checksums {
 
     /// Returns the checksum of a kind's totals.
     fn totals(&self, kind: &str, totals: &KindTotals) -> Checksum {
-        let (count, revision) = (totals.count.to_be_bytes(), totals.revision.0.to_be_bytes());
+        let count = totals.count.to_be_bytes();
+        let revision = totals.revision.0.to_be_bytes();
         self.sum(&[b"totals", kind.as_bytes(), &count, &totals.sum, &revision])
     }
 
@@ -119,7 +120,9 @@ mod tests {
     fn checksums_depend_on_key_and_content_and_sums_ignore_order() {
         let checksums = Checksums::new(&Checksums::new_key().unwrap());
         let of = |key: &str, value: &[u8]| checksums.record(key, Revision(1), Revision(2), value);
-        let (one, two, three) = (of("token/a", b"x"), of("token/b", b"x"), of("token/a", b"y"));
+        let one = of("token/a", b"x");
+        let two = of("token/b", b"x");
+        let three = of("token/a", b"y");
         assert_eq!(one, of("token/a", b"x"));
         assert!(one != two && one != three && one != of("token/ax", b""));
         assert_ne!(one, checksums.record("token/a", Revision(1), Revision(3), b"x"));

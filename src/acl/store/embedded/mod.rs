@@ -71,7 +71,8 @@ impl Embedded {
     /// # Errors
     /// It belongs to another datacenter, it is damaged, or it cannot be read and written.
     pub fn open_backend(backend: impl StorageBackend, path: &Path, datacenter: &str) -> Result<Self, OpenError> {
-        let (path, store) = (path.to_owned(), path.display().to_string());
+        let store = path.display().to_string();
+        let path = path.to_owned();
         let damaged = |source: StoreError| OpenError::Damaged { store: store.clone(), source };
         let mut disk = BackendHandle::new(backend);
         if verify::pages(&mut disk).map_err(damaged)? == Some(false) {

@@ -58,7 +58,8 @@ impl<'a> StoredRecord<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (created, rest) = bytes.split_first_chunk()?;
         let (modified, rest) = rest.split_first_chunk()?;
-        let (created, modified) = (u64::from_be_bytes(*created), Revision(u64::from_be_bytes(*modified)));
+        let created = u64::from_be_bytes(*created);
+        let modified = Revision(u64::from_be_bytes(*modified));
         let (checksum, value) = if created & CHECKSUM_FLAG == 0 {
             (None, rest)
         } else {
@@ -127,7 +128,8 @@ pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Re
             about.insert(name, default)?;
             Ok(default.to_owned())
         };
-        let (format, datacenter) = (get_or_insert("format", FORMAT)?, get_or_insert("datacenter", datacenter)?);
+        let format = get_or_insert("format", FORMAT)?;
+        let datacenter = get_or_insert("datacenter", datacenter)?;
         let checksums = Checksums::new(&get_or_insert(CHECKSUM_KEY, &new_key)?);
         if is_new {
             for (kind, kind_totals) in count_records(&records, &kinds, &checksums, |_, _| ())? {
@@ -168,7 +170,8 @@ pub(super) fn count_records(
     }
     for entry in records.iter()? {
         let (key, bytes) = entry?;
-        let (key, bytes) = (key.value(), bytes.value());
+        let key = key.value();
+        let bytes = bytes.value();
         look(key, bytes);
         let part = sum_contribution(key, checksums, bytes);
         match all.get_mut(kind_of(key)) {

@@ -10,7 +10,8 @@ use super::{StoreError, Verification};
 /// Verifies the checksum of each record, and the count and sum of each kind, in one read transaction.
 pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, StoreError> {
     let mut verification = Verification::default();
-    let (records, kinds) = (transaction.open_table(RECORDS)?, transaction.open_table(KINDS)?);
+    let records = transaction.open_table(RECORDS)?;
+    let kinds = transaction.open_table(KINDS)?;
     let Some(checksums) = checksums(transaction)? else {
         for entry in records.iter()? {
             verification.count(entry?.0.value(), None);

@@ -56,7 +56,8 @@ impl Export {
                 .with_revision(self.revision)
                 .with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
             let ask = |client: Client| {
-                let (start, options) = (start.clone(), options.clone());
+                let start = start.clone();
+                let options = options.clone();
                 async move { client.kv_client().get(start, Some(options)).await }
             };
             let mut response = match self.members.read(self.members.deadline(), ask).await {

@@ -22,7 +22,8 @@ impl Prefix {
 
     /// Converts an etcd entry.
     pub(super) fn record(&self, entry: KeyValue) -> Result<(Key, Record), StoreError> {
-        let (created, modified) = (revision(entry.create_revision()), revision(entry.mod_revision()));
+        let created = revision(entry.create_revision());
+        let modified = revision(entry.mod_revision());
         let (key, value) = entry.into_key_value();
         let unreadable = || StoreError::Unreadable { key: String::from_utf8_lossy(&key).into_owned() };
         Ok((self.strip_from(&key).ok_or_else(unreadable)?, Record { value: value.into(), created, modified }))

@@ -185,7 +185,8 @@ impl Member {
                 }
             }
             Err(error) => {
-                let (etcd, error) = (&*self.address, keyward_telemetry::error_chain::format_chain(&error));
+                let etcd = &*self.address;
+                let error = keyward_telemetry::error_chain::format_chain(&error);
                 tracing::warn!(event = "acl.store.connect", etcd, error, "cannot use the new certificates for etcd");
             }
         }

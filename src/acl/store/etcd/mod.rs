@@ -93,7 +93,8 @@ impl Etcd {
             let expected = datacenter.to_owned();
             return Err(OpenError::Datacenter { store: store(), found: metadata.datacenter, expected });
         }
-        let (kinds, watchers) = (Arc::new(KindRevisions::default()), Arc::new(Watchers::default()));
+        let kinds = Arc::new(KindRevisions::default());
+        let watchers = Arc::new(Watchers::default());
         kinds.raise_lower_bound(now);
         let follower = ChangeWatch {
             members: Arc::clone(&members),
@@ -116,7 +117,8 @@ async fn read_or_init_metadata(
     datacenter: &str,
 ) -> Result<(Vec<u8>, Revision), MemberErrors> {
     let metadata = StoreMetadata { format: FORMAT.to_owned(), datacenter: datacenter.to_owned() };
-    let (key, metadata) = (prefix.prepend_to("about"), serde_json::to_vec(&metadata).unwrap_or_default());
+    let key = prefix.prepend_to("about");
+    let metadata = serde_json::to_vec(&metadata).unwrap_or_default();
     // The transaction is idempotent.
     let response = members.read(members.deadline(), |client: Client| {
         let txn = Txn::new()
@@ -153,8 +155,10 @@ impl Store for Etcd {
 
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
         let batch = batch.normalize()?;
-        let (members, prefix) = (Arc::clone(&self.members), self.prefix.clone());
-        let (kinds, watchers) = (Arc::clone(&self.kinds), Arc::clone(&self.watchers));
+        let members = Arc::clone(&self.members);
+        let prefix = self.prefix.clone();
+        let kinds = Arc::clone(&self.kinds);
+        let watchers = Arc::clone(&self.watchers);
         let written = self.commits.spawn(async move {
             let ask = |client: Client| {
                 let transaction = prefix.transaction(&batch);

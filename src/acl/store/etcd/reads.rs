@@ -28,7 +28,8 @@ impl Etcd {
         let ask = |options: GetOptions| {
             let key = key.clone();
             move |client: Client| {
-                let (key, options) = (key.clone(), options.clone());
+                let key = key.clone();
+                let options = options.clone();
                 async move { client.kv_client().get(key, Some(options)).await }
             }
         };
@@ -54,7 +55,8 @@ impl Etcd {
         };
         let mut start = first.clone();
         let mut listing = Listing { entries: Vec::new(), more: true, revision: Revision(0) };
-        let (mut chunk, mut snapshot) = (CHUNK_RECORDS, 0);
+        let mut chunk = CHUNK_RECORDS;
+        let mut snapshot = 0;
         while listing.more && (listing.entries.len() < page.limit || snapshot == 0) {
             // Without a limit etcd returns everything.
             let limit = (page.limit - listing.entries.len()).clamp(1, chunk);

@@ -54,7 +54,8 @@ impl ChangeWatch {
     /// # Errors
     /// No member confirms the watch in time, or the user lacks the permission.
     pub(super) async fn begin(&self, from: Revision) -> Result<OpenWatch, MemberErrors> {
-        let (end, mut errors) = (self.members.deadline(), MemberErrors::default());
+        let end = self.members.deadline();
+        let mut errors = MemberErrors::default();
         loop {
             match self.open(from).await {
                 Ok(stream) => return Ok(stream),
@@ -120,7 +121,8 @@ impl ChangeWatch {
                 tracing::debug!(error = error.to_string(), "cannot open the etcd watch");
             };
             backoff.reset();
-            let (etcd, lasted_seconds) = (&*stream.member, seconds(disconnected_at.elapsed()));
+            let etcd = &*stream.member;
+            let lasted_seconds = seconds(disconnected_at.elapsed());
             tracing::info!(event = "acl.store.watch_recovered", etcd, lasted_seconds, "the etcd watch is open again");
         }
     }

@@ -88,8 +88,11 @@ pub(super) struct LeaseRenewal {
 
 impl CachedEntries {
     pub(super) fn new(max_bytes: usize) -> Self {
-        let (changes, reported) = (ChangeLevel::None, ChangeLevel::None);
-        let (slots, paths, due) = (LruMap::new(max_bytes), PathIndex::default(), DueQueue::new());
+        let changes = ChangeLevel::None;
+        let reported = ChangeLevel::None;
+        let slots = LruMap::new(max_bytes);
+        let paths = PathIndex::default();
+        let due = DueQueue::new();
         Self { slots, paths, token_leases: TokenLeases::default(), due, pending: None, changes, reported }
     }
 

@@ -91,7 +91,8 @@ impl LeaseRenewer {
     /// Restores the entries of the previous process, so that the first request finds them.
     pub(crate) async fn restore(&mut self) {
         let Some(file) = &self.file else { return };
-        let (now, max_age) = (self.state.clock.now(), self.cache.max_stale_age());
+        let now = self.state.clock.now();
+        let max_age = self.cache.max_stale_age();
         let parse = move |json: &[u8]| snapshot::deserialize(json, max_age, now);
         let Some((fingerprint, restored)) = file.load(parse).await else { return };
         let count = restored.len();
@@ -195,7 +196,8 @@ impl LeaseRenewer {
             due
         };
         let Some(renewal) = due else { return };
-        let (upstream, token) = (self.deps.upstream.clone(), self.token.clone());
+        let upstream = self.deps.upstream.clone();
+        let token = self.token.clone();
         let key_namespace = renewal.key.namespace_and_path().0.to_owned();
         let namespace = if key_namespace.is_empty() { self.deps.namespace.clone() } else { Some(key_namespace) };
         self.renewals.spawn(async move {
@@ -216,7 +218,8 @@ impl LeaseRenewer {
 
     fn record_renewal(&mut self, finished: &FinishedRenewal) {
         let FinishedRenewal { renewal, sent, renewed_itself, result } = finished;
-        let (now, unit) = (self.state.clock.now(), random_unit());
+        let now = self.state.clock.now();
+        let unit = random_unit();
         let mut entries = self.state.entries();
         match result {
             Ok(lease) => {
@@ -266,7 +269,8 @@ impl LeaseRenewer {
     /// Saves the changes that are not saved yet.
     async fn finish(&mut self) {
         let Some(file) = &mut self.file else { return };
-        let (state, changes) = (&self.state, self.state.entries().changes());
+        let state = &self.state;
+        let changes = self.state.entries().changes();
         file.finish(&state.clock, changes, || state.snapshot(self.fingerprint.clone())).await;
     }
 }

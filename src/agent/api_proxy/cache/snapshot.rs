@@ -60,8 +60,10 @@ pub(super) fn serialize(
 ) -> Option<Zeroizing<Vec<u8>>> {
     let records = entries.iter().filter_map(|to_save| {
         let (kind, body) = to_save.entry.to_record()?;
-        let (response_time, key) = (time_of_age(to_save.age, now), Cow::Borrowed(&to_save.key));
-        let (lease, with_session) = (to_save.lease, to_save.with_session);
+        let response_time = time_of_age(to_save.age, now);
+        let key = Cow::Borrowed(&to_save.key);
+        let lease = to_save.lease;
+        let with_session = to_save.with_session;
         Some(EntryRecord { key, kind, response_time, lease, with_session, body })
     });
     // The entries were chosen by their size.
@@ -80,7 +82,8 @@ pub(super) fn deserialize(
     let snapshot = Snapshot::<EntryRecord<'_>>::parse(json, now)?;
     let restored = snapshot.entries.into_iter().filter_map(|record| {
         let entry = CacheEntry::parse(record.kind, record.body.get().as_bytes())?;
-        let (age, key) = (age_of(record.response_time, now), record.key.into_owned());
+        let age = age_of(record.response_time, now);
+        let key = record.key.into_owned();
         let lease = match (record.kind, record.lease) {
             (EntryKind::Plain, None) if age <= max_age => None,
             (EntryKind::Leased, Some(lease)) => Some(lease.restore(now)?),

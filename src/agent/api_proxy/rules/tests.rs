@@ -24,7 +24,9 @@ fn a_request_passes_if_some_rule_allows_it_and_none_denies_it() {
     let check = |allow: &[&str], deny: &[&str], request: &str, expected| {
         assert_eq!(checked_path(&rules(allow, deny, &[]), request), expected, "{allow:?} {deny:?} {request}");
     };
-    let (allowed, denied, not_allowed) = (Ok(()), Err(RuleViolation::Denied), Err(RuleViolation::NotAllowed));
+    let allowed = Ok(());
+    let denied = Err(RuleViolation::Denied);
+    let not_allowed = Err(RuleViolation::NotAllowed);
     check(&[], &[], "DELETE secret/data/web", allowed);
     check(&["secret/data/web/*"], &[], "GET secret/data/web/a/b", allowed);
     check(&["secret/data/web/*"], &[], "GET secret/data/web", not_allowed);
@@ -80,7 +82,8 @@ fn the_syntax_of_a_rule_is_checked() {
     for text in ["a//", "a//b", "a/./b", "a/..", "."] {
         assert_eq!(Rule::parse(text), Err("has an empty segment, or . or .."), "{text:?}");
     }
-    let (rule, none) = (Rule::parse("GET secret/+").unwrap(), Query::parse(None).unwrap());
+    let rule = Rule::parse("GET secret/+").unwrap();
+    let none = Query::parse(None).unwrap();
     for (method, path, expected) in
         [("GET", "/v1/secret/a/", true), ("GET", "/v1/secret", false), ("PUT", "/v1/secret/a", false)]
     {

@@ -10,7 +10,8 @@ use keyward_telemetry::health::Health;
 
 /// Tokens of the caller `job` for a session with a token.
 fn tokens(metrics: &Metrics) -> ProcessTokens {
-    let (clock, minute) = (Clock::System, Duration::from_mins(1));
+    let clock = Clock::System;
+    let minute = Duration::from_mins(1);
     let client = ClientOptions {
         address: ServerAddress::Url("http://127.0.0.1:9".parse().unwrap()),
         tls: TlsOptions::default(),
@@ -49,10 +50,12 @@ fn tokens(metrics: &Metrics) -> ProcessTokens {
 fn the_panic_of_a_task_is_counted_and_its_process_gets_another_token() {
     let reader = Arc::new(PeerReader::new(Arc::new(PeerKernel::new(KernelSupport::probe())), Vec::new()));
     let (near, _far) = UnixStream::pair().unwrap();
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
     let identity = PeerIdentity::from_unix(&reader, &near, (std::process::id(), user, group));
     let metrics = Metrics::default();
-    let (tokens, stop) = (tokens(&metrics), CancellationToken::new());
+    let tokens = tokens(&metrics);
+    let stop = CancellationToken::new();
     tokens.get(&identity).unwrap();
     // Without a driver of descriptors and timers, the wait for the end of the process panics.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

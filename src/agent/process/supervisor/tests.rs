@@ -30,7 +30,8 @@ struct Running {
 /// Starts the supervisor, and waits until its process runs.
 #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
 async fn start() -> Running {
-    let (health, stop) = (Health::default(), CancellationToken::new());
+    let health = Health::default();
+    let stop = CancellationToken::new();
     let (publisher, variable) = credential_channel("not read yet");
     publish(&publisher, "first");
     let (inputs, received) = watch::channel(vec![("env_template/A".to_owned(), variable)]);

@@ -21,7 +21,8 @@ impl<T> SecretRenewer<T> {
             std::mem::take(&mut self.replaced).into_iter().partition(|(_, at)| clock.has_reached(*at));
         self.replaced = rest;
         let upstream = self.deps.upstream.clone();
-        let (secret, namespace) = (self.options.name.clone(), self.options.namespace.clone());
+        let secret = self.options.name.clone();
+        let namespace = self.options.namespace.clone();
         self.revocation.spawn(async move {
             for (lease, _) in due {
                 if let Err(error) = upstream.revoke_lease(&token.secret, &lease, namespace.as_deref()).await {

@@ -91,7 +91,8 @@ impl<T> SecretRenewer<T> {
             health.set_ready();
         }
         self.publish_restored_at = None;
-        let (age_at_read, login) = (Duration::ZERO, Some(generation));
+        let age_at_read = Duration::ZERO;
+        let login = Some(generation);
         let record = SecretRecord { data, read: now, age_at_read, lease, suggested_ttl, login };
         self.set_current(record, true);
         self.read_at = reread_at(now, reread_interval, random_unit());
@@ -138,7 +139,8 @@ impl<T> SecretRenewer<T> {
     ) {
         self.outage.record_failure(now);
         let verdict = error.verdict();
-        let (secret, text) = (&self.options.name, format_chain(error));
+        let secret = &self.options.name;
+        let text = format_chain(error);
         let code = error.code().map(ErrorCode::as_str);
         tracing::warn!(
             event = "agent.secret.failed",

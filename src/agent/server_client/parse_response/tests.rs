@@ -6,7 +6,8 @@ use zeroize::Zeroizing;
 use super::*;
 
 fn parsed(body: &[u8]) -> Result<SecretJson, CallError> {
-    let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
+    let headers = HeaderMap::new();
+    let body = Zeroizing::new(body.to_vec());
     parse_json(&ClientResponse { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
 }
 

@@ -56,7 +56,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_coalesce", |args| Ok(args.iter().find(|value| value.is_truthy()).cloned().unwrap_or(Value::Nil))),
     ("sprig_default", |args| {
         let args = Arguments::exactly("sprig_default", args, 2)?;
-        let (otherwise, value) = (args.value(0)?, args.value(1)?);
+        let otherwise = args.value(0)?;
+        let value = args.value(1)?;
         Ok(if value.is_truthy() { value.clone() } else { otherwise.clone() })
     }),
     ("sprig_empty", |args| Ok(Value::Bool(!Arguments::exactly("sprig_empty", args, 1)?.value(0)?.is_truthy()))),
@@ -150,7 +151,8 @@ mod tests {
             let (_, function) = FUNCTIONS.iter().find(|(function, _)| *function == name).unwrap();
             function(&args).map(|found| to_json(&found).unwrap()).map_err(|error| error.to_string())
         };
-        let (one, other) = (json!({ "a": 1, "b": { "c": 1, "d": "" } }), json!({ "a": 2, "b": { "d": 3 }, "e": 4 }));
+        let one = json!({ "a": 1, "b": { "c": 1, "d": "" } });
+        let other = json!({ "a": 2, "b": { "d": 3 }, "e": 4 });
         let check =
             |name, expected: Json| assert_eq!(call(name, &[one.clone(), other.clone()]), Ok(expected), "{name}");
         check("mergeMap", json!({ "a": 1, "b": { "c": 1, "d": 3 }, "e": 4 }));

@@ -96,7 +96,8 @@ fn add_inputs(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEva
             Ok(variable(args.text(0)?).unwrap_or(text(args.text(1)?)))
         }),
     );
-    let (shared, folders) = (evaluation.clone(), source.folders.clone());
+    let shared = evaluation.clone();
+    let folders = source.folders.clone();
     insert(
         all,
         "file",

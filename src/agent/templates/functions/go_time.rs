@@ -13,7 +13,8 @@ pub(super) fn format_time(now: SystemTime, layout: &str) -> String {
     }
     let nanos = i128::try_from(since.as_nanos()).unwrap_or_default();
     let time = OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let (mut rest, mut written) = (layout, String::new());
+    let mut rest = layout;
+    let mut written = String::new();
     while let Some(first) = rest.chars().next() {
         let length = write_fraction(time, rest, &mut written).or_else(|| write_element(time, rest, &mut written));
         let length = length.unwrap_or_else(|| {
@@ -32,7 +33,9 @@ fn write_element(time: OffsetDateTime, layout: &str, written: &mut String) -> Op
         let follows = layout.strip_prefix(short)?.chars().next();
         (!follows.is_some_and(|next| next.is_ascii_lowercase())).then_some(short)
     };
-    let (hour, month, day) = (time.hour(), time.month().to_string(), time.weekday().to_string());
+    let hour = time.hour();
+    let month = time.month().to_string();
+    let day = time.weekday().to_string();
     let hour12 = (hour + 11) % 12 + 1;
     // Longer elements come before their own prefixes.
     let names = ["January", "Monday"].into_iter().find(|long| layout.starts_with(long));
@@ -107,7 +110,8 @@ const ELEMENTS: [&str; 30] = [
 /// Writes a fraction of a second if the layout begins with one: a point or a comma, zeros or nines, and no digit after them.
 /// Nines drop trailing zeros, and the point if nothing follows it.
 fn write_fraction(time: OffsetDateTime, layout: &str, written: &mut String) -> Option<usize> {
-    let (point, digits) = (layout.chars().next().filter(|first| ['.', ','].contains(first))?, &layout[1..]);
+    let point = layout.chars().next().filter(|first| ['.', ','].contains(first))?;
+    let digits = &layout[1..];
     let digit = digits.chars().next().filter(|first| ['0', '9'].contains(first))?;
     let count = digits.len() - digits.trim_start_matches(digit).len();
     if digits[count..].starts_with(|next: char| next.is_ascii_digit()) {

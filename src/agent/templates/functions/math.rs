@@ -47,7 +47,8 @@ fn calculate(
         value @ (Value::Int(_) | Value::Uint(_) | Value::Float(_)) => Ok(value),
         _ => Err(args.type_error(at, "a number")),
     };
-    let (second, first) = (number(0)?, number(1)?);
+    let second = number(0)?;
+    let first = number(1)?;
     if let (Value::Float(_), _) | (_, Value::Float(_)) = (first, second) {
         let pair = first.as_float().zip(second.as_float());
         return Ok(pair.map_or(Value::Nil, |(first, second)| Value::Float(floats(first, second))));

@@ -70,7 +70,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_repeat", |args| {
         let args = Arguments::exactly("sprig_repeat", args, 2)?;
-        let (count, once) = (args.integer(0)?.max(0), args.text(1)?);
+        let count = args.integer(0)?.max(0);
+        let once = args.text(1)?;
         let count = usize::try_from(count).ok().filter(|count| count.saturating_mul(once.len()) <= MAX_REPEATED);
         Ok(text(once.repeat(count.ok_or_else(|| args.fail("the result exceeds 1 MiB"))?)))
     }),
@@ -86,7 +87,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_splitList", |args| {
         let args = Arguments::exactly("sprig_splitList", args, 2)?;
-        let (by, string) = (args.text(0)?, args.text(1)?);
+        let by = args.text(0)?;
+        let string = args.text(1)?;
         if by.is_empty() {
             return Ok(list(string.chars().map(|c| text(c.to_string()))));
         }
@@ -94,7 +96,9 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_substr", |args| {
         let args = Arguments::exactly("sprig_substr", args, 3)?;
-        let (start, end, string) = (args.integer(0)?, args.integer(1)?, args.text(2)?);
+        let start = args.integer(0)?;
+        let end = args.integer(1)?;
+        let string = args.text(2)?;
         // In bytes; a negative end means the end of the string.
         let start = usize::try_from(start).unwrap_or_default();
         let end = usize::try_from(end).map_or(string.len(), |end| end.min(string.len()));
@@ -112,7 +116,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_trimSuffix", |args| alias("trimSuffix", args)),
     ("sprig_trunc", |args| {
         let args = Arguments::exactly("sprig_trunc", args, 2)?;
-        let (count, string) = (args.integer(0)?, args.text(1)?);
+        let count = args.integer(0)?;
+        let string = args.text(1)?;
         let length = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX).min(string.len());
         // In bytes; from the end for a negative number.
         let part = if count < 0 { string.get(string.len() - length..) } else { string.get(..length) };

@@ -33,7 +33,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("split", |args| {
         let args = Arguments::exactly("split", args, 2)?;
-        let (by, string) = (args.text(0)?, args.text(1)?.trim());
+        let by = args.text(0)?;
+        let string = args.text(1)?.trim();
         if string.is_empty() {
             return Ok(list([]));
         }
@@ -45,7 +46,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("splitToMap", |args| {
         let args = Arguments::exactly("splitToMap", args, 3)?;
-        let (by, between) = (args.text(0)?, args.text(1)?);
+        let by = args.text(0)?;
+        let between = args.text(1)?;
         let pairs = args.text(2)?.trim().split(by).filter(|pair| !pair.is_empty());
         Ok(map(pairs.map(|pair| match pair.split_once(between) {
             Some((key, value)) => (key, text(value)),

@@ -112,7 +112,8 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
     }
 
     fn fields(&mut self, depth: usize) -> Result<Json, YamlError> {
-        let (mut fields, mut merged) = (Map::new(), Vec::new());
+        let mut fields = Map::new();
+        let mut merged = Vec::new();
         loop {
             let (key, merges) = match self.next()? {
                 Event::MappingEnd => break,

@@ -41,7 +41,8 @@ impl TemplateTask {
     /// Records that the command of an earlier task is not repeated.
     pub(super) fn record_abandoned_command(&mut self) {
         self.is_command_abandoned = true;
-        let (template, code) = (&self.options.text.name, ErrorCode::CommandFailed.as_str());
+        let template = &self.options.text.name;
+        let code = ErrorCode::CommandFailed.as_str();
         tracing::warn!(event = "template.command.abandoned", template, code, "{ABANDONED}");
     }
 
@@ -74,7 +75,8 @@ impl TemplateTask {
     }
 
     pub(super) fn record_write(&self) {
-        let (template, path) = (&self.options.text.name, self.path());
+        let template = &self.options.text.name;
+        let path = self.path();
         tracing::info!(event = "template.written", template, path, "the file was changed");
         self.deps.health.record_update();
         let since = self.deps.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -84,7 +86,8 @@ impl TemplateTask {
 
     /// Records that a file was restored after its deletion or change from outside.
     pub(super) fn record_restore(&mut self) {
-        let (template, path) = (&self.options.text.name, self.path());
+        let template = &self.options.text.name;
+        let path = self.path();
         tracing::warn!(
             event = "template.restored",
             template,
@@ -97,7 +100,8 @@ impl TemplateTask {
 
     /// Records that such a file is left as it is.
     pub(super) fn record_unrestored_change(&mut self) {
-        let (template, path) = (&self.options.text.name, self.path());
+        let template = &self.options.text.name;
+        let path = self.path();
         tracing::warn!(
             event = "template.left_changed",
             template,

@@ -35,8 +35,10 @@ impl TokenManager {
         self.outage.record_failure(Attempt::Login, now);
         self.planner.budget.record_failure(now, failure_cause(error, now), error.retry_after(), random_unit());
         self.plan_next_step(LastOutcome::Failed);
-        let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.wait(now)));
-        let (reason, failures) = (error.reason(), self.planner.budget.failures());
+        let session = &self.options.name;
+        let retry_in_seconds = seconds(self.planner.wait(now));
+        let reason = error.reason();
+        let failures = self.planner.budget.failures();
         let code = error.code().map(ErrorCode::as_str);
         tracing::warn!(
             event = "token.login.failed",
@@ -61,7 +63,8 @@ impl TokenManager {
         let short = new.is_too_short(now);
         if short {
             self.planner.budget.record_failure(now, FailureCause::Transient, None, random_unit());
-            let (code, lease_seconds) = (ErrorCode::TokenTooShort, new.lifetime.ttl.as_secs());
+            let code = ErrorCode::TokenTooShort;
+            let lease_seconds = new.lifetime.ttl.as_secs();
             let message = format!("the server issued a token with a lease of {lease_seconds} s");
             tracing::warn!(event = "token.login.short", session, code = code.as_str(), lease_seconds, "{message}");
             self.publisher.record_error(Some(code), message);
@@ -76,7 +79,8 @@ impl TokenManager {
         if !outlived {
             let expires = new.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
             let accessor = new.token.accessor.as_deref();
-            let (renewable, policies) = (new.lifetime.renewable, new.token.policies.join(","));
+            let renewable = new.lifetime.renewable;
+            let policies = new.token.policies.join(",");
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
             self.replace_current(new, now);
         }
@@ -161,7 +165,8 @@ impl TokenManager {
                 self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
                 self.plan_next_step(LastOutcome::RenewalRefused);
                 code = Some(ErrorCode::TokenNotRenewable);
-                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.wait(now)));
+                let session = &self.options.name;
+                let retry_in_seconds = seconds(self.planner.wait(now));
                 let code = code.map(ErrorCode::as_str);
                 tracing::warn!(
                     event = "token.renew.refused",
@@ -179,8 +184,10 @@ impl TokenManager {
                 self.outage.record_failure(Attempt::Renewal, now);
                 self.planner.budget.record_renewal_failure(now, error.retry_after(), random_unit());
                 self.plan_next_step(LastOutcome::Failed);
-                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.wait(now)));
-                let (failures, code) = (self.planner.budget.renewal_failures(), code.map(ErrorCode::as_str));
+                let session = &self.options.name;
+                let retry_in_seconds = seconds(self.planner.wait(now));
+                let failures = self.planner.budget.renewal_failures();
+                let code = code.map(ErrorCode::as_str);
                 tracing::warn!(
                     event = "token.renew.failed",
                     session,
@@ -246,7 +253,8 @@ impl TokenManager {
             TokenVerdict::Denied => self.on_lookup_denied(message),
             TokenVerdict::Refused | TokenVerdict::Unavailable => {
                 self.outage.record_failure(Attempt::Check, now);
-                let (session, code) = (&self.options.name, error.code().map(ErrorCode::as_str));
+                let session = &self.options.name;
+                let code = error.code().map(ErrorCode::as_str);
                 tracing::warn!(event = "token.check.failed", session, code, error = message, "cannot check the token");
             }
         }
@@ -296,7 +304,9 @@ impl TokenManager {
 
     /// Handles a token that the server refuses without a reason: a login replaces it, unless a recent one changed nothing.
     fn on_token_suspect(&mut self, message: &str) {
-        let (now, session, code) = (self.clock.now(), &self.options.name, ErrorCode::TokenDead);
+        let now = self.clock.now();
+        let session = &self.options.name;
+        let code = ErrorCode::TokenDead;
         let Some(current) = &mut self.current else { return };
         if current.health == TokenHealth::Suspect {
             return tracing::debug!(
@@ -338,7 +348,8 @@ impl TokenManager {
 
     /// Handles a token that the server no longer knows.
     fn on_token_dead(&mut self, message: &str) {
-        let (session, code) = (&self.options.name, ErrorCode::TokenDead);
+        let session = &self.options.name;
+        let code = ErrorCode::TokenDead;
         tracing::warn!(event = "token.dead", session, code = code.as_str(), error = message, "the token is unknown");
         self.publisher.record_error(Some(code), message.to_owned());
         self.publisher.mark_checked(self.clock.now());

@@ -17,7 +17,8 @@ fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() 
     let results = steps.into_results();
     assert_eq!(results.last().unwrap().fix.as_deref(), Some("systemctl restart keyward@web"));
     let found: Vec<_> = results.iter().map(|result| (result.status, result.code.map(ErrorCode::number))).collect();
-    let (failed, warning) = (CheckStatus::Failed, CheckStatus::Warning);
+    let failed = CheckStatus::Failed;
+    let warning = CheckStatus::Warning;
     assert_eq!(found, [(failed, Some(1102)), (warning, Some(1804)), (failed, None), (warning, Some(1910))]);
 }
 

@@ -17,7 +17,8 @@ type Passage = (usize, Result<u128, u128>);
 
 /// Sends `count` requests at once, and begins a pause after a second. Returns the passages in their order.
 async fn passages(limiter: &RateLimiter, count: usize, pause: Duration) -> Vec<Passage> {
-    let (start, passed) = (Instant::now(), Mutex::new(Vec::new()));
+    let start = Instant::now();
+    let passed = Mutex::new(Vec::new());
     let request = |number: usize| {
         let passed = &passed;
         async move {

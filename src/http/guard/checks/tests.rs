@@ -41,7 +41,9 @@ fn the_host_is_one_of_the_listeners_names() {
             outcome(&guard(AccessMode::AnyLocalUser, address), tcp("127.0.0.1:9"), &request("GET", "/", &headers));
         assert_eq!(found, expected, "{host:?} at {address:?}");
     };
-    let (good, elsewhere, bad) = (Ok(()), Err((421, "host")), Err((400, "host")));
+    let good = Ok(());
+    let elsewhere = Err((421, "host"));
+    let bad = Err((400, "host"));
     let at = Some("127.0.0.1:8200");
     for host in [
         "127.0.0.1:8200",

@@ -48,7 +48,9 @@ async fn a_free_slot_goes_to_the_longest_waiting_caller_that_may_have_it() {
             async move { slots.take(user(uid), Duration::from_mins(1)).await.map(|slot| (uid, slot)) }
         })
     };
-    let (greedy, gone, patient) = (wait(7), wait(9), wait(9));
+    let greedy = wait(7);
+    let gone = wait(9);
+    let patient = wait(9);
     tokio::time::sleep(Duration::from_secs(1)).await;
     gone.abort();
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -34,7 +34,9 @@ pub fn decode_response(bytes: &[u8], size: usize, bodiless: bool) -> Result<Opti
             break head;
         }
     };
-    let (mut decoder, mut body, mut trailers) = (head.body, Vec::new(), HeaderMap::new());
+    let mut decoder = head.body;
+    let mut body = Vec::new();
+    let mut trailers = HeaderMap::new();
     loop {
         while let Some(frame) = decoder.take(&mut received)? {
             match frame {
@@ -48,6 +50,7 @@ pub fn decode_response(bytes: &[u8], size: usize, bodiless: bool) -> Result<Opti
     if !matches!(decoder, BodyDecoder::Nothing | BodyDecoder::All) {
         return Ok(None);
     }
-    let (response, rest) = (head.response.map(|()| body), received.to_vec());
+    let response = head.response.map(|()| body);
+    let rest = received.to_vec();
     Ok(Some(DecodedResponse { response, trailers, rest, reusable: head.reusable }))
 }

@@ -86,7 +86,8 @@ pub enum ConnectionError {
 
 impl UpstreamConnection {
     pub(super) fn new(stream: Stream, zeroes_responses: bool) -> Self {
-        let (writer, reader) = (RequestWriter::default(), ResponseReader::new(zeroes_responses));
+        let writer = RequestWriter::default();
+        let reader = ResponseReader::new(zeroes_responses);
         Self { stream, writer, reader, write_error: None, quiet_since: None, timeout: LazyTimeout(None) }
     }
 
@@ -109,7 +110,8 @@ impl UpstreamConnection {
         progress: &BodyProgress,
         limit: Duration,
     ) -> Result<Response<()>, SendError> {
-        let (mut end, mut last_count) = (Instant::now() + limit, progress.count());
+        let mut end = Instant::now() + limit;
+        let mut last_count = progress.count();
         let mut unsent_body = Some(body);
         poll_fn(|cx| {
             if let Some(body) = unsent_body.take() {
@@ -150,7 +152,8 @@ impl UpstreamConnection {
     /// Begins a request. One without a body is written at once as far as possible; one with a body is written together
     /// with it.
     fn begin(&mut self, head: &RequestHead, body: ProgressBody, cx: &mut Context<'_>) -> Result<(), SendError> {
-        let (bytes, framing) = (head.as_bytes(), head.framing());
+        let bytes = head.as_bytes();
+        let framing = head.framing();
         if framing != BodyFraming::Length(0) {
             self.writer.begin(bytes, Some((body, framing)));
             return Ok(());

@@ -58,7 +58,10 @@ fn head(
 ) -> Result<ResponseHead, ProtocolError> {
     let modern = raw.version == Some(1);
     let mut headers = HeaderMap::with_capacity(raw.headers.len());
-    let (mut closes, mut connection_headers, mut length, mut codings) = (!modern, Vec::new(), None, 0);
+    let mut closes = !modern;
+    let mut connection_headers = Vec::new();
+    let mut length = None;
+    let mut codings = 0;
     for header in &*raw.headers {
         let name = HeaderName::from_bytes(header.name.as_bytes())
             .map_err(|_| ProtocolError::Head(httparse::Error::HeaderName))?;

@@ -56,7 +56,8 @@ fn a_file_is_not_placed_over_one_that_appeared_after_it_was_bound() {
 
 #[test]
 fn a_refused_group_of_a_socket_is_named_with_the_setting_that_adds_it() {
-    let (own, foreign) = (rustix::process::getegid().as_raw(), 4_242_424);
+    let own = rustix::process::getegid().as_raw();
+    let foreign = 4_242_424;
     let user = rustix::process::geteuid().as_raw();
     let check = |owner, group, errno, expected: &str| {
         let socket = UnixSocket { path: "/run/keyward/api.sock".into(), mode: 0o660, owner, group };

@@ -34,7 +34,8 @@ fn files_that_could_not_be_read_are_read_again_although_they_have_not_changed() 
     let path = folder.path().join("a");
     std::fs::write(&path, "1").unwrap();
     let is_readable = Arc::new(AtomicBool::new(true));
-    let (source, readable) = (path.clone(), Arc::clone(&is_readable));
+    let source = path.clone();
+    let readable = Arc::clone(&is_readable);
     let followed = FileBacked::new(vec![path.clone()], move || {
         // As where no descriptor is left.
         let read = if readable.load(Ordering::Relaxed) { Ok(()) } else { Err(rustix::io::Errno::MFILE.into()) };

@@ -14,7 +14,9 @@ fn key() -> AuditKey {
 
 /// A chain of a start record and `count` more, as lines without their ends.
 fn chain(count: u64) -> (Vec<Vec<u8>>, ChainPosition) {
-    let (mut writer, mut position, mut bytes) = (LineWriter::new(key()), ChainPosition::default(), Vec::new());
+    let mut writer = LineWriter::new(key());
+    let mut position = ChainPosition::default();
+    let mut bytes = Vec::new();
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let header = ChainHeader { chain: "c0ffee".into(), prev: position.mac.hex() };
     let start = ChainRecord::Start { header, version: "1", pid: 7, previous: PreviousEnd::None, torn_bytes: 0 };

@@ -39,7 +39,9 @@ fn options(path: &Path, max_bytes: u64, keep: u32) -> AuditOptions {
 
 /// A writer that is driven by hand, and its health.
 fn writer(options: &AuditOptions) -> (AuditWriter, Health, DeviceTask, RecordQueue) {
-    let (health, metrics, queue) = (Health::default(), Metrics::default(), RecordQueue::default());
+    let health = Health::default();
+    let metrics = Metrics::default();
+    let queue = RecordQueue::default();
     let (confirmations, task) = Confirmations::new(queue.clone());
     let component = health.register("audit/main", true, "");
     (AuditWriter::new(options, confirmations, (component, &metrics, Clock::System)), health, task, queue)
@@ -168,7 +170,8 @@ fn a_line_that_a_restarted_collector_has_in_part_is_counted_as_lost_and_not_cont
     };
     let (mut writer, _health, _task, _queue) = writer(&options);
     let queued = |number| QueuedRecord { at: SystemTime::now(), record: record(number), confirmation: None };
-    let (mut received, mut sent) = (Vec::new(), 0);
+    let mut received = Vec::new();
+    let mut sent = 0;
     writer.write(Vec::new(), false);
     let (first, _) = listener.accept().unwrap();
     // The socket is full within a line, or by chance at the end of one.

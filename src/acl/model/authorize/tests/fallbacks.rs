@@ -24,10 +24,13 @@ fn check(
 
 #[test]
 fn mesh_and_peering_follow_operator_without_a_rule_of_their_own() {
-    let (deny, allow) = (DefaultPolicy::Deny, DefaultPolicy::Allow);
-    let (denied, writes) = ("operator = \"deny\"", "operator = \"write\"");
+    let deny = DefaultPolicy::Deny;
+    let allow = DefaultPolicy::Allow;
+    let denied = "operator = \"deny\"";
+    let writes = "operator = \"write\"";
     for (name, resource) in [("mesh", Resource::Mesh), ("peering", Resource::Peering)] {
-        let (read, write) = ((Access::Read, resource), (Access::Write, resource));
+        let read = (Access::Read, resource);
+        let write = (Access::Write, resource);
         check((&[denied], ""), allow, write, (false, Some(denied)));
         check((&[writes], ""), deny, write, (true, Some(writes)));
         check((&[], writes), deny, write, (true, Some(writes)));
@@ -44,8 +47,10 @@ fn mesh_and_peering_follow_operator_without_a_rule_of_their_own() {
 
 #[test]
 fn intentions_of_all_services_are_read_by_any_rule_and_written_by_all_of_them() {
-    let (deny, allow) = (DefaultPolicy::Deny, DefaultPolicy::Allow);
-    let (read, write) = ((Access::Read, Resource::Intention("*")), (Access::Write, Resource::Intention("*")));
+    let deny = DefaultPolicy::Deny;
+    let allow = DefaultPolicy::Allow;
+    let read = (Access::Read, Resource::Intention("*"));
+    let write = (Access::Write, Resource::Intention("*"));
     let all = "service_prefix \"\" { policy = \"write\" intentions = \"write\" }";
     let none = "service_prefix \"\" { policy = \"deny\" }";
     let db_denied = "service \"db\" { policy = \"read\" intentions = \"deny\" }";

@@ -41,7 +41,9 @@ fn an_invalidation_between_check_and_insertion_is_not_lost() {
 
 #[test]
 fn an_invalidation_reaches_the_caches_of_listeners_that_took_over() {
-    let (replaced, next, last) = (cache(), cache(), cache());
+    let replaced = cache();
+    let next = cache();
+    let last = cache();
     replaced.set_successor(&next);
     next.set_successor(&last);
     for path in ["secret/a", "secret/b"] {

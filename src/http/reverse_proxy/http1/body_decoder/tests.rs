@@ -4,7 +4,9 @@ use super::*;
 
 /// Decodes a body received in these chunks: its bytes, its trailers, the bytes left over, and if it is complete.
 fn pass(mut expected: BodyDecoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, Vec<u8>, bool), ProtocolError> {
-    let (mut body, mut trailers, mut received) = (Vec::new(), HeaderMap::new(), Bytes::new());
+    let mut body = Vec::new();
+    let mut trailers = HeaderMap::new();
+    let mut received = Bytes::new();
     for piece in pieces {
         received = [received.as_ref(), piece].concat().into();
         while let Some(piece) = expected.take(&mut received)? {
@@ -76,7 +78,8 @@ proptest! {
             wire.extend_from_slice(b"\r\n");
         }
         wire.extend_from_slice(if trailer { b"0\r\nX-Sum: 42\r\n\r\nHTTP" } else { b"0\r\n\r\nHTTP" });
-        let (mut pieces, mut rest) = (Vec::new(), wire.as_slice());
+        let mut pieces = Vec::new();
+        let mut rest = wire.as_slice();
         for cut in cuts {
             let (piece, after) = rest.split_at(cut.min(rest.len()));
             pieces.push(piece);
