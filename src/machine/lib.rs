@@ -1,4 +1,4 @@
-//! What keyward needs of its machine: system calls, protected memory, clocks, files and processes.
+//! The machine as keyward sees it: system calls, protected memory, clocks, files and processes.
 //!
 //! A module imports only modules above it in this list.
 

@@ -11,10 +11,10 @@ impl ErrorCode {
     /// Returns the code of a failed write.
     pub fn from_write_error(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::OutputDenied,
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::OutputFolder,
-            _ => Self::OutputFailed,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::DiskFull,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorCode::OutputDenied,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorCode::OutputFolder,
+            _ => ErrorCode::OutputFailed,
         }
     }
 }
@@ -24,7 +24,7 @@ impl From<&DirError> for ErrorCode {
         match error {
             DirError::Create { source, .. } => Self::from_write_error(source),
             DirError::Open { .. } | DirError::Symlink { .. } | DirError::Exposed { .. } | DirError::NoFile { .. } => {
-                Self::OutputFolder
+                ErrorCode::OutputFolder
             }
         }
     }
@@ -34,7 +34,7 @@ impl From<&ReplaceError> for ErrorCode {
     fn from(error: &ReplaceError) -> Self {
         match error {
             ReplaceError::Folder(error) => error.into(),
-            ReplaceError::NotRegular { .. } => Self::OutputNotRegular,
+            ReplaceError::NotRegular { .. } => ErrorCode::OutputNotRegular,
             ReplaceError::Step { source, .. } => Self::from_write_error(source),
         }
     }
