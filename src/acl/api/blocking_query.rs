@@ -8,8 +8,8 @@ use http::Response;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
-use super::dispatch;
 use super::error::ApiError;
+use super::operation::{Operation, ReadOperation};
 use super::query::{BlockingQuery, ConsistencyMode};
 use super::request::ApiRequest;
 use super::response::{ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
@@ -24,6 +24,7 @@ use keyward_telemetry::metrics::Metrics;
 /// and its rights are checked anew each time.
 pub(super) async fn read(
     state: &ApiState,
+    operation: ReadOperation,
     request: &ApiRequest,
     blocking: BlockingQuery,
 ) -> Result<Response<ResponseBody>, ApiError> {
@@ -41,7 +42,8 @@ pub(super) async fn read(
         // Taken before the read: a concurrent write then invalidates too much, not too little.
         let revision = state.service.repository().store().last("");
         // A cached response was read while the store was open, and nothing was written since: no restore has started.
-        let cached = revision.and_then(|revision| from_cache(state, request, blocking.mode, &mut key, revision));
+        let cached =
+            revision.and_then(|revision| from_cache(state, operation, request, blocking.mode, &mut key, revision));
         let cached = match cached.map(decide) {
             Some(ControlFlow::Break(response)) => return Ok(response),
             Some(ControlFlow::Continue(wait)) => Some(wait),
@@ -52,7 +54,8 @@ pub(super) async fn read(
             wait
         } else {
             // Boxed, so that the read's memory is free during the wait: there may be ten thousand waits.
-            let result = Box::pin(read_once(state, request, blocking.mode, revision.zip(key.as_ref()))).await?;
+            let result =
+                Box::pin(read_once(state, operation, request, blocking.mode, revision.zip(key.as_ref()))).await?;
             match decide(result) {
                 ControlFlow::Continue(wait) => wait,
                 ControlFlow::Break(response) => return Ok(response),
@@ -94,12 +97,14 @@ impl Drop for WaitingQuery {
 /// Returns the cached response if nothing was written since `revision`, and notes its caller for the audit.
 fn from_cache(
     state: &ApiState,
+    operation: ReadOperation,
     request: &ApiRequest,
     mode: ConsistencyMode,
     key: &mut Option<HashedKey>,
     revision: Revision,
 ) -> Option<CachedResponse> {
-    let key = key.get_or_insert_with(|| state.response_cache.hash_key(request.cache_key(&state.service, mode)));
+    let build_key = || request.cache_key(&state.service, Operation::Read(operation).index(), mode);
+    let key = key.get_or_insert_with(|| state.response_cache.hash_key(build_key()));
     let result = state.response_cache.get(key, revision, state.service.now())?;
     request.audit_accessor(result.accessor);
     Some(result)
@@ -108,12 +113,13 @@ fn from_cache(
 /// Reads once, and caches the response.
 async fn read_once(
     state: &ApiState,
+    operation: ReadOperation,
     request: &ApiRequest,
     mode: ConsistencyMode,
     key: Option<(Revision, &HashedKey)>,
 ) -> Result<CachedResponse, ApiError> {
     let freshness = mode.freshness();
-    let ReadResult { response, index, watch, until } = dispatch::read(state, request, freshness).await?;
+    let ReadResult { response, index, watch, until } = operation.call(state, request, freshness).await?;
     let mut response = response.into_http();
     set_index_headers(response.headers_mut(), index, mode);
     set_default_policy_header(response.headers_mut(), state.service.default_policy);

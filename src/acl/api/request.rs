@@ -9,7 +9,6 @@ use zeroize::Zeroizing;
 use super::body::{self, MAX_BODY};
 use super::error::ApiError;
 use super::json::JsonFields;
-use super::operation::Operation;
 use super::query::{ConsistencyMode, QueryString};
 use super::request_headers::{self, token_secret};
 use super::response_cache::CacheKey;
@@ -22,10 +21,9 @@ use crate::service::caller::Caller;
 use crate::store::Freshness;
 use keyward_telemetry::audit::AuditedRequest;
 
-/// Request for one operation.
+/// Request for an operation.
 #[derive(Debug)]
 pub(super) struct ApiRequest {
-    pub(super) operation: Operation,
     /// Variable part of the path, decoded: the id or name of a record.
     pub(super) subject: String,
     pub(super) query: QueryString,
@@ -66,7 +64,6 @@ impl ApiRequest {
     /// # Errors
     /// Headers or parameters contradict each other, or name a partition that does not exist.
     pub(super) fn parse(
-        operation: Operation,
         subject: String,
         query: Option<&str>,
         headers: &HeaderMap,
@@ -88,7 +85,7 @@ impl ApiRequest {
         }
         let secret_hash = OnceLock::new();
         let body = Some(body);
-        Ok(Self { operation, subject, query, secret, secret_hash, namespace, body, audited: None })
+        Ok(Self { subject, query, secret, secret_hash, namespace, body, audited: None })
     }
 
     fn secret_hash(&self, service: &AclService) -> Option<&SecretHash> {
@@ -96,13 +93,13 @@ impl ApiRequest {
         Some(self.secret_hash.get_or_init(|| service.authenticator().presented_hash(secret)))
     }
 
-    /// Builds the key under which the response is cached.
-    pub(super) fn cache_key(&self, service: &AclService, mode: ConsistencyMode) -> CacheKey {
+    /// Builds the key under which the response of a read is cached; `operation` is its index.
+    pub(super) fn cache_key(&self, service: &AclService, operation: usize, mode: ConsistencyMode) -> CacheKey {
         let subject = self.subject.clone();
         let query = self.query.encode();
         let caller = self.secret_hash(service).cloned();
         let namespace = self.namespace.clone();
-        CacheKey { caller, operation: self.operation, subject, query, namespace, mode }
+        CacheKey { caller, operation, subject, query, namespace, mode }
     }
 
     /// True if the query asks for indented JSON.

@@ -54,6 +54,18 @@ pub(super) enum WriteResult {
     Unchanged(ApiResponse),
 }
 
+impl From<Change> for WriteResult {
+    fn from(change: Change) -> Self {
+        Self::Changed(change)
+    }
+}
+
+impl From<ApiResponse> for WriteResult {
+    fn from(response: ApiResponse) -> Self {
+        Self::Unchanged(response)
+    }
+}
+
 /// Change for the audit log, with its response.
 #[derive(Debug)]
 pub(super) struct Change {
