@@ -204,7 +204,7 @@ impl AclClient {
             return Ok(response);
         }
         let sent = self.token.as_ref().map_or("", |token| token.expose_secret());
-        Err(parse_error((response.status, &response.headers, &response.body), endpoint.name, endpoint.since, sent))
+        Err(parse_error(response.status, &response.headers, &response.body, endpoint.name, endpoint.since, sent))
     }
 }
 

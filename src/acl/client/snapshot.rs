@@ -70,7 +70,7 @@ impl AclClient {
     async fn read_error(&self, response: StreamingResponse) -> Result<AclClientError, TransportError> {
         let response = response.read_all(self.response_timeout(), MAX_RESPONSE_BYTES).await?;
         let sent = self.token().map_or("", |token| token.expose_secret());
-        Ok(parse_error((response.status, &response.headers, &response.body), ENDPOINT.name, ENDPOINT.since, sent))
+        Ok(parse_error(response.status, &response.headers, &response.body, ENDPOINT.name, ENDPOINT.since, sent))
     }
 }
 
