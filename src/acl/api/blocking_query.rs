@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::error::ApiError;
 use super::operation::{Operation, ReadOperation};
-use super::query::{BlockingQuery, ConsistencyMode};
+use super::query_string::{BlockingQuery, ConsistencyMode};
 use super::request::ApiRequest;
 use super::response::{ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
 use super::response_cache::{CachedResponse, HashedKey};
@@ -40,7 +40,7 @@ pub(super) async fn read(
             _ => ControlFlow::Break(result.response),
         };
         // Taken before the read: a concurrent write then invalidates too much, not too little.
-        let revision = state.service.repository().store().last("");
+        let revision = state.service.typed_store().store().last("");
         // A cached response was read while the store was open, and nothing was written since: no restore has started.
         let cached =
             revision.and_then(|revision| from_cache(state, operation, request, blocking.mode, &mut key, revision));
@@ -61,7 +61,7 @@ pub(super) async fn read(
                 ControlFlow::Break(response) => return Ok(response),
             }
         };
-        let store = state.service.repository().store();
+        let store = state.service.typed_store().store();
         let since = Revision(blocking.index);
         let _waiting = WaitingQuery::count(&state.metrics);
         let changed = select_all(watch.iter().map(|watched| store.changed(watched, since)));

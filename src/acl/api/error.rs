@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::body::BodyError;
 use super::json::DecodeError;
-use super::query::QueryError;
+use super::query_string::QueryError;
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use crate::model::azure_identity::ClaimsError;
 use crate::model::names::NamespaceName;

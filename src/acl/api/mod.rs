@@ -6,7 +6,7 @@
 // 0: formats, options and shared state
 mod body;
 pub mod json;
-mod query;
+mod query_string;
 mod response;
 mod error;
 pub(crate) mod login_rate_limit;
@@ -17,7 +17,7 @@ pub(crate) mod state;
 // 1: parts of a request that all operations share
 mod request_headers;
 mod request;
-mod auth;
+mod request_context;
 mod views;
 mod watched_keys;
 

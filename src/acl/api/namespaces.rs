@@ -15,10 +15,10 @@ use super::watched_keys::WatchedKeys;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::{DefaultLinks, NamespaceRecord};
 use crate::model::timestamp::Timestamp;
-use crate::service::keys;
 use crate::service::links::LinkKind;
 use crate::service::namespaces::{DefaultsDraft, NamespaceDraft};
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 /// JSON view of a namespace, without empty fields.
@@ -148,7 +148,7 @@ fn path_name(request: &ApiRequest) -> Result<NamespaceName, ApiError> {
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let name = path_name(request)?;
     let caller = request.authenticate(state, freshness).await?;
-    let kinds = default_link_kinds().into_iter().chain([keys::namespace(&name).as_str().to_owned()]);
+    let kinds = default_link_kinds().into_iter().chain([record_keys::namespace(&name).as_str().to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let namespace = state.service.namespaces().get_visible(&caller, &name, freshness).await?;
     let (index, watch) = retain_linked_kinds(watched, namespace.as_slice()).into_parts();

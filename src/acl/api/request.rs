@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use super::body::{self, MAX_BODY};
 use super::error::ApiError;
 use super::json::JsonFields;
-use super::query::{ConsistencyMode, QueryString};
+use super::query_string::{ConsistencyMode, QueryString};
 use super::request_headers::{self, token_secret};
 use super::response_cache::CacheKey;
 use super::state::ApiState;

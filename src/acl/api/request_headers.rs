@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::error::ApiError;
-use super::query::QueryString;
+use super::query_string::QueryString;
 use crate::model::secret::PlainSecret;
 
 static NAMESPACE_HEADERS: [HeaderName; 2] =

@@ -7,7 +7,7 @@ use http_body_util::{Either, Full};
 use serde::Serialize;
 
 use super::json::to_json;
-use super::query::ConsistencyMode;
+use super::query_string::ConsistencyMode;
 use crate::model::authorize::DefaultPolicy;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;

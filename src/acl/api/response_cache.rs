@@ -13,7 +13,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Body as _;
 use parking_lot::Mutex;
 
-use super::query::ConsistencyMode;
+use super::query_string::ConsistencyMode;
 use super::response::ResponseBody;
 use crate::model::id::Id;
 use crate::model::secret::SecretHash;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::acl_service::AclService;
 use super::caller::{Caller, LiveToken};
 use super::error::ServiceError;
-use super::keys::{self, TokenIndexEntry};
+use super::record_keys::{self, TokenIndexEntry};
 use super::rules_cache::CachedPolicy;
 use crate::model::auth_method::AuthMethodRecord;
 use crate::model::authorize::{Grants, PolicyId, PolicyInScope};
@@ -63,7 +63,7 @@ impl Authenticator<'_> {
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
         // Read before the records: a concurrent write then invalidates the cached caller, never the reverse.
-        let at = self.service.repository.store().last("");
+        let at = self.service.typed_store.store().last("");
         if let Some(caller) = at.and_then(|at| self.service.callers.get(hash, at))
             && !caller.live.token.value.is_expired(self.service.now())
         {
@@ -96,7 +96,8 @@ impl Authenticator<'_> {
         let mut freshness = freshness;
         loop {
             for hash in keys.hashes(secret) {
-                let entry = self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
+                let entry =
+                    self.service.typed_store.get::<TokenIndexEntry>(&record_keys::token_id(&hash), freshness).await?;
                 if let Some(entry) = entry.filter(|entry| entry.value.secret) {
                     return self.live_token(&entry.value.namespace, entry.value.accessor, freshness).await;
                 }
@@ -134,7 +135,8 @@ impl Authenticator<'_> {
         accessor: Id,
         freshness: Freshness,
     ) -> Result<Option<LiveToken>, ServiceError> {
-        let token = self.service.repository.get::<TokenRecord>(&keys::token(namespace, accessor), freshness).await?;
+        let token =
+            self.service.typed_store.get::<TokenRecord>(&record_keys::token(namespace, accessor), freshness).await?;
         let read_at = self.service.now();
         Ok(token.filter(|token| !token.value.is_expired(read_at)).map(|token| LiveToken { token, read_at }))
     }
@@ -148,8 +150,8 @@ impl Authenticator<'_> {
     ) -> Result<bool, ServiceError> {
         let Some(login) = &token.immutable().login else { return Ok(true) };
         let Some(id) = login.method_id else { return Ok(true) };
-        let key = keys::auth_method(&login.namespace, &login.auth_method);
-        let method = self.service.repository.get::<AuthMethodRecord>(&key, freshness).await?;
+        let key = record_keys::auth_method(&login.namespace, &login.auth_method);
+        let method = self.service.typed_store.get::<AuthMethodRecord>(&key, freshness).await?;
         Ok(method.is_some_and(|method| method.value.id == id))
     }
 
@@ -189,7 +191,7 @@ impl Authenticator<'_> {
         self.collect_rules(namespace, links, freshness, &mut policies).await?;
         for role in roles {
             if let Some(role) =
-                self.service.repository.get::<RoleRecord>(&keys::role(namespace, *role), freshness).await?
+                self.service.typed_store.get::<RoleRecord>(&record_keys::role(namespace, *role), freshness).await?
             {
                 self.collect_rules(namespace, &role.value.links, freshness, &mut policies).await?;
             }
@@ -225,9 +227,9 @@ impl Authenticator<'_> {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Arc<Rules>>, ServiceError> {
-        let key = keys::policy(namespace, id);
+        let key = record_keys::policy(namespace, id);
         // Decode the record only if its rules are not cached.
-        let Some(record) = self.service.repository.store().get(&key, freshness).await? else { return Ok(None) };
+        let Some(record) = self.service.typed_store.store().get(&key, freshness).await? else { return Ok(None) };
         match self.service.rules.policy(id, record.modified) {
             Some(CachedPolicy::Rules(rules)) => return Ok(Some(rules)),
             Some(CachedPolicy::OtherDatacenter) => return Ok(None),

@@ -101,7 +101,7 @@ impl AclService {
         reset: Option<u64>,
     ) -> Result<CreatedToken, ServiceError> {
         let namespace = NamespaceName::default_namespace();
-        let transaction = match self.repository.get::<BootstrapRecord>(&key(), Freshness::Linearizable).await? {
+        let transaction = match self.typed_store.get::<BootstrapRecord>(&key(), Freshness::Linearizable).await? {
             None => Transaction::default().require_absent(&key()),
             // The commit checks the index again, as several servers may receive the request at once.
             Some(done) if reset == Some(done.modified.0) => {

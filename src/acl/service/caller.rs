@@ -1,7 +1,7 @@
 //! Authenticated caller and its permissions.
 
 use super::error::Denied;
-use super::repository::Stored;
+use super::typed_store::Stored;
 use crate::model::authorize::{Access, Decision, Grants, Resource};
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;

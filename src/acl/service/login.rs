@@ -3,7 +3,7 @@
 //! Auth methods of the configuration file; stored methods are in `stored_method`.
 
 mod error;
-mod verify;
+mod signature;
 mod bind;
 mod verifier_cache;
 mod stored_method;
@@ -176,7 +176,7 @@ impl LoginMethods {
             .get_key_value(&requested_role)
             .ok_or_else(|| LoginError::NoSuchRole(requested_role.chars().take(128).collect()))?;
 
-        let signed = verify::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
+        let signed = signature::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
         let facts = verify_login(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.service.now())?;
 
         self.grant(name, role_name, role, facts).await
@@ -227,7 +227,7 @@ impl LoginRole {
         // During a restore a name may lead to a record that is deleted by it.
         service.epoch(Freshness::Linearizable).await?;
         // Read before the names: a concurrent write then invalidates the cached ids, never the reverse.
-        let at = service.repository.store().last("policy-name");
+        let at = service.typed_store.store().last("policy-name");
         let cached = || self.linked.lock();
         if let Some((_, ids)) = cached().as_ref().filter(|(then, _)| Some(*then) == at) {
             return Ok(ids.clone());

@@ -39,8 +39,8 @@ impl AclService {
     /// # Errors
     /// The store failed.
     async fn verify_store(&self) -> Result<Verification, ServiceError> {
-        let verification = self.repository.store().verify().await?;
-        self.repository.record_damage(&verification);
+        let verification = self.typed_store.store().verify().await?;
+        self.typed_store.record_damage(&verification);
         Ok(verification)
     }
 }

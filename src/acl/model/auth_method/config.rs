@@ -10,7 +10,7 @@ use super::MethodType;
 use crate::model::azure_identity::FACT_NAMES;
 use crate::model::go_duration::GoDuration;
 use crate::model::jwks_url::parse_jwks_url;
-use crate::model::jwt_claims::JwtRules;
+use crate::model::jwt_rules::JwtRules;
 use crate::model::verified_claims::VerifiedClaims;
 
 /// Parsed configuration of an auth method.

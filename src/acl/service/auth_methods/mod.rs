@@ -9,12 +9,12 @@ use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::issuer_keys::pem_keys;
-use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
+use super::record_keys;
 use super::rejection::{Conflict, InvalidRequest};
-use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::Stored;
 use crate::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, max_token_ttl};
 use crate::model::go_duration::GoDuration;
 use crate::model::id::Id;
@@ -77,7 +77,7 @@ impl AuthMethods<'_> {
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         let method = validate_draft(draft, Id::random(), target.name.clone(), None)?;
-        let key = keys::auth_method(namespace, &method.name);
+        let key = record_keys::auth_method(namespace, &method.name);
         let conflict = || Conflict::MethodName(method.name.clone());
         self.service.records.require_absent(&key, conflict).await?;
         let transaction = Transaction::default().require_absent(&key).put(key, &method)?;
@@ -95,7 +95,7 @@ impl AuthMethods<'_> {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<AuthMethodRecord>>, ServiceError> {
-        let key = is_name(name).then(|| keys::auth_method(namespace, name));
+        let key = is_name(name).then(|| record_keys::auth_method(namespace, name));
         self.service.records.get_record(caller, namespace, key, freshness).await
     }
 
@@ -133,7 +133,7 @@ impl AuthMethods<'_> {
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         validate_name(&draft.name)?;
-        let key = keys::auth_method(namespace, &draft.name);
+        let key = record_keys::auth_method(namespace, &draft.name);
         let previous = self
             .service
             .records
@@ -181,8 +181,8 @@ impl AuthMethods<'_> {
         if !is_name(name) {
             return Ok(None);
         }
-        let key = keys::auth_method(namespace, name);
-        let Some(previous) = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+        let key = record_keys::auth_method(namespace, name);
+        let Some(previous) = self.service.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         else {
             return Ok(None);
         };
@@ -190,8 +190,8 @@ impl AuthMethods<'_> {
         let transaction = Transaction::default()
             .require_unchanged(&key, previous.modified)
             .delete(key)
-            .put(keys::removal("auth-method", &removal.method.to_string()), &removal)?;
-        let written = self.service.repository.commit(target.require_unchanged(transaction)).await?;
+            .put(record_keys::removal("auth-method", &removal.method.to_string()), &removal)?;
+        let written = self.service.typed_store.commit(target.require_unchanged(transaction)).await?;
         Ok(Some((removal, written)))
     }
 }

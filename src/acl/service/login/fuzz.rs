@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use serde_json::Value;
 
-use super::verify;
+use super::signature;
 use crate::model::auth_method::Algorithm;
 use crate::service::issuer_keys::{self, IssuerKeys};
 
@@ -36,7 +36,7 @@ fn verify_with(
     must_name_key: bool,
 ) -> Option<Result<Value, String>> {
     let jwt = jwt.into();
-    let claims = pin!(verify::signed_claims::<Value>(&jwt, keys, allowed, must_name_key));
+    let claims = pin!(signature::signed_claims::<Value>(&jwt, keys, allowed, must_name_key));
     match claims.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(claims) => Some(claims.map_err(|error| error.to_string())),
         Poll::Pending => None,

@@ -9,8 +9,8 @@ use crate::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
 use crate::model::id::Id;
 use crate::service::error::ServiceError;
 use crate::service::issuer_keys::{self, CaSource, IssuerKeys, KeyDocument, pem_keys};
-use crate::service::keys;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::{Revision, StoreError};
 use keyward_machine::clock::Clock;
 
@@ -46,7 +46,7 @@ impl VerifierCache {
         }
         let verifier = Arc::new(self.build(method).ok_or_else(|| {
             // The configuration was validated when it was written.
-            let key = keys::auth_method(&method.value.namespace, &method.value.name);
+            let key = record_keys::auth_method(&method.value.namespace, &method.value.name);
             StoreError::Unreadable { key: key.as_str().to_owned() }
         })?);
         if verifiers.len() >= MAX_VERIFIERS {

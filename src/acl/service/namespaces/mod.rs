@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
 use super::links::{LinkDraft, LinkKind, truncate};
 use super::lists::{Omitted, RecordList};
-use super::records::{namespace_marked, namespace_not_found};
+use super::namespaced_records::{namespace_marked, namespace_not_found};
+use super::record_keys;
 use super::rejection::{Conflict, InvalidRequest};
-use super::repository::{ListOf, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::{ListOf, Stored};
 use crate::model::names::NamespaceName;
 use crate::model::namespace::{DefaultLinks, NamespaceRecord, meta_error};
 use crate::store::Freshness;
@@ -91,9 +91,9 @@ impl Namespaces<'_> {
             });
         }
         let namespace = self.build_record(name.clone(), draft).await?;
-        let key = keys::namespace(name);
+        let key = record_keys::namespace(name);
         let revision =
-            self.service.repository.commit(Transaction::default().require_absent(&key).put(key, &namespace)?).await?;
+            self.service.typed_store.commit(Transaction::default().require_absent(&key).put(key, &namespace)?).await?;
         Ok(Stored { value: namespace.into(), created: revision, modified: revision })
     }
 
@@ -123,10 +123,11 @@ impl Namespaces<'_> {
         caller: &Caller,
         freshness: Freshness,
     ) -> Result<RecordList<NamespaceRecord>, ServiceError> {
-        let ListOf { mut entries, unreadable, revision } = self.service.repository.all("namespace/", freshness).await?;
+        let ListOf { mut entries, unreadable, revision } =
+            self.service.typed_store.all("namespace/", freshness).await?;
         let all = entries.len();
         entries.retain(|namespace: &Stored<NamespaceRecord>| caller.can_see_namespace(&namespace.value.name));
-        let unreadable = unreadable || self.service.repository.has_unreadable("namespace/");
+        let unreadable = unreadable || self.service.typed_store.has_unreadable("namespace/");
         let omitted = Omitted { forbidden: entries.len() < all, unreadable };
         Ok(RecordList { entries, omitted, revision })
     }
@@ -158,9 +159,9 @@ impl Namespaces<'_> {
             caller.require(Privilege::AclWrite, &NamespaceName::default_namespace())?;
         }
         let namespace = self.build_record(previous.value.name.clone(), draft).await?;
-        let key = keys::namespace(name);
+        let key = record_keys::namespace(name);
         let transaction = Transaction::default().require_unchanged(&key, previous.modified).put(key, &namespace)?;
-        let modified = self.service.repository.commit(transaction).await?;
+        let modified = self.service.typed_store.commit(transaction).await?;
         Ok(Stored { value: namespace.into(), created: previous.created, modified })
     }
 
@@ -185,9 +186,9 @@ impl Namespaces<'_> {
             return Ok(false);
         }
         let namespace = NamespaceRecord { deleted_at: Some(self.service.now()), ..(*previous.value).clone() };
-        let key = keys::namespace(name);
+        let key = record_keys::namespace(name);
         self.service
-            .repository
+            .typed_store
             .commit(Transaction::default().require_unchanged(&key, previous.modified).put(key, &namespace)?)
             .await?;
         Ok(true)

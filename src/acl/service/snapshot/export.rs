@@ -29,7 +29,7 @@ impl SnapshotExport {
         let epoch = service.epoch(Freshness::Linearizable).await?;
         // For operators and early rejection; the key record among the data is authoritative.
         let keys = service.reload_keys().await?;
-        let export = service.repository.store().export().await?;
+        let export = service.typed_store.store().export().await?;
         // Detects a restore that began before the export.
         if !service.epoch(Freshness::Linearizable).await?.is(epoch) {
             return Err(ServiceError::Restoring);

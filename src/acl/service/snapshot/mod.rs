@@ -22,7 +22,7 @@ pub(crate) use self::spool::Spool;
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::{Denied, ServiceError};
-use super::keys;
+use super::record_keys;
 use super::rejection::Conflict;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
@@ -116,5 +116,5 @@ fn require_snapshot_privileges(caller: &Caller) -> Result<(), Denied> {
 
 /// Returns whether the key belongs to the restore records, which are not part of a snapshot.
 fn is_restore_record(key: &str) -> bool {
-    key.starts_with(keys::RESTORES)
+    key.starts_with(record_keys::RESTORES)
 }

@@ -1,7 +1,7 @@
 //! Creation and cloning of tokens.
 
 use super::draft::{TokenDraft, validate_end};
-use super::write::ValidatedToken;
+use super::token_records::ValidatedToken;
 use crate::model::id::Id;
 use crate::model::links::LinkOwner;
 use crate::model::names::NamespaceName;
@@ -10,8 +10,8 @@ use crate::service::acl_service::AclService;
 use crate::service::builtin::accessor_as_secret;
 use crate::service::caller::{Caller, LiveToken, Privilege};
 use crate::service::error::ServiceError;
-use crate::service::keys::{self, TokenIndexEntry};
 use crate::service::links::LinkKind;
+use crate::service::record_keys::{self, TokenIndexEntry};
 use crate::service::rejection::{Conflict, InvalidRequest, NotFound};
 use crate::service::transaction::{Transaction, retry_on_conflict};
 use crate::store::Freshness;
@@ -96,8 +96,11 @@ impl Tokens<'_> {
             return Err(InvalidRequest::ReservedId { field }.into());
         }
         for hash in self.service.sealer.keys().hashes(&accessor_as_secret(id)) {
-            let existing =
-                self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), Freshness::Linearizable).await?;
+            let existing = self
+                .service
+                .typed_store
+                .get::<TokenIndexEntry>(&record_keys::token_id(&hash), Freshness::Linearizable)
+                .await?;
             if existing.is_some() {
                 return Err(id_taken(field));
             }

@@ -7,7 +7,7 @@ use crate::model::secret::{PlainSecret, REDACTED};
 use crate::model::token::TokenRecord;
 use crate::service::caller::{Caller, Privilege};
 use crate::service::error::ServiceError;
-use crate::service::repository::Stored;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 impl Tokens<'_> {

@@ -1,13 +1,13 @@
-//! Create, read, update and delete for one record of any kind.
+//! Create, read, update and delete for single records of a namespace: checks the rights of the caller and the state of the namespace.
 
 use serde::de::DeserializeOwned;
 
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
+use super::record_keys;
 use super::rejection::{Conflict, NotFound};
-use super::repository::{PAGE, Repository, Stored, decode};
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::{PAGE, Stored, TypedStore, decode};
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::NamespaceRecord;
@@ -29,15 +29,15 @@ impl WritableNamespace {
     }
 }
 
-/// Operations on single records of a namespace, whatever their kind.
+/// Operations on the records of namespaces, whatever their kind.
 #[derive(Debug, Clone)]
-pub(crate) struct Records {
-    pub(super) repository: Repository,
+pub(crate) struct NamespacedRecords {
+    pub(super) typed_store: TypedStore,
 }
 
-impl Records {
-    pub(super) fn new(repository: Repository) -> Self {
-        Self { repository }
+impl NamespacedRecords {
+    pub(super) fn new(typed_store: TypedStore) -> Self {
+        Self { typed_store }
     }
 
     /// Returns the namespace record; `None` if it does not exist.
@@ -49,7 +49,7 @@ impl Records {
         name: &NamespaceName,
         freshness: Freshness,
     ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
-        self.repository.get(&keys::namespace(name), freshness).await
+        self.typed_store.get(&record_keys::namespace(name), freshness).await
     }
 
     /// Returns the namespace for a write.
@@ -58,7 +58,11 @@ impl Records {
     /// It does not exist or is marked for deletion.
     pub(super) async fn writable_namespace(&self, name: &NamespaceName) -> Result<WritableNamespace, ServiceError> {
         let namespace = self.active_namespace(name).await?;
-        Ok(WritableNamespace { name: namespace.value.name.clone(), key: keys::namespace(name), at: namespace.modified })
+        Ok(WritableNamespace {
+            name: namespace.value.name.clone(),
+            key: record_keys::namespace(name),
+            at: namespace.modified,
+        })
     }
 
     /// Returns the namespace record unless it is marked for deletion.
@@ -98,13 +102,13 @@ impl Records {
         caller.require(Privilege::AclRead, namespace)?;
         self.require_namespace(namespace, freshness).await?;
         let Some(key) = key else { return Ok(None) };
-        self.repository.get(&key, freshness).await
+        self.typed_store.get(&key, freshness).await
     }
 
     /// Reads a record by the index entry of its name; `by_id` builds the key of the record.
     ///
     /// # Errors
-    /// See [`Records::get_record`].
+    /// See [`NamespacedRecords::get_record`].
     pub(super) async fn get_record_by_name<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -114,7 +118,7 @@ impl Records {
         freshness: Freshness,
     ) -> Result<Option<Stored<R>>, ServiceError> {
         let Some(id) = self.get_record::<Id>(caller, namespace, by_name, freshness).await? else { return Ok(None) };
-        self.repository.get(&by_id(namespace, *id.value), freshness).await
+        self.typed_store.get(&by_id(namespace, *id.value), freshness).await
     }
 
     /// Reads a record for an update; `describe` names it in the error if it does not exist.
@@ -126,7 +130,7 @@ impl Records {
         key: &Key,
         describe: impl FnOnce() -> String,
     ) -> Result<Stored<R>, ServiceError> {
-        let record = self.repository.get(key, Freshness::Linearizable).await?;
+        let record = self.typed_store.get(key, Freshness::Linearizable).await?;
         record.ok_or_else(|| NotFound::Record(describe()).into())
     }
 
@@ -139,7 +143,7 @@ impl Records {
         name: &Key,
         conflict: impl FnOnce() -> Conflict,
     ) -> Result<(), ServiceError> {
-        let existing = self.repository.store().get(name, Freshness::Linearizable).await?;
+        let existing = self.typed_store.store().get(name, Freshness::Linearizable).await?;
         if existing.is_some() { Err(conflict().into()) } else { Ok(()) }
     }
 
@@ -153,7 +157,7 @@ impl Records {
         transaction: Transaction,
         value: R,
     ) -> Result<Stored<R>, ServiceError> {
-        let revision = self.repository.commit(target.require_unchanged(transaction)).await?;
+        let revision = self.typed_store.commit(target.require_unchanged(transaction)).await?;
         Ok(Stored { value: value.into(), created: revision, modified: revision })
     }
 
@@ -168,7 +172,7 @@ impl Records {
         previous: &Stored<R>,
         value: R,
     ) -> Result<Stored<R>, ServiceError> {
-        let modified = self.repository.commit(target.require_unchanged(transaction)).await?;
+        let modified = self.typed_store.commit(target.require_unchanged(transaction)).await?;
         Ok(Stored { value: value.into(), created: previous.created, modified })
     }
 
@@ -187,7 +191,7 @@ impl Records {
         caller.require(Privilege::AclWrite, namespace)?;
         let attempt = async || {
             let target = self.writable_namespace(namespace).await?;
-            let transaction = match self.repository.get::<R>(key, Freshness::Linearizable).await {
+            let transaction = match self.typed_store.get::<R>(key, Freshness::Linearizable).await {
                 Ok(Some(previous)) => {
                     let transaction =
                         Transaction::default().require_unchanged(key, previous.modified).delete(key.clone());
@@ -197,7 +201,7 @@ impl Records {
                 Err(error) if is_unreadable(&error) && !is_built_in(key) => self.delete_unreadable::<R>(key).await?,
                 Err(error) => return Err(error),
             };
-            self.repository.commit(target.require_unchanged(transaction)).await?;
+            self.typed_store.commit(target.require_unchanged(transaction)).await?;
             Ok(true)
         };
         retry_on_conflict(attempt).await
@@ -226,7 +230,7 @@ impl Records {
         after.pop();
         let prefix = after.trim_end_matches(|letter: char| letter != '/').to_owned();
         let page = Page { after: Some(Key::from(after)), limit: 16 };
-        let listing = self.repository.store().list(&prefix, page, Freshness::Linearizable).await?;
+        let listing = self.typed_store.store().list(&prefix, page, Freshness::Linearizable).await?;
         let record = listing.entries.into_iter().find(|(listed, _)| listed == key).map(|(_, record)| record);
         match record.filter(|record| decode::<R>(key, record).is_err()) {
             // No check of a batch matches it.
@@ -251,7 +255,7 @@ impl Records {
         let mut after = None;
         loop {
             let page = Page { after, limit: PAGE };
-            let listing = self.repository.store().list(prefix, page, Freshness::Linearizable).await?;
+            let listing = self.typed_store.store().list(prefix, page, Freshness::Linearizable).await?;
             after = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
             found.extend(listing.entries.into_iter().filter(|(key, record)| is_match(key, record)).map(|(key, _)| key));
             if after.is_none() {

@@ -1,4 +1,4 @@
-//! Authentication of a request, and the results of changes made by the authenticated caller.
+//! Authenticated caller and namespace of a request, and the results of its changes.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::store::Freshness;
 
 /// Caller of a request, and the namespace that the request acts in.
 #[derive(Debug)]
-pub(super) struct Authenticated {
+pub(super) struct RequestContext {
     pub(super) caller: Arc<Caller>,
     pub(super) namespace: NamespaceName,
 }
 
-impl Authenticated {
+impl RequestContext {
     /// Authenticates a read.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use super::error::ServiceError;
-use super::keys;
 use super::record_cache::RecordCache;
+use super::record_keys;
 use super::transaction::Transaction;
 use super::unreadable_records::UnreadableRecords;
 use crate::AclMetrics;
@@ -26,7 +26,7 @@ pub(crate) struct Stored<T> {
 
 /// Typed view of the store, with a cache of deserialized records.
 #[derive(Debug, Clone)]
-pub(crate) struct Repository {
+pub(crate) struct TypedStore {
     store: Arc<dyn Store>,
     cache: Arc<RecordCache>,
     unreadable: Arc<UnreadableRecords>,
@@ -59,8 +59,8 @@ pub(crate) struct ListOf<T> {
 /// Records in one page.
 pub(crate) const PAGE: usize = 256;
 
-impl Repository {
-    /// Creates a repository over a store.
+impl TypedStore {
+    /// Creates a typed view of a store.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, cache: Arc::default(), unreadable: Arc::default() }
     }
@@ -143,7 +143,7 @@ impl Repository {
         Ok(PageOf { entries, unreadable: unreadable.into_iter().next(), next, revision: listing.revision })
     }
 
-    /// Reads all records under `prefix`, as [`Repository::page`] does. For kinds with few records.
+    /// Reads all records under `prefix`, as [`TypedStore::page`] does. For kinds with few records.
     ///
     /// # Errors
     /// The store failed.
@@ -181,7 +181,7 @@ impl Repository {
     /// A precondition failed, a restore is in progress, or the store failed.
     pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Revision, ServiceError> {
         let mut batch = transaction.batch;
-        let mark = keys::restore_marker();
+        let mark = record_keys::restore_marker();
         // First, because the store reports the first failed check.
         batch.checks.insert(0, Check::Absent(mark.clone()));
         match self.store.commit(batch).await {

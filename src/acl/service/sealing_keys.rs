@@ -24,7 +24,7 @@ impl AclService {
     /// Reads the record that names the active keys.
     pub(super) async fn key_record(&self) -> Result<Record, ServiceError> {
         let key = seal::key_record();
-        let record = self.repository.store().get(&key, Freshness::Linearizable).await?;
+        let record = self.typed_store.store().get(&key, Freshness::Linearizable).await?;
         Ok(record.ok_or_else(|| StoreError::Unreadable { key: key.as_str().to_owned() })?)
     }
 

@@ -6,16 +6,16 @@ use crate::model::secret::PlainSecret;
 use crate::model::timestamp::Timestamp;
 use crate::model::token::{ANONYMOUS, ImmutableFields, LoginOrigin, TokenRecord};
 use crate::service::acl_service::AclService;
-use crate::service::active_keys::require_same_keys;
 use crate::service::builtin::accessor_as_secret;
 use crate::service::caller::LiveToken;
 use crate::service::error::ServiceError;
-use crate::service::keys::{self, TokenIndexEntry};
-use crate::service::records::WritableNamespace;
+use crate::service::namespaced_records::WritableNamespace;
+use crate::service::record_keys::{self, TokenIndexEntry};
 use crate::service::rejection::InvalidRequest;
-use crate::service::repository::{Stored, decode};
 use crate::service::seal::{SealKey, SealKeys};
+use crate::service::sealing_keys::require_same_keys;
 use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::service::typed_store::{Stored, decode};
 use crate::store::{CommitError, Freshness, Key, Record};
 
 /// Validated fields of a new token.
@@ -107,7 +107,7 @@ impl TokenRecords<'_> {
             transaction = keys
                 .hashes(id)
                 .iter()
-                .fold(transaction, |transaction, hash| transaction.require_absent(&keys::token_id(hash)));
+                .fold(transaction, |transaction, hash| transaction.require_absent(&record_keys::token_id(hash)));
         }
         transaction = transaction
             .put(token_keys.token, &token)?
@@ -116,7 +116,7 @@ impl TokenRecords<'_> {
         for key in token_keys.end.into_iter().chain(token_keys.login) {
             transaction = transaction.put(key, &target.name)?;
         }
-        let revision = self.service.repository.commit(transaction).await?;
+        let revision = self.service.typed_store.commit(transaction).await?;
         let read_at = token.immutable().create_time;
         Ok(LiveToken { token: Stored { value: token.into(), created: revision, modified: revision }, read_at })
     }
@@ -131,11 +131,11 @@ impl TokenRecords<'_> {
     }
 
     async fn try_destroy(self, immutable: &ImmutableFields) -> Result<(), ServiceError> {
-        let key = keys::token(&immutable.namespace, immutable.accessor_id);
-        let token = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
+        let key = record_keys::token(&immutable.namespace, immutable.accessor_id);
+        let token = self.service.typed_store.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
         // A newer token with the same accessor is another one.
         if let Some(token) = token.filter(|token| token.value.immutable().create_time == immutable.create_time) {
-            self.service.repository.commit(self.delete(&token, Transaction::default()).await?).await?;
+            self.service.typed_store.commit(self.delete(&token, Transaction::default()).await?).await?;
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl TokenRecords<'_> {
         let modified = records.unreadable_revision::<TokenRecord>(key).await?;
         let is_of_token = |entry: &Key, record: &Record| {
             decode::<TokenIndexEntry>(entry, record)
-                .is_ok_and(|entry| keys::token(&entry.value.namespace, entry.value.accessor) == *key)
+                .is_ok_and(|entry| record_keys::token(&entry.value.namespace, entry.value.accessor) == *key)
         };
         // An accessor is unique in all namespaces.
         let has_accessor = |entry: &Key, _: &Record| entry.last_segment() == key.last_segment();
@@ -176,7 +176,7 @@ impl TokenRecords<'_> {
             found.extend(records.find_keys(prefix, has_accessor).await?);
         }
         let transaction = Transaction::default().require_unchanged(key, modified).delete(key.clone());
-        self.service.repository.commit(found.into_iter().fold(transaction, Transaction::delete)).await?;
+        self.service.typed_store.commit(found.into_iter().fold(transaction, Transaction::delete)).await?;
         Ok(())
     }
 }
@@ -207,15 +207,15 @@ impl TokenKeys {
         let immutable = token.immutable();
         let accessor = immutable.accessor_id;
         Self {
-            token: keys::token(&immutable.namespace, accessor),
-            by_secret: keys::token_id(&immutable.secret_hash),
-            by_accessor: keys::token_id(&key.hash(&accessor_as_secret(accessor))),
-            end: immutable.expiration_time.map(|end| keys::token_end(end, accessor)),
+            token: record_keys::token(&immutable.namespace, accessor),
+            by_secret: record_keys::token_id(&immutable.secret_hash),
+            by_accessor: record_keys::token_id(&key.hash(&accessor_as_secret(accessor))),
+            end: immutable.expiration_time.map(|end| record_keys::token_end(end, accessor)),
             login: immutable
                 .login
                 .as_ref()
                 .and_then(|login| login.method_id)
-                .map(|method| keys::token_login(method, accessor)),
+                .map(|method| record_keys::token_login(method, accessor)),
         }
     }
 }
