@@ -64,10 +64,7 @@ impl LoginRateLimiter {
         Self { limit, buckets: Mutex::default() }
     }
 
-    /// Counts a login.
-    ///
-    /// # Errors
-    /// The limit is exceeded; the value is the time until the next login is allowed.
+    /// Counts a login. The error is the time until the next login is allowed.
     pub(super) fn admit(&self, peer: &Peer, now: ClockReading) -> Result<(), Duration> {
         let refill = Duration::from_secs(1) / self.limit.per_second.max(1);
         let rate = BucketRate { size: self.limit.burst.max(1), refill };

@@ -41,10 +41,7 @@ impl BrowserGuard {
         Self { hosts, metrics, has_logged: AtomicBool::new(false) }
     }
 
-    /// Checks the head of a request.
-    ///
-    /// # Errors
-    /// A web page may have sent it.
+    /// Checks the head of a request, and refuses it if a web page may have sent it.
     pub(super) fn verify<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
         let (reason, error) = if is_from_a_page(request.headers()) {
             ("browser", ApiError::BrowserRequest)

@@ -75,9 +75,6 @@ const MAX_WAIT: Duration = Duration::from_mins(10);
 
 impl QueryString {
     /// Decodes a query string.
-    ///
-    /// # Errors
-    /// It is not UTF-8.
     pub(super) fn parse(text: Option<&str>) -> Result<Self, QueryError> {
         let text = text.unwrap_or_default();
         if text.is_empty() {
@@ -102,10 +99,7 @@ impl QueryString {
         url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
 
-    /// Returns the value of a parameter; `None` if it is absent or empty.
-    ///
-    /// # Errors
-    /// The parameter has two different values.
+    /// Returns the value of a parameter; `None` if it is absent or empty. Two different values are an error.
     pub(super) fn get(&self, name: &'static str) -> Result<Option<&str>, QueryError> {
         let mut values = self.pairs.iter().filter(|(key, value)| key == name && !value.is_empty());
         let Some((_, first)) = values.next() else { return Ok(None) };
@@ -113,9 +107,6 @@ impl QueryString {
     }
 
     /// Returns the value of a bool parameter; one without a value is true, an absent one is false.
-    ///
-    /// # Errors
-    /// The value is not a bool, or there are two different ones.
     pub(super) fn parse_flag(&self, name: &'static str) -> Result<bool, QueryError> {
         if !self.has(name) {
             return Ok(false);
@@ -129,9 +120,6 @@ impl QueryString {
 
     /// Removes the parameters for blocking, consistency and the token, so that the rest identifies the request in the response
     /// cache however long the caller waits. `cache_control` is the header of that name.
-    ///
-    /// # Errors
-    /// A parameter is malformed, or two contradict each other.
     pub(super) fn take_blocking_query(&mut self, cache_control: Option<&str>) -> Result<BlockingQuery, QueryError> {
         let index = match self.get("index")? {
             None => 0,

@@ -22,9 +22,6 @@ pub(super) struct RequestContext {
 
 impl RequestContext {
     /// Authenticates a read.
-    ///
-    /// # Errors
-    /// The token does not exist, or the namespace name is invalid.
     pub(super) async fn for_read(
         state: &ApiState,
         request: &ApiRequest,
@@ -36,9 +33,6 @@ impl RequestContext {
     }
 
     /// Authenticates a change. `body_namespace` is the namespace that the body names.
-    ///
-    /// # Errors
-    /// The token does not exist, or the namespace name is invalid.
     pub(super) async fn for_write(
         state: &ApiState,
         request: &ApiRequest,
@@ -50,9 +44,6 @@ impl RequestContext {
     }
 
     /// Builds the result of a change; `view` is the record after it, `subject` its id or name for the audit log.
-    ///
-    /// # Errors
-    /// The view cannot be written as JSON.
     pub(super) fn into_change(
         self,
         request: &ApiRequest,
@@ -67,9 +58,6 @@ impl RequestContext {
     }
 
     /// Builds the result of a deletion; `deleted` is false if there was no such record.
-    ///
-    /// # Errors
-    /// The response cannot be written as JSON.
     pub(super) fn into_deletion(
         self,
         request: &ApiRequest,

@@ -18,17 +18,11 @@ static TOKEN_HEADERS: [HeaderName; 3] = [
 ];
 
 /// Returns the namespace in a header.
-///
-/// # Errors
-/// See [`single_header`].
 pub(super) fn namespace(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     single_header(headers, &NAMESPACE_HEADERS)
 }
 
 /// Returns the partition in a header.
-///
-/// # Errors
-/// See [`single_header`].
 pub(super) fn partition(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     single_header(headers, &PARTITION_HEADERS)
 }
@@ -62,10 +56,8 @@ pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, 
     Ok(presented.map(PlainSecret::from_presented))
 }
 
-/// Returns the value of a header with several names; `None` if it is absent or empty.
-///
-/// # Errors
-/// There are two different values, or one that is not visible ASCII.
+/// Returns the value of a header with several names; `None` if it is absent or empty. Two different values are an
+/// error, and so is one that is not visible ASCII.
 pub(super) fn single_header(headers: &HeaderMap, names: &'static [HeaderName]) -> Result<Option<String>, ApiError> {
     let mut first: Option<&str> = None;
     for value in names.iter().flat_map(|name| headers.get_all(name)) {

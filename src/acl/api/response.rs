@@ -82,9 +82,6 @@ pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; chars
 
 impl ApiResponse {
     /// Builds a 200 with JSON.
-    ///
-    /// # Errors
-    /// The value cannot be written as JSON.
     pub(super) fn json(value: &impl Serialize, pretty: bool) -> Result<Self, serde_json::Error> {
         let body = full_body(to_json(value, pretty)?);
         Ok(Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: Omitted::default() })

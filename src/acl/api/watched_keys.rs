@@ -14,9 +14,6 @@ pub(super) struct WatchedKeys(Vec<(String, Revision)>);
 
 impl WatchedKeys {
     /// Loads the revisions of the last changes. Call it before the read: a change in between is then newer than they are.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn load(
         state: &ApiState,
         keys: impl IntoIterator<Item = String>,

@@ -60,9 +60,6 @@ pub(super) struct Endpoint<'a> {
 
 impl AclClient {
     /// Creates a client and reads its certificates, without a connection.
-    ///
-    /// # Errors
-    /// A file or the address cannot be used: see [`BuildError`].
     pub fn new(options: &AclClientOptions) -> Result<Self, BuildError> {
         Ok(Self {
             http: options.http.build()?,

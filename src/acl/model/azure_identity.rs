@@ -159,9 +159,6 @@ pub(crate) struct AzureIdentity<'a> {
 /// Verifies issuer, audience and times of the claims. `audiences` are the accepted ones.
 ///
 /// Times have no leeway: both clocks are synchronized, and a token becomes valid minutes before it is issued.
-///
-/// # Errors
-/// The first rule that the token violates.
 pub(crate) fn verify_identity<'a>(
     claims: &'a SignedClaims,
     issuer: &str,
@@ -186,9 +183,6 @@ pub(crate) fn verify_identity<'a>(
 }
 
 /// Verifies a login against the bounds of a role. The returned facts come only from the signed claims.
-///
-/// # Errors
-/// The first rule that the token violates.
 pub(crate) fn verify_login(
     claims: &SignedClaims,
     trust: &IssuerConfig,

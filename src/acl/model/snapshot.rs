@@ -74,9 +74,6 @@ impl std::fmt::Debug for SnapshotWriter {
 
 impl SnapshotWriter {
     /// Writes the header.
-    ///
-    /// # Errors
-    /// Serialization failed.
     pub fn begin(header: &SnapshotHeader, into: &mut Vec<u8>) -> Result<Self, serde_json::Error> {
         let start = into.len();
         into.extend_from_slice(format!("{MAGIC}{FORMAT}\n").as_bytes());
@@ -88,9 +85,6 @@ impl SnapshotWriter {
     }
 
     /// Writes a record; keys must be ascending.
-    ///
-    /// # Errors
-    /// The record is too large.
     pub fn record(&mut self, key: &str, value: &[u8], into: &mut Vec<u8>) -> Result<(), SnapshotError> {
         let start = into.len();
         let number = self.records + 1;
@@ -161,9 +155,6 @@ impl SnapshotReader {
     }
 
     /// Returns the next piece; `None` until more input is fed.
-    ///
-    /// # Errors
-    /// The input is not a snapshot, or is damaged.
     pub fn piece(&mut self) -> Result<Option<SnapshotPiece>, SnapshotError> {
         if self.expected == Expected::Magic {
             let Some(line) = self.line(SnapshotError::NotASnapshot)? else { return Ok(None) };
@@ -192,9 +183,6 @@ impl SnapshotReader {
     }
 
     /// Checks that the input was complete, after all pieces were read; returns the number of records.
-    ///
-    /// # Errors
-    /// The input is truncated.
     pub fn finish(&self) -> Result<u64, SnapshotError> {
         match self.expected {
             Expected::End => Ok(self.records),

@@ -80,18 +80,13 @@ impl AclService {
         &self.typed_store
     }
 
-    /// Returns the current epoch: answers read in one epoch come from one state between two restores.
-    ///
-    /// # Errors
-    /// [`ServiceError::Restoring`] during a restore; the store failed.
+    /// Returns the current epoch: answers read in one epoch come from one state between two restores. Fails with
+    /// [`ServiceError::Restoring`] during a restore.
     pub(crate) async fn epoch(&self, freshness: Freshness) -> Result<Epoch, ServiceError> {
         self.restore_lock.load_state(&self.typed_store, freshness).await?.epoch()
     }
 
     /// Waits until a restore may have begun or ended since `epoch` was read.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn wait_for_restore_since(&self, epoch: Epoch) -> Result<(), ServiceError> {
         self.typed_store.store().changed(record_keys::RESTORES, epoch.seen).await?;
         Ok(())

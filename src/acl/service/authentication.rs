@@ -33,10 +33,8 @@ impl AclService {
 }
 
 impl Authenticator<'_> {
-    /// Returns the caller that presents this secret; the anonymous token if there is none.
-    ///
-    /// # Errors
-    /// [`ServiceError::UnknownSecret`] if no valid token has it; the store failed.
+    /// Returns the caller that presents this secret; the anonymous token if there is none. Fails with
+    /// [`ServiceError::UnknownSecret`] if no valid token has it.
     pub(crate) async fn authenticate(
         self,
         presented: Option<&PlainSecret>,
@@ -53,9 +51,6 @@ impl Authenticator<'_> {
 
     /// Like [`Authenticator::authenticate`], with the secret's [`Authenticator::presented_hash`] computed earlier by the
     /// caller.
-    ///
-    /// # Errors
-    /// See [`Authenticator::authenticate`].
     pub(crate) async fn authenticate_hashed(
         self,
         hash: Option<&SecretHash>,
@@ -84,9 +79,6 @@ impl Authenticator<'_> {
 
     /// Returns the valid token with that secret: not expired, its namespace not marked for deletion, its auth method
     /// not deleted.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn live_token_by_secret(
         self,
         secret: &PlainSecret,
@@ -126,9 +118,6 @@ impl Authenticator<'_> {
     }
 
     /// Returns the token with that accessor unless it has expired.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn unexpired_token(
         self,
         namespace: &NamespaceName,
@@ -156,9 +145,6 @@ impl Authenticator<'_> {
     }
 
     /// Loads everything that determines the permissions of a token.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn load_grants(self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
         let namespace = &token.immutable().namespace;
         let direct = self.load_rules(namespace, &token.links, &token.roles, freshness).await?;

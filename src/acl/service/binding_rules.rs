@@ -53,10 +53,7 @@ impl AclService {
 }
 
 impl BindingRules<'_> {
-    /// Creates a binding rule.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, or the draft is invalid for its method.
+    /// Creates a binding rule. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -111,10 +108,7 @@ impl BindingRules<'_> {
         }
     }
 
-    /// Returns the binding rule; `None` if it or its auth method does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the binding rule; `None` if it or its auth method does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -130,10 +124,7 @@ impl BindingRules<'_> {
     }
 
     /// Lists the binding rules of one namespace, or of all; with `method` only those of that auth method. Rules of deleted
-    /// methods are omitted.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// methods are omitted. Needs `acl:read` in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -157,10 +148,7 @@ impl BindingRules<'_> {
         Ok(list)
     }
 
-    /// Replaces a binding rule except for its method; fields missing in the draft are cleared.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the rule does not exist, or the draft is invalid for its method.
+    /// Replaces a binding rule except for its method; fields missing in the draft are cleared. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -195,10 +183,8 @@ impl BindingRules<'_> {
         self.records.commit_update(&target, transaction, &previous, rule).await
     }
 
-    /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`.
+    /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted. Needs
+    /// `acl:write`.
     pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         self.records
             .delete_record(caller, namespace, &record_keys::binding_rule(namespace, id), |_: &BindingRuleRecord| {

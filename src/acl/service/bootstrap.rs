@@ -83,10 +83,8 @@ fn key() -> Key {
 
 impl AclService {
     /// Creates a token with the policy `global-management`: the first time, and again if `reset` is the current reset
-    /// index. Existing tokens are not changed. The secret is `secret`, or random.
-    ///
-    /// # Errors
-    /// [`ServiceError::Forbidden`] if the bootstrap was done before; the secret is reserved or in use.
+    /// index. Existing tokens are not changed. The secret is `secret`, or random. Fails with
+    /// [`ServiceError::Forbidden`] if the bootstrap was done before.
     pub(crate) async fn bootstrap(
         &self,
         secret: Option<&PlainSecret>,

@@ -36,9 +36,6 @@ fn full_access_rules(access: &str) -> String {
 impl AclService {
     /// Creates the built-in records if they are missing: namespace `default`, two policies, the anonymous token. The last
     /// is also created in a store that has lost it.
-    ///
-    /// # Errors
-    /// [`ServiceError::Restoring`] during a restore; the store failed.
     pub(crate) async fn create_builtins(&self) -> Result<(), ServiceError> {
         retry_on_conflict(|| self.try_create_builtins()).await
     }
@@ -87,9 +84,6 @@ impl AclService {
     }
 
     /// Creates the anonymous token in a store without it, where all requests without a token would be refused as unknown.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn recreate_anonymous_token(&self) -> Result<(), ServiceError> {
         let namespace = NamespaceName::default_namespace();
         retry_on_conflict(|| self.try_recreate_anonymous_token(&namespace)).await

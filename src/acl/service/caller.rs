@@ -74,9 +74,6 @@ impl Caller {
     }
 
     /// Checks that the caller has the privilege in a namespace.
-    ///
-    /// # Errors
-    /// The caller lacks the privilege.
     pub(crate) fn require(&self, privilege: Privilege, namespace: &NamespaceName) -> Result<(), Denied> {
         if self.has(privilege, namespace) { Ok(()) } else { Err(self.denied(privilege.permission().2)) }
     }

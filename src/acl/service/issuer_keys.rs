@@ -181,9 +181,6 @@ impl IssuerKeys {
 
     /// Returns the keys to verify a signature with: the one with `key_id`, or all that fit the algorithm if the token
     /// names none. Fetches them if needed and allowed by the rate limit.
-    ///
-    /// # Errors
-    /// No such key, or the fetch failed.
     pub(crate) async fn get(
         &self,
         key_id: Option<&str>,

@@ -80,9 +80,6 @@ impl NamespacedRecords {
 
 impl LinkResolver<'_> {
     /// Validates links and resolves names to ids.
-    ///
-    /// # Errors
-    /// A target does not exist, or an identity or template is invalid.
     pub(super) async fn validate(
         self,
         namespace: &NamespaceName,
@@ -100,9 +97,6 @@ impl LinkResolver<'_> {
     }
 
     /// Resolves links to ids, without duplicates, in order.
-    ///
-    /// # Errors
-    /// A target does not exist.
     pub(super) async fn resolve(
         self,
         namespace: &NamespaceName,
@@ -173,9 +167,6 @@ impl LinkResolver<'_> {
 
     /// Returns a link with its target's name; `None` if the target was deleted. An unreadable target has an empty name,
     /// so that the linking record stays readable.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn get(
         self,
         namespace: &NamespaceName,
@@ -205,9 +196,6 @@ impl LinkResolver<'_> {
     }
 
     /// Returns links with their targets' names, without deleted targets.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn load(
         self,
         namespace: &NamespaceName,

@@ -44,9 +44,7 @@ pub(super) struct ReadableNamespaces {
 
 impl NamespacedRecords {
     /// Lists records of a kind in one namespace, or with `None` in all namespaces where the caller has `acl:read`.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
+    /// Needs `acl:read` in the given namespace.
     pub(super) async fn list_records<T: DeserializeOwned>(
         &self,
         caller: &Caller,
@@ -67,9 +65,6 @@ impl NamespacedRecords {
     }
 
     /// Returns the namespaces that [`NamespacedRecords::list_records`] reads.
-    ///
-    /// # Errors
-    /// See there.
     pub(super) async fn readable_namespaces(
         &self,
         caller: &Caller,

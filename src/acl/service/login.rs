@@ -108,9 +108,6 @@ struct LoginRole {
 
 impl LoginMethods {
     /// Creates the methods and their policies. Keys are fetched at the first login.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn new(
         options: &BTreeMap<String, MethodOptions>,
         service: Arc<AclService>,
@@ -143,9 +140,6 @@ impl LoginMethods {
     }
 
     /// Logs in with the configured method `method`.
-    ///
-    /// # Errors
-    /// The request is invalid, the identity is rejected, or the service failed.
     pub(crate) async fn login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
         let outcome = self.try_login(method, request).await;
         match &outcome {

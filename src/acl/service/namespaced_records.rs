@@ -41,9 +41,6 @@ impl NamespacedRecords {
     }
 
     /// Returns the namespace record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn namespace(
         &self,
         name: &NamespaceName,
@@ -53,9 +50,6 @@ impl NamespacedRecords {
     }
 
     /// Returns the namespace for a write.
-    ///
-    /// # Errors
-    /// It does not exist or is marked for deletion.
     pub(super) async fn writable_namespace(&self, name: &NamespaceName) -> Result<WritableNamespace, ServiceError> {
         let namespace = self.active_namespace(name).await?;
         Ok(WritableNamespace {
@@ -66,9 +60,6 @@ impl NamespacedRecords {
     }
 
     /// Returns the namespace record unless it is marked for deletion.
-    ///
-    /// # Errors
-    /// It does not exist or is marked for deletion.
     pub(super) async fn active_namespace(&self, name: &NamespaceName) -> Result<Stored<NamespaceRecord>, ServiceError> {
         let Some(namespace) = self.namespace(name, Freshness::Linearizable).await? else {
             return Err(namespace_not_found(name));
@@ -77,9 +68,6 @@ impl NamespacedRecords {
     }
 
     /// Checks that the namespace exists, for reads in it.
-    ///
-    /// # Errors
-    /// It does not exist.
     pub(crate) async fn require_namespace(
         &self,
         name: &NamespaceName,
@@ -88,10 +76,7 @@ impl NamespacedRecords {
         if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(namespace_not_found(name)) }
     }
 
-    /// Reads a record for a caller; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`; the namespace does not exist; the store failed.
+    /// Reads a record for a caller; `None` if it does not exist. Needs `acl:read`.
     pub(super) async fn get_record<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -105,10 +90,7 @@ impl NamespacedRecords {
         self.typed_store.get(&key, freshness).await
     }
 
-    /// Reads a record by the index entry of its name; `by_id` builds the key of the record.
-    ///
-    /// # Errors
-    /// See [`NamespacedRecords::get_record`].
+    /// Reads a record by the index entry of its name; `by_id` builds the key of the record. Needs `acl:read`.
     pub(super) async fn get_record_by_name<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -122,9 +104,6 @@ impl NamespacedRecords {
     }
 
     /// Reads a record for an update; `describe` names it in the error if it does not exist.
-    ///
-    /// # Errors
-    /// It does not exist; the store failed.
     pub(super) async fn load_for_update<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
@@ -135,9 +114,6 @@ impl NamespacedRecords {
     }
 
     /// Checks that a name is not taken; `conflict` builds the error.
-    ///
-    /// # Errors
-    /// The name is taken; the store failed.
     pub(super) async fn require_absent(
         &self,
         name: &Key,
@@ -148,9 +124,6 @@ impl NamespacedRecords {
     }
 
     /// Commits the transaction that creates a record.
-    ///
-    /// # Errors
-    /// A precondition failed; the store failed.
     pub(super) async fn commit_new<R>(
         &self,
         target: &WritableNamespace,
@@ -162,9 +135,6 @@ impl NamespacedRecords {
     }
 
     /// Commits the transaction that replaces a record.
-    ///
-    /// # Errors
-    /// A precondition failed; the store failed.
     pub(super) async fn commit_update<R>(
         &self,
         target: &WritableNamespace,
@@ -177,10 +147,7 @@ impl NamespacedRecords {
     }
 
     /// Deletes a record and the index entry of its name that `name_key` returns, also if it is unreadable. Returns false
-    /// if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`; `name_key` returned an error; it is unreadable and built in; the store failed.
+    /// if it does not exist. Needs `acl:write`. An unreadable record that is built in is not deleted.
     pub(super) async fn delete_record<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -220,10 +187,8 @@ impl NamespacedRecords {
         Ok(found.into_iter().fold(transaction, Transaction::delete))
     }
 
-    /// Returns the revision of an unreadable record whose key ends with an id.
-    ///
-    /// # Errors
-    /// A conflict if the record was replaced or deleted meanwhile; its revision is damaged too; the store failed.
+    /// Returns the revision of an unreadable record whose key ends with an id. Fails with a conflict if the record was
+    /// replaced or deleted meanwhile.
     pub(super) async fn unreadable_revision<R: DeserializeOwned>(&self, key: &Key) -> Result<Revision, ServiceError> {
         // Only lists return damaged records. At most 16 keys differ from this one in the last digit of the id alone.
         let mut after = key.as_str().to_owned();
@@ -243,9 +208,6 @@ impl NamespacedRecords {
     }
 
     /// Returns the keys under `prefix`, which ends with a slash, of the records that match.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn find_keys(
         &self,
         prefix: &str,

@@ -43,10 +43,7 @@ impl AclService {
 }
 
 impl Policies<'_> {
-    /// Creates a policy.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
+    /// Creates a policy. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -83,9 +80,6 @@ impl Policies<'_> {
 
     /// Returns the id of the policy in `default` that login roles name, and remembers it: a renamed policy stays linked.
     /// A missing policy is created without rules: it grants nothing until rules are written.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn ensure(self, name: &str) -> Result<Id, ServiceError> {
         let namespace = NamespaceName::default_namespace();
         let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
@@ -138,10 +132,7 @@ impl Policies<'_> {
         }
     }
 
-    /// Returns the policy by id; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the policy by id; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -152,10 +143,7 @@ impl Policies<'_> {
         self.records.get_record(caller, namespace, Some(record_keys::policy(namespace, id)), freshness).await
     }
 
-    /// Returns the policy by name; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the policy by name; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get_by_name(
         self,
         caller: &Caller,
@@ -167,10 +155,7 @@ impl Policies<'_> {
         self.records.get_record_by_name(caller, namespace, by_name, record_keys::policy, freshness).await
     }
 
-    /// Lists the policies of one namespace, or of all.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// Lists the policies of one namespace, or of all. Needs `acl:read` in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -181,10 +166,7 @@ impl Policies<'_> {
     }
 
     /// Replaces a policy; fields missing in the draft are cleared. Only name and description of built-in policies can
-    /// change.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the policy does not exist, the draft is invalid, or the name is taken.
+    /// change. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -232,10 +214,8 @@ impl Policies<'_> {
         self.records.commit_update(&target, transaction, &previous, policy).await
     }
 
-    /// Deletes a policy; returns false if it does not exist. Tokens and roles that link it remain.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, or the policy is built in.
+    /// Deletes a policy; returns false if it does not exist. Tokens and roles that link it remain. Needs `acl:write`.
+    /// Built-in policies cannot be deleted.
     pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |policy: &PolicyRecord| {
             if is_built_in(id) {

@@ -64,11 +64,8 @@ impl AclService {
 
 impl KeyRotation<'_> {
     /// Re-encrypts up to `pages` pages of tokens with the first key of the key file, which is read again. With
-    /// `generate` a new key is created and prepended to the file first, unless an earlier call failed after it had done so.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write` in `default`; the key file cannot be read or written; another rekey is
-    /// running; the store failed. Tokens re-encrypted so far stay so.
+    /// `generate` a new key is created and prepended to the file first, unless an earlier call failed after it had done
+    /// so. Needs `operator:write` in `default`. After an error, tokens re-encrypted so far stay so.
     pub(crate) async fn run(self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
         caller.require(Privilege::OperatorWrite, &NamespaceName::default_namespace())?;
         let Ok(mut progress) = self.service.sealer.rekey_progress.try_lock() else { return Err(concurrent_rekey()) };

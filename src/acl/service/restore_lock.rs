@@ -74,9 +74,6 @@ pub(super) struct RestoreLock(Mutex<Option<RestoreState>>);
 
 impl RestoreLock {
     /// Reads the restore state. Served from memory if this server is the only writer.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn load_state(
         &self,
         typed_store: &TypedStore,

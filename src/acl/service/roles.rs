@@ -41,10 +41,7 @@ impl AclService {
 }
 
 impl Roles<'_> {
-    /// Creates a role.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
+    /// Creates a role. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -81,10 +78,7 @@ impl Roles<'_> {
         self.records.commit_new(&target, transaction, role).await
     }
 
-    /// Returns the role by id; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the role by id; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -95,10 +89,7 @@ impl Roles<'_> {
         self.records.get_record(caller, namespace, Some(record_keys::role(namespace, id)), freshness).await
     }
 
-    /// Returns the role by name; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the role by name; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get_by_name(
         self,
         caller: &Caller,
@@ -110,10 +101,8 @@ impl Roles<'_> {
         self.records.get_record_by_name(caller, namespace, by_name, record_keys::role, freshness).await
     }
 
-    /// Lists the roles of one namespace, or of all; with `policy` only those that link this policy id.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// Lists the roles of one namespace, or of all; with `policy` only those that link this policy id. Needs `acl:read`
+    /// in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -129,10 +118,7 @@ impl Roles<'_> {
         Ok(list)
     }
 
-    /// Replaces a role; fields missing in the draft are cleared.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the role does not exist, the draft is invalid, or the name is taken.
+    /// Replaces a role; fields missing in the draft are cleared. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -172,10 +158,7 @@ impl Roles<'_> {
         self.records.commit_update(&target, transaction, &previous, role).await
     }
 
-    /// Deletes a role; returns false if it does not exist. Tokens that link it remain.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`.
+    /// Deletes a role; returns false if it does not exist. Tokens that link it remain. Needs `acl:write`.
     pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |role: &RoleRecord| Ok(Some(record_keys::role_name(namespace, &role.name)));
         self.records.delete_record(caller, namespace, &record_keys::role(namespace, id), by_name).await

@@ -77,9 +77,6 @@ impl TypedStore {
     }
 
     /// Reads a record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store failed, or the record is unreadable.
     pub(crate) async fn get<T: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
@@ -119,9 +116,6 @@ impl TypedStore {
 
     /// Reads a page of the records under `prefix`, which ends with a slash, after the key `after`. Unreadable records
     /// are reported and skipped: failing would make all others inaccessible.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn page<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -144,9 +138,6 @@ impl TypedStore {
     }
 
     /// Reads all records under `prefix`, as [`TypedStore::page`] does. For kinds with few records.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn all<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -165,9 +156,6 @@ impl TypedStore {
     }
 
     /// Returns the revision of the last change of the kind that `prefix` starts with.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn revision(&self, prefix: &str, freshness: Freshness) -> Result<Revision, ServiceError> {
         if let Some(last) = self.store.last(prefix.split('/').next().unwrap_or_default()) {
             return Ok(last);
@@ -176,9 +164,6 @@ impl TypedStore {
     }
 
     /// Commits a transaction atomically; rejected during a restore.
-    ///
-    /// # Errors
-    /// A precondition failed, a restore is in progress, or the store failed.
     pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Revision, ServiceError> {
         let mut batch = transaction.batch;
         let mark = record_keys::restore_marker();
@@ -192,9 +177,6 @@ impl TypedStore {
 }
 
 /// Deserializes a record.
-///
-/// # Errors
-/// The record does not have the expected form.
 pub(crate) fn decode<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
     let value =
         serde_json::from_slice(&record.value).map_err(|_| StoreError::Unreadable { key: key.as_str().to_owned() })?;

@@ -110,10 +110,7 @@ const DISCOVERY: &str = "/.well-known/openid-configuration";
 const MAX_ENTRIES: usize = 64;
 
 impl MethodConfig {
-    /// Parses the configuration of a method type. Keys are case-insensitive.
-    ///
-    /// # Errors
-    /// A key is missing or unknown, or keys conflict.
+    /// Parses the configuration of a method type. Keys are case-insensitive. Unknown and conflicting keys are errors.
     pub(crate) fn read(kind: MethodType, written: &Map<String, Value>) -> Result<Self, ConfigError> {
         let mut fields = Fields::new(written)?;
         let issuer = fields.text("BoundIssuer")?;

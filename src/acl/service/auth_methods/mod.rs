@@ -56,10 +56,7 @@ impl AclService {
 }
 
 impl AuthMethods<'_> {
-    /// Creates an auth method.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
+    /// Creates an auth method. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -84,10 +81,7 @@ impl AuthMethods<'_> {
         self.service.records.commit_new(&target, transaction, method).await
     }
 
-    /// Returns the auth method; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the auth method; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -99,10 +93,7 @@ impl AuthMethods<'_> {
         self.service.records.get_record(caller, namespace, key, freshness).await
     }
 
-    /// Lists the auth methods of one namespace, or of all.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// Lists the auth methods of one namespace, or of all. Needs `acl:read` in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -112,10 +103,8 @@ impl AuthMethods<'_> {
         self.service.records.list_records(caller, "auth-method", namespace, freshness).await
     }
 
-    /// Replaces an auth method except for its name and type; fields missing in the draft are cleared.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the method does not exist, or the draft is invalid.
+    /// Replaces an auth method except for its name and type; fields missing in the draft are cleared. Needs
+    /// `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -145,10 +134,7 @@ impl AuthMethods<'_> {
     }
 
     /// Deletes an auth method; returns false if it does not exist. Its tokens are invalid at once. They and its binding
-    /// rules are deleted in this call up to `INLINE_BATCHES` batches, the rest in the background.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`.
+    /// rules are deleted in this call up to `INLINE_BATCHES` batches, the rest in the background. Needs `acl:write`.
     pub(crate) async fn delete(
         self,
         caller: &Caller,

@@ -97,10 +97,8 @@ impl AuthMethods<'_> {
     }
 
     /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records. `written`
-    /// is the revision of the removal's record, which is deleted last.
-    ///
-    /// # Errors
-    /// The store failed; a record cannot be read, which may be a dependent: the removal's record stays.
+    /// is the revision of the removal's record, which is deleted last. Fails at a record that cannot be read: it may be
+    /// a dependent, so the removal's record stays.
     pub(super) async fn delete_dependents(
         self,
         removal: &Removal,

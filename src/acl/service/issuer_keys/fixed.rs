@@ -16,9 +16,6 @@ use super::{IssuerKey, KeyType};
 pub(crate) struct PemError;
 
 /// Parses the public keys of a PEM text, at least one.
-///
-/// # Errors
-/// No key, or an unsupported one.
 pub(crate) fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
     let keys: Vec<_> = SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()).collect();
     if keys.is_empty() {

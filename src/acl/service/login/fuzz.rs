@@ -10,18 +10,12 @@ use crate::model::auth_method::Algorithm;
 use crate::service::issuer_keys::{self, IssuerKeys};
 
 /// Verifies an identity token with a JWK set; `None` if the text is not one. Returns the claims.
-///
-/// # Errors
-/// The reason, for the caller.
 pub fn verify(jwks: &[u8], jwt: &str, allowed: &[&str], must_name_key: bool) -> Option<Result<Value, String>> {
     let allowed: Vec<_> = allowed.iter().filter_map(|name| Algorithm::parse(name)).collect();
     verify_with(&issuer_keys::fuzz::from_jwks(jwks)?, jwt, &allowed, must_name_key)
 }
 
 /// Verifies an identity token with the public keys of a PEM text; `None` if it has none.
-///
-/// # Errors
-/// The reason, for the caller.
 pub fn verify_by_pem(pem: &str, jwt: &str, allowed: &[&str]) -> Option<Result<Value, String>> {
     let allowed: Vec<_> = allowed.iter().filter_map(|name| Algorithm::parse(name)).collect();
     let keys = IssuerKeys::fixed(issuer_keys::pem_keys(pem).ok()?);

@@ -37,9 +37,6 @@ pub(crate) struct StoredLoginRequest {
 
 impl LoginMethods {
     /// Logs in with a stored method of a namespace.
-    ///
-    /// # Errors
-    /// The request is invalid, the identity is rejected, or the service failed.
     pub(crate) async fn login_stored(
         &self,
         namespace: &NamespaceName,
@@ -163,10 +160,7 @@ impl LoginMethods {
 }
 
 impl LoginMethods {
-    /// Deletes a login token.
-    ///
-    /// # Errors
-    /// It was not created by a login; the store failed.
+    /// Deletes a token that a login created; refuses any other.
     pub(crate) async fn log_out(&self, live: &LiveToken) -> Result<(), ServiceError> {
         if live.token.value.immutable().login.is_none() {
             return Err(Forbidden::Logout.into());

@@ -58,11 +58,7 @@ impl AclService {
 }
 
 impl Namespaces<'_> {
-    /// Creates a namespace.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write`, or `acl:write` if the draft has defaults; the draft is invalid; the name is
-    /// taken.
+    /// Creates a namespace. Needs `operator:write`, and `acl:write` if the draft has defaults.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -97,10 +93,8 @@ impl Namespaces<'_> {
         Ok(Stored { value: namespace.into(), created: revision, modified: revision })
     }
 
-    /// Returns the namespace; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller has neither `operator:read` nor any access inside the namespace.
+    /// Returns the namespace; `None` if it does not exist. Refuses callers with neither `operator:read` nor any access
+    /// inside the namespace.
     pub(crate) async fn get_visible(
         self,
         caller: &Caller,
@@ -115,9 +109,6 @@ impl Namespaces<'_> {
     }
 
     /// Lists the namespaces that the caller may see.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -132,11 +123,8 @@ impl Namespaces<'_> {
         Ok(RecordList { entries, omitted, revision })
     }
 
-    /// Replaces a namespace; fields missing in the draft are cleared. The spelling of its name is kept.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write`, or `acl:write` if the draft or the namespace has defaults; the namespace does
-    /// not exist or is marked for deletion; the draft is invalid.
+    /// Replaces a namespace; fields missing in the draft are cleared. The spelling of its name is kept. Needs
+    /// `operator:write`, and `acl:write` if the draft or the namespace has defaults.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -166,10 +154,8 @@ impl Namespaces<'_> {
     }
 
     /// Marks a namespace for deletion; returns false if it already was. It rejects writes and its tokens are invalid
-    /// from then on; a background task deletes its contents and then the namespace.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write`; the namespace does not exist or is `default`.
+    /// from then on; a background task deletes its contents and then the namespace. Needs `operator:write`. `default`
+    /// cannot be deleted.
     pub(crate) async fn delete(self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
         caller.require(Privilege::OperatorWrite, name)?;
         if name.is_default() {

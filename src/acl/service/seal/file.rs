@@ -18,25 +18,16 @@ use keyward_telemetry::hex;
 const MAX_KEYS: usize = 8;
 
 /// Reads the key file.
-///
-/// # Errors
-/// The file cannot be read or is malformed.
 pub(super) fn read(path: &Path) -> Result<Keyring, SealKeyError> {
     parse_keyring(path, &secret::read_lines(path).map_err(SealKeyError::Read)?)
 }
 
 /// Creates a key file with one new key.
-///
-/// # Errors
-/// The file cannot be created.
 pub(super) fn create(path: &Path) -> Result<(), SealKeyError> {
     write(path, &new_line(path)?)
 }
 
 /// Inserts a new key before the existing ones.
-///
-/// # Errors
-/// The file cannot be read, is malformed or full, or cannot be replaced.
 pub(super) fn prepend(path: &Path) -> Result<Keyring, SealKeyError> {
     let mut lines = secret::read_lines(path).map_err(SealKeyError::Read)?;
     parse_keyring(path, &lines)?;

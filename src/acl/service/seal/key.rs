@@ -46,9 +46,6 @@ impl SealKey {
 
     /// Encrypts the secret of a token. The accessor is additional authenticated data, so it decrypts for this token
     /// only.
-    ///
-    /// # Errors
-    /// The crypto library failed.
     pub(crate) fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
         let sealed = self.seal.seal(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
         let sealed = STANDARD.encode(sealed.map_err(|_| SealError)?);
@@ -56,9 +53,6 @@ impl SealKey {
     }
 
     /// Decrypts a sealed secret.
-    ///
-    /// # Errors
-    /// It was encrypted with another key or for another token, or is damaged.
     pub(crate) fn unseal(&self, accessor: Id, sealed: &SealedSecret) -> Result<PlainSecret, SealError> {
         let sealed = STANDARD.decode(&sealed.sealed).map_err(|_| SealError)?;
         let plain = self.seal.open(&sealed, accessor.to_string().as_bytes()).map_err(|_| SealError)?;

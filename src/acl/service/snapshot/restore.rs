@@ -64,9 +64,6 @@ impl AclService {
 impl Restore<'_> {
     /// Authorizes a restore: the caller needs the privileges, or, if a restore was interrupted, must be the one that
     /// began it.
-    ///
-    /// # Errors
-    /// The caller is not allowed; the store failed.
     pub(crate) async fn authorize(self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
         let state = self.service.restore_lock.load_state(&self.service.typed_store, Freshness::Linearizable).await?;
         let Some(marker) = state.marker else {

@@ -21,10 +21,7 @@ use crate::store::Freshness;
 
 impl Tokens<'_> {
     /// Replaces the mutable fields of a token; fields missing in the draft are cleared. A draft with different
-    /// immutable fields is rejected.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the token does not exist, or the draft is invalid.
+    /// immutable fields is rejected. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -82,10 +79,8 @@ impl Tokens<'_> {
         Ok(())
     }
 
-    /// Deletes a token, also if it is unreadable; returns false if it does not exist. Its secret is invalid from then on.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`; the token is the caller's own or the anonymous one.
+    /// Deletes a token, also if it is unreadable; returns false if it does not exist. Its secret is invalid from then
+    /// on. Needs `acl:write`. The caller's own token and the anonymous one cannot be deleted.
     pub(crate) async fn delete(
         self,
         caller: &Caller,

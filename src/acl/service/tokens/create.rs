@@ -39,10 +39,7 @@ impl AclService {
 }
 
 impl Tokens<'_> {
-    /// Creates a token.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or an id is taken.
+    /// Creates a token. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -86,9 +83,6 @@ impl Tokens<'_> {
     }
 
     /// Returns the given id if it may be used for the `field` of a new token, or a random one.
-    ///
-    /// # Errors
-    /// It is no UUID, reserved, or the accessor or secret of a token; the store failed.
     pub(crate) async fn new_id(self, field: &'static str, text: Option<&str>) -> Result<Id, ServiceError> {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Id::random()) };
         let id: Id = text.parse().map_err(|_| InvalidRequest::TokenId { field })?;
@@ -109,10 +103,7 @@ impl Tokens<'_> {
     }
 
     /// Creates a token with new ids and the links, locality and expiration of another one. An empty description copies
-    /// the other's.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`; the token does not exist; a login created it; it expires too soon.
+    /// the other's. Needs `acl:write`. Refuses tokens that a login created or that expire too soon.
     pub(crate) async fn create_clone(
         self,
         caller: &Caller,

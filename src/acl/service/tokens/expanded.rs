@@ -31,9 +31,6 @@ pub(crate) struct ExpandedToken {
 
 impl ExpandedToken {
     /// Loads everything that determines the permissions of a token.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn load(
         service: &AclService,
         token: &TokenRecord,

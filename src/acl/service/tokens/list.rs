@@ -52,10 +52,8 @@ pub(crate) struct ListedToken {
 }
 
 impl TokenPages {
-    /// Lists the tokens of one namespace, or of all in which the caller has `acl:read`.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
+    /// Lists the tokens of one namespace, or of all in which the caller has `acl:read`. Needs `acl:read` in the given
+    /// namespace.
     pub(crate) async fn open(
         service: &AclService,
         caller: Arc<Caller>,
@@ -77,10 +75,8 @@ impl TokenPages {
         Ok(Self { omitted, unreadable: None, caller, filter, freshness, epoch, namespaces, after, lookups })
     }
 
-    /// Returns the next page of tokens in key order, without expired ones; it may be empty. `None` at the end.
-    ///
-    /// # Errors
-    /// The store failed, or a restore has begun.
+    /// Returns the next page of tokens in key order, without expired ones; it may be empty. `None` at the end. Fails if
+    /// a restore has begun.
     pub(crate) async fn next(&mut self, service: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
         let prefix = record_keys::kind_prefix("token", Some(&namespace));

@@ -38,10 +38,7 @@ impl AclService {
 }
 
 impl TokenSweeper<'_> {
-    /// Deletes expired tokens; returns their number.
-    ///
-    /// # Errors
-    /// The store failed, or a restore is in progress. Deletions so far persist.
+    /// Deletes expired tokens; returns their number. After an error, the deletions so far persist.
     pub(crate) async fn sweep(self) -> Result<usize, ServiceError> {
         self.service.epoch(Freshness::Linearizable).await?;
         let mut swept = 0;

@@ -55,10 +55,8 @@ impl AclService {
 }
 
 impl TokenRecords<'_> {
-    /// Creates a token, together with the preconditions and writes of `transaction`. It is durable on return.
-    ///
-    /// # Errors
-    /// The accessor or the secret is taken by any token; the store failed.
+    /// Creates a token, together with the preconditions and writes of `transaction`. It is durable on return. Fails if
+    /// the accessor or the secret is that of any token.
     pub(crate) async fn insert(
         self,
         target: &WritableNamespace,
@@ -121,10 +119,7 @@ impl TokenRecords<'_> {
         Ok(LiveToken { token: Stored { value: token.into(), created: revision, modified: revision }, read_at })
     }
 
-    /// Deletes a token; a missing one is not an error.
-    ///
-    /// # Errors
-    /// It is the anonymous token, whose secret anyone can present; the store failed.
+    /// Deletes a token; a missing one is not an error. Refuses the anonymous token, whose secret anyone can present.
     pub(crate) async fn destroy(self, token: &TokenRecord) -> Result<(), ServiceError> {
         require_deletable(token.immutable().accessor_id)?;
         retry_on_conflict(|| self.try_destroy(token.immutable())).await
@@ -158,10 +153,8 @@ impl TokenRecords<'_> {
 
     /// Deletes a token whose record is unreadable, with its index entries. Only the record has the hash of the secret and
     /// the times in their keys, so they are searched: by an entry that remained, the old secret would authenticate as a
-    /// later token with the same accessor.
-    ///
-    /// # Errors
-    /// A conflict if the record was replaced or deleted meanwhile; the store failed.
+    /// later token with the same accessor. Fails with a conflict if the record was replaced or deleted
+    /// meanwhile.
     pub(super) async fn delete_unreadable(self, key: &Key) -> Result<(), ServiceError> {
         let records = &self.service.records;
         let modified = records.unreadable_revision::<TokenRecord>(key).await?;
@@ -182,9 +175,6 @@ impl TokenRecords<'_> {
 }
 
 /// Refuses to delete the anonymous token: requests without a token need it.
-///
-/// # Errors
-/// It is the anonymous token.
 pub(super) fn require_deletable(accessor: Id) -> Result<(), InvalidRequest> {
     if accessor == ANONYMOUS { Err(InvalidRequest::AnonymousToken) } else { Ok(()) }
 }

@@ -43,9 +43,6 @@ const ROUND_PAUSE: Duration = Duration::from_millis(100);
 
 impl Members {
     /// Creates the configured members without connecting.
-    ///
-    /// # Errors
-    /// The certificates cannot be used.
     pub(super) async fn new(
         options: &Arc<EtcdOptions>,
         tls: &EtcdTls,
