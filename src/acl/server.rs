@@ -108,6 +108,7 @@ impl AclServer {
         });
         let restores = self.state.restores;
         let until = stop.clone();
+        // A restore that is cut off leaves the store locked.
         tasks.start("acl restore", async move {
             until.cancelled().await;
             restores.wait_until_idle().await;

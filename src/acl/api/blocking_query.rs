@@ -29,6 +29,7 @@ pub(super) async fn read(
     blocking: BlockingQuery,
 ) -> Result<Response<ResponseBody>, ApiError> {
     let freshness = blocking.mode.freshness();
+    // Consul's API: a read without an index, or with index 0, does not block.
     let end = (blocking.index > 0).then(|| Instant::now() + blocking.wait + jitter(blocking.wait));
     let mut over = false;
     // Built once: the key stays the same however often the read is repeated.
@@ -66,6 +67,7 @@ pub(super) async fn read(
         let _waiting = WaitingQuery::count(&state.metrics);
         let changed = select_all(watch.iter().map(|watched| store.changed(watched, since)));
         tokio::select! {
+            // In this order: a change that comes with the end of the wait is still shown.
             biased;
             (changed, ..) = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;

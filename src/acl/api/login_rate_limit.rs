@@ -56,6 +56,7 @@ pub(crate) struct LoginRateLimiter {
 }
 
 /// Maximum number of stored sources. If more are limited at once, all are reset.
+/// Bounds the memory that a client with many addresses can take.
 const MAX_SOURCES: usize = 8192;
 
 impl LoginRateLimiter {

@@ -136,6 +136,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let id = request.id_from_path(KIND.name)?;
     let context = RequestContext::for_read(state, request, freshness).await?;
     let watch = record_keys::policy(&context.namespace, id).as_str().to_owned();
+    // Before the read: a change in between then ends the next wait at once.
     let index = state.service.typed_store().revision(&watch, freshness).await?;
     let policy = state.service.policies().get(&context.caller, &context.namespace, id, freshness).await?;
     read_result(request, policy.as_ref(), index, watch)

@@ -101,6 +101,7 @@ impl QueryString {
 
     /// Returns the value of a parameter; `None` if it is absent or empty. Two different values are an error.
     pub(super) fn get(&self, name: &'static str) -> Result<Option<&str>, QueryError> {
+        // Consul skips empty values. Of two different ones, a proxy that checks requests may see the other.
         let mut values = self.pairs.iter().filter(|(key, value)| key == name && !value.is_empty());
         let Some((_, first)) = values.next() else { return Ok(None) };
         if values.any(|(_, other)| other != first) { Err(QueryError::Conflicting(name)) } else { Ok(Some(first)) }
@@ -131,9 +132,11 @@ impl QueryString {
             None => DEFAULT_WAIT,
             Some(text) => {
                 let wait = text.parse::<GoDuration>().map_err(|_| QueryError::Wait)?;
+                // As Consul: zero and negative waits are the default, and longer ones than the maximum are cut.
                 wait.to_duration().filter(|wait| !wait.is_zero()).unwrap_or(DEFAULT_WAIT).min(MAX_WAIT)
             }
         };
+        // The directives have no effect here, but Consul refuses malformed ones.
         if let Some(text) = cache_control {
             check_cache_control(text)?;
         }
@@ -143,6 +146,7 @@ impl QueryString {
         {
             return Err(QueryError::MaxStale(text.chars().take(64).collect()));
         }
+        // `max_stale` implies `stale`, as in Consul.
         let mode = match (self.has("stale") || max_stale.is_some(), self.has("consistent")) {
             (true, true) => return Err(QueryError::ConflictingModes),
             (true, false) => ConsistencyMode::Stale,

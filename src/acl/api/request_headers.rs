@@ -34,6 +34,7 @@ pub(super) fn token_secret(
     query: &QueryString,
     in_query: bool,
 ) -> Result<Option<PlainSecret>, ApiError> {
+    // Consul's order of precedence.
     if in_query && let Some(secret) = query.get("token")? {
         return Ok(Some(PlainSecret::from_presented(secret)));
     }
@@ -48,6 +49,7 @@ pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, 
     let mut presented: Option<&str> = None;
     for value in headers.get_all(header::AUTHORIZATION) {
         let Some((scheme, rest)) = header_text(value)?.split_once(' ') else { continue };
+        // As Consul: the scheme in any case (RFC 9110, 11.1), and only the first word after it.
         let Some(secret) = rest.split_whitespace().next() else { continue };
         if scheme.eq_ignore_ascii_case("bearer") && presented.replace(secret).is_some_and(|other| other != secret) {
             return Err(ApiError::ConflictingHeaders("authorization"));
@@ -62,6 +64,7 @@ pub(super) fn single_header(headers: &HeaderMap, names: &'static [HeaderName]) -
     let mut first: Option<&str> = None;
     for value in names.iter().flat_map(|name| headers.get_all(name)) {
         let value = header_text(value)?;
+        // A proxy may check one of two values, and this server use the other.
         if !value.is_empty() && first.replace(value).is_some_and(|other| other != value) {
             return Err(ApiError::ConflictingHeaders(names.first().map_or("", |name| name.as_str())));
         }

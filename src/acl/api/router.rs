@@ -51,6 +51,8 @@ impl Router {
         if let Err(error) = self.browser_guard.verify(&request) {
             matched = Err(error.to_response(dialect));
         }
+        // Transfer-Encoding beside Content-Length: hyper reads by the former, a proxy before it may read by the latter
+        // (RFC 9112, 6.3).
         if request.body().size_hint().exact().is_none() && request.headers().contains_key(header::CONTENT_LENGTH) {
             matched = Err(ApiError::AmbiguousLength.to_response(dialect));
         }
@@ -65,6 +67,7 @@ impl Router {
             audited.note(|note| note.operation = Some(row.name));
         }
         let ctx = RouteCtx { router: Arc::clone(self), dialect, row };
+        // Before the body is read: a refused login must cost little.
         if row.guard == Guard::Login
             && let Err(wait) = state.login_limiter.admit(peer, state.service.clock_reading())
         {
@@ -91,7 +94,9 @@ fn find_operation(
     request: &Request<Incoming>,
 ) -> (Dialect, Result<(&'static Row, String), Response<ResponseBody>>) {
     let raw = request.uri().path();
+    // A proxy may strip the base path or leave it: both are accepted.
     let path = raw.strip_prefix(base).unwrap_or(raw).strip_prefix("/v1/");
+    // Unknown paths too have a dialect, so that a client gets errors in the format that it parses.
     let is_vault = path.is_some_and(|path| path.starts_with("auth/") || path.starts_with("sys/"));
     let dialect = if is_vault { Dialect::Vault } else { Dialect::Consul };
     let matched = match path {

@@ -198,6 +198,7 @@ impl SnapshotReader {
         let number = self.records + 1;
         let damaged = || SnapshotError::Record { number };
         let [key, value] = [&lengths[..4], &lengths[4..]].map(length);
+        // No record has an empty key: it starts the trailer.
         if key == 0 {
             if rest.len() < TRAILER_SIZE {
                 return Ok(None);
@@ -220,6 +221,7 @@ impl SnapshotReader {
             self.expected = Expected::End;
             return Ok(Some(SnapshotPiece::End(self.records)));
         }
+        // Before the record is buffered: the uploader chooses the lengths.
         if key + value > MAX_RECORD {
             return Err(damaged());
         }

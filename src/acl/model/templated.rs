@@ -280,6 +280,7 @@ pub(crate) struct SyntheticPolicy {
 }
 
 /// Suffix that Consul appends to the rules to build an id.
+/// The 128-bit FNV hash of no input: Consul's `Sum(rules)` appends the hash to its argument instead of hashing it.
 const ID_SUFFIX: &str = "6c62272e07bb014262b821756295c58d";
 
 impl SyntheticPolicy {

@@ -106,6 +106,7 @@ impl AclService {
                 Transaction::default().require_unchanged(&key(), done.modified)
             }
             Some(done) => {
+                // The index is the record's revision, which each bootstrap changes: a reset file works once.
                 return Err(Forbidden::Bootstrap(done.modified.0).into());
             }
         };

@@ -89,6 +89,7 @@ impl NamespacedRecords {
             if caller.has(Privilege::AclRead, name) {
                 readable.namespaces.push(name.clone());
             } else if !readable.omitted.forbidden {
+                // One record is enough: the header only says that some were omitted.
                 let first = Page { after: None, limit: 1 };
                 let listing = self
                     .typed_store

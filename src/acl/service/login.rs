@@ -170,6 +170,7 @@ impl LoginMethods {
             .get_key_value(&requested_role)
             .ok_or_else(|| LoginError::NoSuchRole(requested_role.chars().take(128).collect()))?;
 
+        // Azure signs the tokens of identities with RS256, and names the key in each.
         let signed = signature::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
         let facts = verify_login(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.service.now())?;
 
@@ -202,6 +203,7 @@ impl LoginMethods {
                 description: "token created via login".to_owned(),
                 links: Links { policies: ids.clone(), ..Links::default() },
                 roles: Vec::new(),
+                // As in Consul, where tokens of logins are local.
                 local: true,
                 create_time: now,
                 expiration_time: Some(now.after(role.ttl)),

@@ -88,6 +88,7 @@ impl KeyRotation<'_> {
         pages: usize,
         mut changed: bool,
     ) -> Result<RekeyResult, ServiceError> {
+        // The key record has changed: the key of the tokens that were passed may be an old one now.
         if progress.at != keys.at {
             let generated = progress.generated.take();
             *progress = RekeyProgress { at: keys.at, generated, ..RekeyProgress::default() };
@@ -228,6 +229,7 @@ impl KeyRotation<'_> {
             Reencryption::new(keys, key, &token)?.add_to(require_same_keys(keys, Transaction::default()))?;
         match self.service.typed_store.commit(transaction).await {
             Ok(_) => Ok(1),
+            // With the key record unchanged, a conflict is one of the token, which is read again.
             Err(error) if self.service.reload_keys().await?.at == keys.at => Err(error),
             Err(_) => Err(concurrent_rekey()),
         }

@@ -84,6 +84,7 @@ impl RestoreLock {
         if let Some(state) = lock().as_ref().filter(|state| Some(state.at) == last) {
             return Ok(state.clone());
         }
+        // There are at most two such records: the marker, and the time of the last restore.
         let page = Page { after: None, limit: 2 };
         let listing = typed_store.store().list(record_keys::RESTORES, page, freshness).await?;
         let mut state = RestoreState { marker: None, restored: Revision(0), at: listing.revision };

@@ -53,6 +53,7 @@ pub(crate) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
 /// Parses the filter in the query.
 fn parse_filter(request: &ApiRequest, scope: &NamespaceScope) -> Result<TokenFilter, ApiError> {
     let query = &request.query;
+    // Nothing links what is no UUID, so the list is empty instead of an error.
     let policy = query.get("policy")?.map(|id| TokenFilter::Policy(id.parse().ok()));
     let role = query.get("role")?.map(|id| TokenFilter::Role(id.parse().ok()));
     let service = query.get("servicename")?.map(|name| TokenFilter::Service(name.to_owned()));

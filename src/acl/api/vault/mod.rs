@@ -94,6 +94,7 @@ fn audit_accessor(head: &Parts, live: &LiveToken) {
 fn require_default_namespace(headers: &HeaderMap) -> Result<(), ApiError> {
     let values = NAMESPACE_HEADERS.iter().flat_map(|name| headers.get_all(name));
     for name in values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()) {
+        // `root` is what Vault calls its top namespace.
         if !matches!(name.trim_matches('/'), "" | "default" | "root") {
             return Err(ApiError::NamespaceUnsupported(name.chars().take(64).collect()));
         }

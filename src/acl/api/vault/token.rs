@@ -37,6 +37,7 @@ pub(crate) async fn look_up(state: &ApiState, request: VaultRequest) -> Result<R
         "meta": login.map(|login| &login.facts),
         "num_uses": 0,
         "orphan": true,
+        // Vault's path of tokens that no login created.
         "path": login.map_or("auth/token/create".to_owned(), |login| format!("auth/{}/login", login.auth_method)),
         "policies": policies,
         "renewable": false,

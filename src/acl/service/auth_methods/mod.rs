@@ -172,6 +172,7 @@ impl AuthMethods<'_> {
         else {
             return Ok(None);
         };
+        // In the transaction of the deletion: a crash after it must not leave tokens that nobody deletes.
         let removal = Removal { method: previous.value.id, namespace: target.name.clone() };
         let transaction = Transaction::default()
             .require_unchanged(&key, previous.modified)

@@ -30,6 +30,7 @@ pub(super) struct Removal {
 const REMOVAL_PREFIX: &str = "removal/auth-method/";
 
 /// Batches that the deleting request executes itself.
+/// Bounds the time of that request, however many tokens the method has.
 pub(super) const INLINE_BATCHES: usize = 8;
 
 /// Delay before a failed removal is retried.

@@ -39,6 +39,7 @@ impl Grant {
         let rules = service.typed_store.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
         let mut grant = Self::default();
         let mut bound_any = false;
+        // By id: rules of a deleted method may remain for a while, and a new method may have its name.
         for rule in rules.iter().map(|rule| &rule.value).filter(|rule| rule.method_id == method.id) {
             if !selects(rule, claim_names, claims) {
                 continue;

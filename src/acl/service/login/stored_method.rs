@@ -69,6 +69,7 @@ impl LoginMethods {
         let name = &request.method;
         let unknown = || LoginError::Unknown(name.chars().take(128).collect());
         let key = record_keys::auth_method(namespace, name);
+        // Other texts are no segment of a store key: with a slash they would name another record.
         let method = if is_name(name) {
             self.service.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
@@ -179,6 +180,7 @@ fn format_description(meta: &BTreeMap<String, String>) -> Result<String, Service
 }
 
 /// Most characters of one identity fact on a token.
+/// The issuer decides how long a claim is, and each token of the method has a copy.
 const MAX_FACT_CHARS: usize = 256;
 
 /// Identity facts copied onto the token at login.

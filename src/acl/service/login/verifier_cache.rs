@@ -41,6 +41,7 @@ impl VerifierCache {
     pub(super) fn get_or_build(&self, method: &Stored<AuthMethodRecord>) -> Result<Arc<Verifier>, ServiceError> {
         let id = method.value.id;
         let mut verifiers = self.verifiers.lock();
+        // A changed method starts with an empty cache of keys, as its URL may be another one.
         if let Some(verifier) = verifiers.get(&id).filter(|verifier| verifier.at == method.modified) {
             return Ok(Arc::clone(verifier));
         }

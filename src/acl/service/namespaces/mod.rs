@@ -168,6 +168,7 @@ impl Namespaces<'_> {
         let Some(previous) = self.service.records.namespace(name, Freshness::Linearizable).await? else {
             return Err(namespace_not_found(name));
         };
+        // Its `deleted_at` stays: the removal checks that the record is unchanged.
         if previous.value.deleted_at.is_some() {
             return Ok(false);
         }

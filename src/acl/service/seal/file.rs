@@ -30,9 +30,11 @@ pub(super) fn create(path: &Path) -> Result<(), SealKeyError> {
 /// Inserts a new key before the existing ones.
 pub(super) fn prepend(path: &Path) -> Result<Keyring, SealKeyError> {
     let mut lines = secret::read_lines(path).map_err(SealKeyError::Read)?;
+    // A malformed file is rejected, not rewritten.
     parse_keyring(path, &lines)?;
     lines.insert(0, SecretString::from(new_line(path)?.trim()));
     let keyring = parse_keyring(path, &lines)?;
+    // Exact: a text that grows would leave copies of the keys in freed memory.
     let length = lines.iter().map(|line| line.expose_secret().len() + 1).sum();
     let mut text = Zeroizing::new(String::with_capacity(length));
     for line in &lines {

@@ -25,7 +25,9 @@ impl SealKey {
     /// Derives the keys; `None` if the crypto library fails.
     pub(super) fn derive(key: &[u8; 32]) -> Option<Self> {
         let master = hmac::Key::new(hmac::HMAC_SHA256, key);
+        // One key for each purpose, none of which can be computed from another.
         let derive = |purpose: &[u8]| hmac::sign(&master, purpose);
+        // 48 bits are enough to tell the few keys of a file apart.
         let id = STANDARD.encode(&derive(b"keyward access: key id").as_ref()[..6]);
         let seal = AeadKey::new(derive(b"keyward access: seal").as_ref().try_into().ok()?).ok()?;
         let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward access: hash").as_ref());

@@ -105,6 +105,7 @@ impl Sealer {
     /// Updates the keys from a key record; reads the key file again if the record names an unknown key.
     pub(crate) async fn refresh(&self, record: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
         let current = self.keys();
+        // A slow read must not bring back the keys from before a rotation.
         if current.at >= record.modified {
             return Ok(current);
         }
@@ -116,6 +117,7 @@ impl Sealer {
 
     /// Reads the key file again in any case; with `generate` a new key is inserted before the others.
     pub(crate) async fn reload_file(&self, record: &Record, generate: bool) -> Result<Arc<SealKeys>, SealKeyError> {
+        // Read first: a file that lacks an active key is rejected before it is changed.
         let mut keys = active_keys(&self.file, &self.file(file::read).await?, record)?;
         if generate {
             keys = active_keys(&self.file, &self.file(file::prepend).await?, record)?;

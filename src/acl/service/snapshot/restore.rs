@@ -202,6 +202,7 @@ impl Restore<'_> {
         };
         let started_at = serde_json::to_vec(&marker.started_at).map_err(ServiceError::Encode)?;
         let writes = vec![Write::Put(key, value), Write::Put(record_keys::restore_last(), started_at)];
+        // Not by `TypedStore::commit`, which rejects every batch while a marker exists.
         let put = self.service.typed_store.store().commit(Batch { checks: vec![check], writes }).await;
         let at = put.map_err(|error| match error {
             CommitError::Conflict(_) => ServiceError::from(Conflict::RestoreStarted),
@@ -215,6 +216,7 @@ impl Restore<'_> {
     async fn replace(self, spool: &mut Spool, marker: Revision) -> Result<Revision, ServiceError> {
         let store = self.service.typed_store.store();
         let mut writes = RestoreWriter::new(store, marker);
+        // The namespaces go first: without them no token is valid, should the restore be interrupted.
         let mut after = None;
         loop {
             let page = Page { after, limit: PAGE_SIZE };

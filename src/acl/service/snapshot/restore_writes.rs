@@ -68,6 +68,7 @@ impl RestoreWriter {
         while !self.in_flight.is_empty() {
             self.join_one().await?;
         }
+        // In the last batch: the store opens in the moment in which it is complete.
         self.next.push(Write::Delete(record_keys::restore_marker()));
         let batch = self.batch();
         self.store.commit(batch).await.map_err(superseded)

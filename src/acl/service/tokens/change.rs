@@ -59,6 +59,7 @@ impl Tokens<'_> {
     async fn require_same_immutable(self, token: &TokenRecord, draft: &TokenDraft) -> Result<(), ServiceError> {
         let immutable = token.immutable();
         let accessor = immutable.accessor_id;
+        // A client that may not see the secret writes the placeholder back.
         let stated = draft.secret.as_ref().filter(|secret| !["", REDACTED].contains(&secret.reveal()));
         if let Some(secret) = stated
             && self.service.sealing_key(token).await?.hash(secret) != immutable.secret_hash
@@ -89,6 +90,7 @@ impl Tokens<'_> {
     ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
         require_deletable(accessor)?;
+        // Consul's rule; a token of a login ends itself by a logout.
         if caller.accessor() == Some(accessor) {
             return Err(InvalidRequest::OwnToken.into());
         }

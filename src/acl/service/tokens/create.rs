@@ -89,6 +89,7 @@ impl Tokens<'_> {
         if id.is_reserved() {
             return Err(InvalidRequest::ReservedId { field }.into());
         }
+        // As in Consul, an id must differ from all accessors and from all secrets. Both are in one index.
         for hash in self.service.sealer.keys().hashes(&accessor_as_secret(id)) {
             let existing = self
                 .service
@@ -127,10 +128,12 @@ impl Tokens<'_> {
         };
         let token = &source.value;
         let immutable = source.value.immutable();
+        // Consul's rule. The clone would outlive its auth method, whose deletion ends the tokens of its logins.
         if immutable.login.is_some() {
             return Err(InvalidRequest::LoginTokenCloned.into());
         }
         let create_time = self.service.now();
+        // The clone ends with its source, and must still live for the least TTL.
         if let Some(end) = immutable.expiration_time {
             validate_end(create_time, end)?;
         }

@@ -65,6 +65,7 @@ impl TokenSweeper<'_> {
         let mut tokens = 0;
         for (key, namespace) in &page.entries {
             let Some((end, accessor)) = parse_end_key(key) else { continue };
+            // Keys are in the order of their times: no later one has expired.
             if end > until.as_str() {
                 break;
             }
@@ -83,6 +84,7 @@ impl TokenSweeper<'_> {
                 transaction = self.service.token_records().delete(&token, transaction).await?;
                 tokens += 1;
             }
+            // Also without a token: a left-over entry would be read by each sweep.
             transaction = transaction.delete(key.clone());
         }
         if transaction.writes() > 0 {

@@ -158,6 +158,7 @@ pub(super) fn count_records(
     mut look: impl FnMut(&str, &[u8]),
 ) -> Result<TotalsByKind, StoreError> {
     let mut all: TotalsByKind = BTreeMap::new();
+    // Kinds whose records are all deleted have a revision too, which must not be lost.
     for entry in kinds.iter()? {
         let (kind, revision) = entry?;
         if kind.value() != ALL_KINDS {

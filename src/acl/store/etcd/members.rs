@@ -103,6 +103,7 @@ impl Members {
                     Ok(response) => return Ok(response),
                     Err(error) => errors.add(error),
                 }
+                // A member that refuses a call is healthy, and others would refuse it too.
                 if errors.kind() != FailureKind::Refused {
                     self.prefer_next_after(index);
                 }

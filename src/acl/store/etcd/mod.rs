@@ -92,6 +92,7 @@ impl Etcd {
         }
         let kinds = Arc::new(KindRevisions::default());
         let watchers = Arc::new(Watchers::default());
+        // The watch begins after this revision: of earlier changes only this bound is known.
         kinds.raise_lower_bound(now);
         let follower = ChangeWatch {
             members: Arc::clone(&members),
