@@ -99,6 +99,7 @@ pub(super) async fn check_records(
 pub(super) async fn begin(options: &StoreOptions, store: &dyn Store) -> Result<(), LostStoreError> {
     let folder = options.folder().ok_or(LostStoreError::Etcd)?;
     let mark = seal::init_marker();
+    // Two, as one may be the mark.
     let listing = store.list("", Page { after: None, limit: 2 }, Freshness::Linearizable).await?;
     if listing.entries.iter().any(|(key, _)| *key != mark) {
         return Err(LostStoreError::Present { store: Embedded::file_in(folder) });

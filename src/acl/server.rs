@@ -34,9 +34,6 @@ pub struct AclServer {
 
 impl AclServer {
     /// Opens the store and the key file. It fetches no signing keys of issuers yet.
-    ///
-    /// # Errors
-    /// The options are invalid, or the store or the key file cannot be opened.
     pub async fn open(options: &AclOptions, clock: Clock, metrics: Metrics) -> Result<Self, AclOpenError> {
         validate(options)?;
         let key_file = options.key_file().unwrap_or_default();
@@ -47,9 +44,6 @@ impl AclServer {
     }
 
     /// Opens the server over an open store. Of the store options only the folder is used.
-    ///
-    /// # Errors
-    /// The options are invalid, the key file cannot be opened, or the store failed.
     pub async fn with_store(
         store: Arc<dyn Store>,
         options: &AclOptions,
@@ -96,10 +90,7 @@ impl AclServer {
     }
 
     /// Runs the background tasks until `stop`: deletes expired tokens, namespaces marked for deletion, and the rules and tokens of
-    /// deleted auth methods; verifies the records once.
-    ///
-    /// # Errors
-    /// A task panicked.
+    /// deleted auth methods; verifies the records once. Fails only if a task panicked.
     pub async fn run(self, stop: CancellationToken) -> Result<(), TaskError> {
         let mut tasks = TaskGroup::new(stop.clone());
         let service = self.state.service;
@@ -117,6 +108,7 @@ impl AclServer {
         });
         let restores = self.state.restores;
         let until = stop.clone();
+        // A restore that is cut off leaves the store locked.
         tasks.start("acl restore", async move {
             until.cancelled().await;
             restores.wait_until_idle().await;
@@ -141,10 +133,8 @@ impl AclServer {
 /// Time for a running sweep to finish.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Creates a new store where the old one is lost; [`AclServer::open`] then accepts the existing key file.
-///
-/// # Errors
-/// The store holds records, is on etcd, or cannot be opened.
+/// Creates a new store where the old one is lost; [`AclServer::open`] then accepts the existing key file. Fails if the
+/// store holds records or is on etcd.
 pub async fn begin_store(options: &AclOptions) -> Result<(), AclOpenError> {
     let store = store::open(&options.store, &options.datacenter).await?;
     Ok(lost_store::begin(&options.store, &*store).await?)

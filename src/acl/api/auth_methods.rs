@@ -3,18 +3,18 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
 use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, take_namespace};
+use super::request_context::RequestContext;
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::{READ_ONLY, parse_duration};
 use crate::model::auth_method::{AuthMethodRecord, Locality};
 use crate::model::go_duration::GoDuration;
 use crate::service::auth_methods::AuthMethodDraft;
-use crate::service::keys;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 /// JSON view of an auth method.
@@ -80,10 +80,10 @@ fn parse_draft(mut fields: JsonFields) -> Result<(AuthMethodDraft, Option<String
 
 pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_namespace) = parse_draft(request.json_body("AuthMethod").await?)?;
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let method = state.service.auth_methods().create(&auth.caller, &auth.namespace, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let method = state.service.auth_methods().create(&context.caller, &context.namespace, &draft).await?;
     let view = view(&method, true);
-    auth.into_change(request, &view, draft.name)
+    context.into_change(request, &view, draft.name)
 }
 
 pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
@@ -94,17 +94,17 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
     } else if draft.name != name {
         return Err(ApiError::PathBodyMismatch { field: "Auth Method Name".to_owned() });
     }
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let method = state.service.auth_methods().update(&auth.caller, &auth.namespace, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let method = state.service.auth_methods().update(&context.caller, &context.namespace, &draft).await?;
     let view = view(&method, true);
-    auth.into_change(request, &view, draft.name)
+    context.into_change(request, &view, draft.name)
 }
 
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let name = path_name(request)?;
-    let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.auth_methods().delete(&auth.caller, &auth.namespace, name).await?;
-    auth.into_deletion(request, deleted, name)
+    let context = RequestContext::for_write(state, request, None).await?;
+    let deleted = state.service.auth_methods().delete(&context.caller, &context.namespace, name).await?;
+    context.into_deletion(request, deleted, name)
 }
 
 fn path_name(request: &ApiRequest) -> Result<&str, ApiError> {
@@ -116,10 +116,10 @@ fn path_name(request: &ApiRequest) -> Result<&str, ApiError> {
 
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let name = path_name(request)?;
-    let auth = Authenticated::for_read(state, request, freshness).await?;
-    let watch = keys::auth_method(&auth.namespace, name).as_str().to_owned();
-    let index = state.service.repository().revision(&watch, freshness).await?;
-    let response = match state.service.auth_methods().get(&auth.caller, &auth.namespace, name, freshness).await? {
+    let context = RequestContext::for_read(state, request, freshness).await?;
+    let watch = record_keys::auth_method(&context.namespace, name).as_str().to_owned();
+    let index = state.service.typed_store().revision(&watch, freshness).await?;
+    let response = match state.service.auth_methods().get(&context.caller, &context.namespace, name, freshness).await? {
         Some(method) => ApiResponse::json(&view(&method, true), request.pretty())?,
         None => record_not_found("auth method"),
     };
@@ -129,7 +129,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
 pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let watch = keys::kind_prefix("auth-method", scope.single());
+    let watch = record_keys::kind_prefix("auth-method", scope.single());
     let list = state.service.auth_methods().list(&caller, scope.single(), freshness).await?;
     let methods: Vec<_> = list.entries.iter().map(|method| view(method, false)).collect();
     let mut response = ApiResponse::json(&methods, request.pretty())?;

@@ -48,9 +48,6 @@ fn parse_request(mut fields: JsonFields) -> Result<AuthorizationRequest, ApiErro
 
 impl AuthorizationRequest {
     /// Reads the requests of a body.
-    ///
-    /// # Errors
-    /// The body is no list of such requests, or has too many.
     pub(super) async fn read_all(request: &mut ApiRequest) -> Result<Vec<Self>, ApiError> {
         let bodies = JsonFields::parse_list(&request.read_body().await?, "Authorization")?;
         if bodies.len() > MAX_REQUESTS {
@@ -60,9 +57,6 @@ impl AuthorizationRequest {
     }
 
     /// Parses the access and the resource.
-    ///
-    /// # Errors
-    /// One is unknown.
     pub(super) fn parse(&self) -> Result<(Access, Resource<'_>), ApiError> {
         let access = match self.access.as_str() {
             "read" => Access::Read,

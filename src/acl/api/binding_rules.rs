@@ -3,18 +3,18 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
 use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
+use super::request_context::RequestContext;
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::READ_ONLY;
 use crate::model::binding_rule::BindingRuleRecord;
 use crate::model::id::Id;
 use crate::service::binding_rules::BindingRuleDraft;
-use crate::service::keys;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 /// JSON view of a binding rule.
@@ -77,34 +77,34 @@ const KIND: RecordKind = RecordKind { name: "binding rule", title: "Binding Rule
 pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, id, body_namespace) = parse_draft(request.json_body("BindingRule").await?)?;
     KIND.refuse_id(id.as_deref())?;
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let rule = state.service.binding_rules().create(&auth.caller, &auth.namespace, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let rule = state.service.binding_rules().create(&context.caller, &context.namespace, &draft).await?;
     let view = view(&rule);
-    auth.into_change(request, &view, rule.value.id)
+    context.into_change(request, &view, rule.value.id)
 }
 
 pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_id, body_namespace) = parse_draft(request.json_body("BindingRule").await?)?;
     let id = request.id_matching_body(KIND, body_id.as_deref())?;
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let rule = state.service.binding_rules().update(&auth.caller, &auth.namespace, id, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let rule = state.service.binding_rules().update(&context.caller, &context.namespace, id, &draft).await?;
     let view = view(&rule);
-    auth.into_change(request, &view, id)
+    context.into_change(request, &view, id)
 }
 
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
-    let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.binding_rules().delete(&auth.caller, &auth.namespace, id).await?;
-    auth.into_deletion(request, deleted, id)
+    let context = RequestContext::for_write(state, request, None).await?;
+    let deleted = state.service.binding_rules().delete(&context.caller, &context.namespace, id).await?;
+    context.into_deletion(request, deleted, id)
 }
 
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
-    let auth = Authenticated::for_read(state, request, freshness).await?;
-    let watch = keys::binding_rule(&auth.namespace, id).as_str().to_owned();
-    let index = state.service.repository().revision(&watch, freshness).await?;
-    let response = match state.service.binding_rules().get(&auth.caller, &auth.namespace, id, freshness).await? {
+    let context = RequestContext::for_read(state, request, freshness).await?;
+    let watch = record_keys::binding_rule(&context.namespace, id).as_str().to_owned();
+    let index = state.service.typed_store().revision(&watch, freshness).await?;
+    let response = match state.service.binding_rules().get(&context.caller, &context.namespace, id, freshness).await? {
         Some(rule) => ApiResponse::json(&view(&rule), request.pretty())?,
         None => record_not_found("binding rule"),
     };
@@ -115,7 +115,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let method = request.query.get("authmethod")?;
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let watch = keys::kind_prefix("binding-rule", scope.single());
+    let watch = record_keys::kind_prefix("binding-rule", scope.single());
     let list = state.service.binding_rules().list(&caller, scope.single(), method, freshness).await?;
     let rules: Vec<_> = list.entries.iter().map(view).collect();
     let mut response = ApiResponse::json(&rules, request.pretty())?;

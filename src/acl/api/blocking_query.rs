@@ -8,9 +8,9 @@ use http::Response;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
-use super::dispatch;
 use super::error::ApiError;
-use super::query::{BlockingQuery, ConsistencyMode};
+use super::operation::{Operation, ReadOperation};
+use super::query_string::{BlockingQuery, ConsistencyMode};
 use super::request::ApiRequest;
 use super::response::{ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
 use super::response_cache::{CachedResponse, HashedKey};
@@ -24,10 +24,12 @@ use keyward_telemetry::metrics::Metrics;
 /// and its rights are checked anew each time.
 pub(super) async fn read(
     state: &ApiState,
+    operation: ReadOperation,
     request: &ApiRequest,
     blocking: BlockingQuery,
 ) -> Result<Response<ResponseBody>, ApiError> {
     let freshness = blocking.mode.freshness();
+    // Consul's API: a read without an index, or with index 0, does not block.
     let end = (blocking.index > 0).then(|| Instant::now() + blocking.wait + jitter(blocking.wait));
     let mut over = false;
     // Built once: the key stays the same however often the read is repeated.
@@ -39,9 +41,10 @@ pub(super) async fn read(
             _ => ControlFlow::Break(result.response),
         };
         // Taken before the read: a concurrent write then invalidates too much, not too little.
-        let revision = state.service.repository().store().last("");
+        let revision = state.service.typed_store().store().last("");
         // A cached response was read while the store was open, and nothing was written since: no restore has started.
-        let cached = revision.and_then(|revision| from_cache(state, request, blocking.mode, &mut key, revision));
+        let cached =
+            revision.and_then(|revision| from_cache(state, operation, request, blocking.mode, &mut key, revision));
         let cached = match cached.map(decide) {
             Some(ControlFlow::Break(response)) => return Ok(response),
             Some(ControlFlow::Continue(wait)) => Some(wait),
@@ -52,17 +55,19 @@ pub(super) async fn read(
             wait
         } else {
             // Boxed, so that the read's memory is free during the wait: there may be ten thousand waits.
-            let result = Box::pin(read_once(state, request, blocking.mode, revision.zip(key.as_ref()))).await?;
+            let result =
+                Box::pin(read_once(state, operation, request, blocking.mode, revision.zip(key.as_ref()))).await?;
             match decide(result) {
                 ControlFlow::Continue(wait) => wait,
                 ControlFlow::Break(response) => return Ok(response),
             }
         };
-        let store = state.service.repository().store();
+        let store = state.service.typed_store().store();
         let since = Revision(blocking.index);
         let _waiting = WaitingQuery::count(&state.metrics);
         let changed = select_all(watch.iter().map(|watched| store.changed(watched, since)));
         tokio::select! {
+            // In this order: a change that comes with the end of the wait is still shown.
             biased;
             (changed, ..) = changed => {
                 changed.map_err(|error| ApiError::Service(error.into()))?;
@@ -94,12 +99,14 @@ impl Drop for WaitingQuery {
 /// Returns the cached response if nothing was written since `revision`, and notes its caller for the audit.
 fn from_cache(
     state: &ApiState,
+    operation: ReadOperation,
     request: &ApiRequest,
     mode: ConsistencyMode,
     key: &mut Option<HashedKey>,
     revision: Revision,
 ) -> Option<CachedResponse> {
-    let key = key.get_or_insert_with(|| state.response_cache.hash_key(request.cache_key(&state.service, mode)));
+    let build_key = || request.cache_key(&state.service, Operation::Read(operation).index(), mode);
+    let key = key.get_or_insert_with(|| state.response_cache.hash_key(build_key()));
     let result = state.response_cache.get(key, revision, state.service.now())?;
     request.audit_accessor(result.accessor);
     Some(result)
@@ -108,12 +115,13 @@ fn from_cache(
 /// Reads once, and caches the response.
 async fn read_once(
     state: &ApiState,
+    operation: ReadOperation,
     request: &ApiRequest,
     mode: ConsistencyMode,
     key: Option<(Revision, &HashedKey)>,
 ) -> Result<CachedResponse, ApiError> {
     let freshness = mode.freshness();
-    let ReadResult { response, index, watch, until } = dispatch::read(state, request, freshness).await?;
+    let ReadResult { response, index, watch, until } = operation.call(state, request, freshness).await?;
     let mut response = response.into_http();
     set_index_headers(response.headers_mut(), index, mode);
     set_default_policy_header(response.headers_mut(), state.service.default_policy);

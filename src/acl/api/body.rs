@@ -30,6 +30,7 @@ pub(super) async fn read_bounded(body: Incoming, limit: usize) -> Result<Zeroizi
 /// Reads the body of a Vault login as a JSON object. Unknown and duplicate fields are refused.
 pub(super) async fn read_vault_login<T: DeserializeOwned>(body: Incoming) -> Result<T, BodyError> {
     let bytes = read_bounded(body, MAX_LOGIN).await?;
+    // For serde, an array of the fields' values would do as well.
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(BodyError::NotAnObject);
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::body::BodyError;
 use super::json::DecodeError;
-use super::query::QueryError;
+use super::query_string::QueryError;
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use crate::model::azure_identity::ClaimsError;
 use crate::model::names::NamespaceName;
@@ -155,6 +155,7 @@ impl ApiError {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
         if let Self::LoginRateLimited { wait } = self {
+            // Whole seconds (RFC 9110, 10.2.3), rounded up: a retry must not come before the limit ends.
             headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
         }
         if let Self::MethodNotAllowed { allow, .. } = self
@@ -187,6 +188,7 @@ impl ApiError {
     fn text(&self, dialect: Dialect) -> String {
         let text = match self {
             Self::RouteNotFound { .. } if dialect == Dialect::Vault => "no handler for route",
+            // Consul's texts: these two end with a line feed.
             Self::RouteNotFound { versioned: true } => "Invalid URL path: not a recognized HTTP API endpoint\n",
             Self::RouteNotFound { versioned: false } => {
                 "Invalid URL path: if attempting to use the HTTP API, ensure the path starts with '/v1/'\n"
@@ -210,6 +212,7 @@ impl ApiError {
             }
             Self::MissingSubject { kind, field } => return format!("Missing {kind} {field}"),
             Self::MalformedId { kind, is_uuid_length } => {
+                // Consul's texts: there the lookup is one in the index of its state store.
                 let reason = if *is_uuid_length { "Invalid UUID" } else { "UUID must be 36 characters" };
                 return format!("failed acl {kind} lookup: index error: {reason}");
             }
@@ -315,6 +318,7 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         | LoginError::Bind { .. }
         | LoginError::Refused(_) => StatusCode::FORBIDDEN,
     };
+    // Consul's clients look for this text to tell a refusal from a failure.
     let denied = if dialect == Dialect::Consul && status == StatusCode::FORBIDDEN { "Permission denied: " } else { "" };
     (status, format!("{denied}{error}"))
 }

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::auth::Authenticated;
 use super::authorize::AuthorizationRequest;
 use super::error::{ApiError, record_not_found};
 use super::request::ApiRequest;
+use super::request_context::RequestContext;
 use super::response::ApiResponse;
 use super::state::ApiState;
 use crate::model::authorize::{DecidingPolicy, Reason};
@@ -45,8 +45,8 @@ pub(super) async fn explain(state: &ApiState, request: &mut ApiRequest) -> Resul
         request.authenticate(state, freshness).await?.live.token.value.clone()
     } else {
         let accessor = request.id_from_path_as("token", "AccessorID")?;
-        let auth = Authenticated::for_read(state, request, freshness).await?;
-        match state.service.tokens().get(&auth.caller, &auth.namespace, accessor, freshness).await? {
+        let context = RequestContext::for_read(state, request, freshness).await?;
+        match state.service.tokens().get(&context.caller, &context.namespace, accessor, freshness).await? {
             Some(token) => token.value,
             None => return Ok(record_not_found("token")),
         }

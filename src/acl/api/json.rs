@@ -41,18 +41,13 @@ impl JsonFields {
     /// Kind of a body that describes no record.
     pub(super) const REQUEST: &'static str = "";
 
-    /// Parses a body that describes a `kind`, such as `Token`. `null` is an object without fields.
-    ///
-    /// # Errors
-    /// It is empty, invalid JSON, no object, or has duplicate keys.
+    /// Parses a body that describes a `kind`, such as `Token`. `null` is an object without fields. Duplicate keys are
+    /// an error.
     pub fn parse(body: &[u8], kind: &'static str) -> Result<Self, DecodeError> {
         Self::from_value(parse_value(body, kind)?, kind)
     }
 
     /// Parses a body that is a list of objects. `null` is an empty list.
-    ///
-    /// # Errors
-    /// See [`JsonFields::parse`].
     pub fn parse_list(body: &[u8], kind: &'static str) -> Result<Vec<Self>, DecodeError> {
         match parse_value(body, kind)? {
             Value::Null => Ok(Vec::new()),
@@ -100,9 +95,6 @@ impl JsonFields {
     }
 
     /// Takes a string.
-    ///
-    /// # Errors
-    /// It is not a string.
     pub fn string(&mut self, name: &str) -> Result<Option<String>, DecodeError> {
         match self.take(name) {
             None => Ok(None),
@@ -112,9 +104,6 @@ impl JsonFields {
     }
 
     /// Takes a bool.
-    ///
-    /// # Errors
-    /// It is no bool.
     pub fn bool(&mut self, name: &str) -> Result<Option<bool>, DecodeError> {
         match self.take(name) {
             None => Ok(None),
@@ -133,9 +122,6 @@ impl JsonFields {
     }
 
     /// Takes a list of strings.
-    ///
-    /// # Errors
-    /// It is no list of strings.
     pub fn strings(&mut self, name: &str) -> Result<Vec<String>, DecodeError> {
         let list = self.list(name)?;
         let text = |value: Value| match value {
@@ -146,9 +132,6 @@ impl JsonFields {
     }
 
     /// Takes a list of objects. `read` takes the fields of each; the rest are refused as unknown.
-    ///
-    /// # Errors
-    /// It is no list of such objects.
     pub fn objects<T>(
         &mut self,
         name: &str,
@@ -164,17 +147,11 @@ impl JsonFields {
     }
 
     /// Takes an object; `None` if it is absent.
-    ///
-    /// # Errors
-    /// It is no object.
     pub fn object(&mut self, name: &str) -> Result<Option<Self>, DecodeError> {
         self.take(name).map(|value| Self::from_value(value, self.kind)).transpose()
     }
 
     /// Takes an object with arbitrary keys.
-    ///
-    /// # Errors
-    /// It is no object.
     pub fn map(&mut self, name: &str) -> Result<Option<Map<String, Value>>, DecodeError> {
         match self.take(name) {
             None => Ok(None),
@@ -184,9 +161,6 @@ impl JsonFields {
     }
 
     /// Takes an object of strings; an absent one is empty.
-    ///
-    /// # Errors
-    /// It is no object of strings.
     pub fn string_map(&mut self, name: &str) -> Result<BTreeMap<String, String>, DecodeError> {
         let map = self.map(name)?.unwrap_or_default();
         let text = |(key, value)| match value {
@@ -210,9 +184,6 @@ impl JsonFields {
     }
 
     /// Refuses the fields that were not taken.
-    ///
-    /// # Errors
-    /// An unknown field is left.
     pub fn finish(self) -> Result<(), DecodeError> {
         match self.fields.values().next() {
             None => Ok(()),

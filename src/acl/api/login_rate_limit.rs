@@ -56,6 +56,7 @@ pub(crate) struct LoginRateLimiter {
 }
 
 /// Maximum number of stored sources. If more are limited at once, all are reset.
+/// Bounds the memory that a client with many addresses can take.
 const MAX_SOURCES: usize = 8192;
 
 impl LoginRateLimiter {
@@ -64,10 +65,7 @@ impl LoginRateLimiter {
         Self { limit, buckets: Mutex::default() }
     }
 
-    /// Counts a login.
-    ///
-    /// # Errors
-    /// The limit is exceeded; the value is the time until the next login is allowed.
+    /// Counts a login. The error is the time until the next login is allowed.
     pub(super) fn admit(&self, peer: &Peer, now: ClockReading) -> Result<(), Duration> {
         let refill = Duration::from_secs(1) / self.limit.per_second.max(1);
         let rate = BucketRate { size: self.limit.burst.max(1), refill };

@@ -1,13 +1,12 @@
 //! HTTP API of the ACL server, in Consul's wire format; login and token calls also in Vault's.
 //!
-//! It uses hyper directly. `operation` is the table of paths, `router` finds the operation of a request, `request` authenticates
-//! the caller, `dispatch` calls the handler, `blocking_query` waits for changes, `error` has all statuses and texts of errors.
+//! It uses hyper directly. `operation` is the table of operations with their paths and handlers, `router` finds the operation of
+//! a request, `request` authenticates the caller, `blocking_query` waits for changes, `error` has all statuses and texts of errors.
 
 // 0: formats, options and shared state
 mod body;
 pub mod json;
-mod query;
-mod operation;
+mod query_string;
 mod response;
 mod error;
 pub(crate) mod login_rate_limit;
@@ -18,7 +17,7 @@ pub(crate) mod state;
 // 1: parts of a request that all operations share
 mod request_headers;
 mod request;
-mod auth;
+mod request_context;
 mod views;
 mod watched_keys;
 
@@ -40,7 +39,7 @@ mod explain;
 mod vault;
 
 // 3: routing
-mod dispatch;
+mod operation;
 mod blocking_query;
 mod router;
 

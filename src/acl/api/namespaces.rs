@@ -15,10 +15,10 @@ use super::watched_keys::WatchedKeys;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::{DefaultLinks, NamespaceRecord};
 use crate::model::timestamp::Timestamp;
-use crate::service::keys;
 use crate::service::links::LinkKind;
 use crate::service::namespaces::{DefaultsDraft, NamespaceDraft};
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 /// JSON view of a namespace, without empty fields.
@@ -131,6 +131,7 @@ pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<Wri
     let name = path_name(request)?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
     let marked = state.service.namespaces().delete(&caller, &name).await?;
+    // No body, as in Consul; its other deletions answer with a bool.
     let response = ApiResponse::empty(StatusCode::OK);
     if !marked {
         return Ok(WriteResult::Unchanged(response));
@@ -148,7 +149,7 @@ fn path_name(request: &ApiRequest) -> Result<NamespaceName, ApiError> {
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let name = path_name(request)?;
     let caller = request.authenticate(state, freshness).await?;
-    let kinds = default_link_kinds().into_iter().chain([keys::namespace(&name).as_str().to_owned()]);
+    let kinds = default_link_kinds().into_iter().chain([record_keys::namespace(&name).as_str().to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let namespace = state.service.namespaces().get_visible(&caller, &name, freshness).await?;
     let (index, watch) = retain_linked_kinds(watched, namespace.as_slice()).into_parts();

@@ -1,234 +1,194 @@
-//! Table of the API's operations by method and path, and their properties.
+//! Table of the API's operations: method and path, name, guard and handler of each.
+//!
+//! To add an operation, write its handler, add one row here, and describe it in `docs/reference/acl-api.md`, which a test
+//! compares with this table. A row that lacks a part does not compile:
+//!
+//! ```text
+//! Variant: METHOD|METHOD "path" "name" Guard handler;
+//! ```
+//!
+//! The path is below `/v1/`: `:` matches one segment, `*` the rest. The name is that of logs and metrics. The [`Guard`] runs before
+//! the handler, whose parameters stand at the head of its section. The first path that matches wins: a path stands before a
+//! pattern that matches it too.
 
-use std::borrow::Cow;
-
-use http::Method;
+use http::{Method, Response};
 use percent_encoding::percent_decode_str;
 
-/// Operation of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Operation {
-    TokenCreate,
-    TokenSelf,
-    TokenRead,
-    TokenUpdate,
-    TokenDelete,
-    TokenClone,
-    TokenExplain,
-    TokenList,
-    RoleCreate,
-    RoleRead,
-    RoleReadByName,
-    RoleUpdate,
-    RoleDelete,
-    RoleList,
-    PolicyCreate,
-    PolicyRead,
-    PolicyReadByName,
-    PolicyUpdate,
-    PolicyDelete,
-    PolicyList,
-    NamespaceCreate,
-    NamespaceRead,
-    NamespaceUpdate,
-    NamespaceDelete,
-    NamespaceList,
-    Authorize,
-    TemplateList,
-    TemplateRead,
-    TemplatePreview,
-    MethodCreate,
-    MethodRead,
-    MethodUpdate,
-    MethodDelete,
-    MethodList,
-    RuleCreate,
-    RuleRead,
-    RuleUpdate,
-    RuleDelete,
-    RuleList,
-    Login,
-    Logout,
-    Bootstrap,
-    Rekey,
-    Verify,
-    SnapshotTake,
-    SnapshotRestore,
-    VaultLogin,
-    VaultLookup,
-    VaultRevoke,
-    VaultRenew,
-    VaultHealth,
+use super::error::ApiError;
+use super::request::ApiRequest;
+use super::response::{ReadResult, ResponseBody, WriteResult};
+use super::state::ApiState;
+use super::vault::{self, VaultRequest};
+use super::{
+    auth_methods, authorize, binding_rules, bootstrap, explain, login, namespaces, policies, rekey, roles, snapshot,
+    templated_policies, tokens, verify,
+};
+use crate::store::Freshness;
+
+/// Row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    path: &'static str,
+    methods: &'static [Method],
+    /// Name in logs and metrics. Operations that do the same share one.
+    pub(super) name: &'static str,
+    pub(super) guard: Guard,
+    pub(super) operation: Operation,
 }
 
-use Operation as Op;
+/// Check that runs before the handler of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Refuses the operation during a restore of a snapshot.
+    Restore,
+    /// Limits the rate of one source, and then refuses like [`Guard::Restore`]. For callers without a token.
+    Login,
+    /// Checks nothing. The handler checks for a restore itself: reads before each store access, and a restore because it
+    /// may continue an interrupted one.
+    Handler,
+    /// Refuses during a restore that this server knows of. A health probe must not wait for a store that is unreachable.
+    Health,
+}
 
-/// Paths below `/v1/`: `:` matches one segment, `*` the rest. The first match wins.
-const TABLE: &[(&str, &[(Method, Operation)])] = &[
-    ("acl/token", &[(Method::PUT, Op::TokenCreate)]),
-    ("acl/token/self", &[(Method::GET, Op::TokenSelf)]),
-    ("acl/token/:", &[(Method::GET, Op::TokenRead), (Method::PUT, Op::TokenUpdate), (Method::DELETE, Op::TokenDelete)]),
-    ("acl/token/:/clone", &[(Method::PUT, Op::TokenClone)]),
-    ("acl/token/:/explain", &[(Method::POST, Op::TokenExplain)]),
-    ("acl/tokens", &[(Method::GET, Op::TokenList)]),
-    ("acl/role", &[(Method::PUT, Op::RoleCreate)]),
-    ("acl/role/name/:", &[(Method::GET, Op::RoleReadByName)]),
-    ("acl/role/:", &[(Method::GET, Op::RoleRead), (Method::PUT, Op::RoleUpdate), (Method::DELETE, Op::RoleDelete)]),
-    ("acl/roles", &[(Method::GET, Op::RoleList)]),
-    ("acl/policy", &[(Method::PUT, Op::PolicyCreate)]),
+/// Operation of the API, by the kind of its handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Read(ReadOperation),
+    Write(WriteOperation),
+    Vault(VaultOperation),
+}
+
+/// Defines one section of the table: the enum of its operations, their rows, and `call`, which calls the handler.
+macro_rules! operations {
+    (
+        $(#[$attribute:meta])*
+        $section:ident($kind:ident): handler $arguments:tt -> $result:ident where $($parameter:ident: $type:ty),+;
+        $($operation:ident: $($method:ident)|+ $path:literal $name:literal $guard:ident $handler:path;)+
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum $kind {
+            $($operation,)+
+        }
+
+        impl $kind {
+            const ROWS: &[Row] = &[$(Row {
+                path: $path,
+                methods: &[$(Method::$method),+],
+                name: $name,
+                guard: Guard::$guard,
+                operation: Operation::$section(Self::$operation),
+            }),+];
+
+            /// Calls the handler. Its future is part of this one: a box for each would cost an allocation a request.
+            pub(super) async fn call(self, $($parameter: $type),+) -> Result<$result, ApiError> {
+                match self {
+                    $(Self::$operation => $handler $arguments.await.map($result::from),)+
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    /// Reads of records. They support blocking queries and consistency modes, and their responses are cached.
+    Read(ReadOperation): handler(state, request, freshness) -> ReadResult
+    where state: &ApiState, request: &ApiRequest, freshness: Freshness;
+
+    TokenSelf:        GET "acl/token/self"     "token.self"        Handler tokens::read_self;
+    TokenRead:        GET "acl/token/:"        "token.read"        Handler tokens::read;
+    TokenList:        GET "acl/tokens"         "token.list"        Handler tokens::list;
+    RoleReadByName:   GET "acl/role/name/:"    "role.read"         Handler roles::read_by_name;
+    RoleRead:         GET "acl/role/:"         "role.read"         Handler roles::read;
+    RoleList:         GET "acl/roles"          "role.list"         Handler roles::list;
     // Names of built-in policies contain a slash.
-    ("acl/policy/name/*", &[(Method::GET, Op::PolicyReadByName)]),
-    (
-        "acl/policy/:",
-        &[(Method::GET, Op::PolicyRead), (Method::PUT, Op::PolicyUpdate), (Method::DELETE, Op::PolicyDelete)],
-    ),
-    ("acl/policies", &[(Method::GET, Op::PolicyList)]),
-    ("acl/auth-method", &[(Method::PUT, Op::MethodCreate)]),
-    (
-        "acl/auth-method/:",
-        &[(Method::GET, Op::MethodRead), (Method::PUT, Op::MethodUpdate), (Method::DELETE, Op::MethodDelete)],
-    ),
-    ("acl/auth-methods", &[(Method::GET, Op::MethodList)]),
-    ("acl/binding-rule", &[(Method::PUT, Op::RuleCreate)]),
-    (
-        "acl/binding-rule/:",
-        &[(Method::GET, Op::RuleRead), (Method::PUT, Op::RuleUpdate), (Method::DELETE, Op::RuleDelete)],
-    ),
-    ("acl/binding-rules", &[(Method::GET, Op::RuleList)]),
-    ("acl/login", &[(Method::POST, Op::Login)]),
-    ("acl/logout", &[(Method::POST, Op::Logout)]),
-    ("acl/bootstrap", &[(Method::PUT, Op::Bootstrap)]),
-    ("snapshot", &[(Method::GET, Op::SnapshotTake), (Method::PUT, Op::SnapshotRestore)]),
-    ("namespace", &[(Method::PUT, Op::NamespaceCreate)]),
-    (
-        "namespace/:",
-        &[(Method::GET, Op::NamespaceRead), (Method::PUT, Op::NamespaceUpdate), (Method::DELETE, Op::NamespaceDelete)],
-    ),
-    ("namespaces", &[(Method::GET, Op::NamespaceList)]),
-    ("acl/templated-policies", &[(Method::GET, Op::TemplateList)]),
+    PolicyReadByName: GET "acl/policy/name/*"  "policy.read"       Handler policies::read_by_name;
+    PolicyRead:       GET "acl/policy/:"       "policy.read"       Handler policies::read;
+    PolicyList:       GET "acl/policies"       "policy.list"       Handler policies::list;
+    MethodRead:       GET "acl/auth-method/:"  "auth_method.read"  Handler auth_methods::read;
+    MethodList:       GET "acl/auth-methods"   "auth_method.list"  Handler auth_methods::list;
+    RuleRead:         GET "acl/binding-rule/:" "binding_rule.read" Handler binding_rules::read;
+    RuleList:         GET "acl/binding-rules"  "binding_rule.list" Handler binding_rules::list;
+    NamespaceRead:    GET "namespace/:"        "namespace.read"    Handler namespaces::read;
+    NamespaceList:    GET "namespaces"         "namespace.list"    Handler namespaces::list;
+}
+
+operations! {
+    /// Operations that run once: all that may write, and queries that do not wait for a change.
+    Write(WriteOperation): handler(state, request) -> WriteResult
+    where state: &ApiState, request: &mut ApiRequest;
+
+    TokenCreate:     PUT    "acl/token"                      "token.create"        Restore tokens::create;
+    TokenUpdate:     PUT    "acl/token/:"                    "token.update"        Restore tokens::update;
+    TokenDelete:     DELETE "acl/token/:"                    "token.delete"        Restore tokens::delete;
+    TokenClone:      PUT    "acl/token/:/clone"              "token.clone"         Restore tokens::clone;
+    TokenExplain:    POST   "acl/token/:/explain"            "token.explain"       Restore explain::explain;
+    RoleCreate:      PUT    "acl/role"                       "role.create"         Restore roles::create;
+    RoleUpdate:      PUT    "acl/role/:"                     "role.update"         Restore roles::update;
+    RoleDelete:      DELETE "acl/role/:"                     "role.delete"         Restore roles::delete;
+    PolicyCreate:    PUT    "acl/policy"                     "policy.create"       Restore policies::create;
+    PolicyUpdate:    PUT    "acl/policy/:"                   "policy.update"       Restore policies::update;
+    PolicyDelete:    DELETE "acl/policy/:"                   "policy.delete"       Restore policies::delete;
+    MethodCreate:    PUT    "acl/auth-method"                "auth_method.create"  Restore auth_methods::create;
+    MethodUpdate:    PUT    "acl/auth-method/:"              "auth_method.update"  Restore auth_methods::update;
+    MethodDelete:    DELETE "acl/auth-method/:"              "auth_method.delete"  Restore auth_methods::delete;
+    RuleCreate:      PUT    "acl/binding-rule"               "binding_rule.create" Restore binding_rules::create;
+    RuleUpdate:      PUT    "acl/binding-rule/:"             "binding_rule.update" Restore binding_rules::update;
+    RuleDelete:      DELETE "acl/binding-rule/:"             "binding_rule.delete" Restore binding_rules::delete;
+    Login:           POST   "acl/login"                      "login"               Login   login::log_in;
+    Logout:          POST   "acl/logout"                     "logout"              Restore login::log_out;
+    Bootstrap:       PUT    "acl/bootstrap"                  "bootstrap"           Restore bootstrap::bootstrap;
+    SnapshotTake:    GET    "snapshot"                       "snapshot.take"       Restore snapshot::export;
+    SnapshotRestore: PUT    "snapshot"                       "snapshot.restore"    Handler snapshot::restore;
+    NamespaceCreate: PUT    "namespace"                      "namespace.create"    Restore namespaces::create;
+    NamespaceUpdate: PUT    "namespace/:"                    "namespace.update"    Restore namespaces::update;
+    NamespaceDelete: DELETE "namespace/:"                    "namespace.delete"    Restore namespaces::delete;
+    TemplateList:    GET    "acl/templated-policies"         "template.list"       Restore templated_policies::list;
     // Names of templates contain a slash.
-    ("acl/templated-policy/name/*", &[(Method::GET, Op::TemplateRead)]),
-    ("acl/templated-policy/preview/*", &[(Method::POST, Op::TemplatePreview)]),
-    ("operator/rekey", &[(Method::PUT, Op::Rekey)]),
-    ("operator/verify", &[(Method::GET, Op::Verify)]),
-    ("internal/acl/authorize", &[(Method::POST, Op::Authorize)]),
-    ("auth/token/lookup-self", &[(Method::GET, Op::VaultLookup)]),
-    ("auth/token/revoke-self", &[(Method::PUT, Op::VaultRevoke), (Method::POST, Op::VaultRevoke)]),
-    ("auth/token/renew-self", &[(Method::PUT, Op::VaultRenew), (Method::POST, Op::VaultRenew)]),
-    ("auth/:/login", &[(Method::PUT, Op::VaultLogin), (Method::POST, Op::VaultLogin)]),
-    ("sys/health", &[(Method::GET, Op::VaultHealth), (Method::HEAD, Op::VaultHealth)]),
-];
+    TemplateRead:    GET    "acl/templated-policy/name/*"    "template.read"       Restore templated_policies::read;
+    TemplatePreview: POST   "acl/templated-policy/preview/*" "template.preview"    Restore templated_policies::preview;
+    Rekey:           PUT    "operator/rekey"                 "rekey"               Restore rekey::rekey;
+    Verify:          GET    "operator/verify"                "verify"              Restore verify::verify;
+    Authorize:       POST   "internal/acl/authorize"         "authorize"           Restore authorize::authorize;
+}
+
+operations! {
+    /// Operations in Vault's wire format.
+    Vault(VaultOperation): handler(state, request) -> VaultResponse
+    where state: &ApiState, request: VaultRequest;
+
+    Lookup: GET      "auth/token/lookup-self" "token.self"   Restore vault::look_up;
+    Revoke: PUT|POST "auth/token/revoke-self" "token.revoke" Restore vault::revoke;
+    Renew:  PUT|POST "auth/token/renew-self"  "token.renew"  Restore vault::renew;
+    Login:  PUT|POST "auth/:/login"           "login"        Login   vault::log_in;
+    Health: GET|HEAD "sys/health"             "health"       Health  vault::health;
+}
+
+/// All rows.
+const TABLE: [&[Row]; 3] = [ReadOperation::ROWS, WriteOperation::ROWS, VaultOperation::ROWS];
+
+/// Response of a handler of Vault's API.
+type VaultResponse = Response<ResponseBody>;
 
 impl Operation {
-    /// Length of an array indexed by operation, enough for all operations in the table.
-    pub(super) const COUNT: usize = {
-        let mut count = 0;
-        let mut row = 0;
-        while row < TABLE.len() {
-            let methods = TABLE[row].1;
-            let mut at = 0;
-            while at < methods.len() {
-                let length = methods[at].1 as usize + 1;
-                count = if length > count { length } else { count };
-                at += 1;
-            }
-            row += 1;
-        }
-        count
-    };
+    /// Number of operations.
+    pub(super) const COUNT: usize = ReadOperation::ROWS.len() + WriteOperation::ROWS.len() + VaultOperation::ROWS.len();
 
-    /// Name of the operation in logs and metrics.
-    pub(super) const fn name(self) -> &'static str {
+    /// Index of the operation, below [`Operation::COUNT`].
+    pub(super) const fn index(self) -> usize {
         match self {
-            Op::TokenCreate => "token.create",
-            Op::TokenSelf | Op::VaultLookup => "token.self",
-            Op::TokenRead => "token.read",
-            Op::TokenUpdate => "token.update",
-            Op::TokenDelete => "token.delete",
-            Op::TokenClone => "token.clone",
-            Op::TokenExplain => "token.explain",
-            Op::TokenList => "token.list",
-            Op::RoleCreate => "role.create",
-            Op::RoleRead | Op::RoleReadByName => "role.read",
-            Op::RoleUpdate => "role.update",
-            Op::RoleDelete => "role.delete",
-            Op::RoleList => "role.list",
-            Op::PolicyCreate => "policy.create",
-            Op::PolicyRead | Op::PolicyReadByName => "policy.read",
-            Op::PolicyUpdate => "policy.update",
-            Op::PolicyDelete => "policy.delete",
-            Op::PolicyList => "policy.list",
-            Op::NamespaceCreate => "namespace.create",
-            Op::NamespaceRead => "namespace.read",
-            Op::NamespaceUpdate => "namespace.update",
-            Op::NamespaceDelete => "namespace.delete",
-            Op::NamespaceList => "namespace.list",
-            Op::Authorize => "authorize",
-            Op::TemplateList => "template.list",
-            Op::TemplateRead => "template.read",
-            Op::TemplatePreview => "template.preview",
-            Op::MethodCreate => "auth_method.create",
-            Op::MethodRead => "auth_method.read",
-            Op::MethodUpdate => "auth_method.update",
-            Op::MethodDelete => "auth_method.delete",
-            Op::MethodList => "auth_method.list",
-            Op::RuleCreate => "binding_rule.create",
-            Op::RuleRead => "binding_rule.read",
-            Op::RuleUpdate => "binding_rule.update",
-            Op::RuleDelete => "binding_rule.delete",
-            Op::RuleList => "binding_rule.list",
-            Op::Login | Op::VaultLogin => "login",
-            Op::Logout => "logout",
-            Op::Bootstrap => "bootstrap",
-            Op::Rekey => "rekey",
-            Op::Verify => "verify",
-            Op::SnapshotTake => "snapshot.take",
-            Op::SnapshotRestore => "snapshot.restore",
-            Op::VaultRevoke => "token.revoke",
-            Op::VaultRenew => "token.renew",
-            Op::VaultHealth => "health",
+            Self::Read(read) => read as usize,
+            Self::Write(write) => ReadOperation::ROWS.len() + write as usize,
+            Self::Vault(vault) => ReadOperation::ROWS.len() + WriteOperation::ROWS.len() + vault as usize,
         }
-    }
-
-    /// True for reads: only they support blocking queries and consistency modes.
-    pub(super) const fn is_read(self) -> bool {
-        matches!(
-            self,
-            Op::TokenSelf
-                | Op::TokenRead
-                | Op::TokenList
-                | Op::RoleRead
-                | Op::RoleReadByName
-                | Op::RoleList
-                | Op::PolicyRead
-                | Op::PolicyReadByName
-                | Op::PolicyList
-                | Op::NamespaceRead
-                | Op::NamespaceList
-                | Op::MethodRead
-                | Op::MethodList
-                | Op::RuleRead
-                | Op::RuleList
-        )
-    }
-
-    /// True if the operation checks for a running restore itself: reads before each store access, and restores, which may
-    /// continue an interrupted one.
-    pub(super) const fn checks_restore_itself(self) -> bool {
-        self.is_read() || matches!(self, Op::SnapshotRestore)
-    }
-
-    /// True if the operation issues a token to a caller without one.
-    pub(super) const fn is_login(self) -> bool {
-        matches!(self, Op::Login | Op::VaultLogin)
     }
 }
 
 /// Match of a request line in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// An operation, and the variable part of its path, decoded.
-    Operation(Operation, String),
+    /// The row of an operation, and the variable part of its path, decoded.
+    Operation(&'static Row, String),
     /// An `OPTIONS` request; holds the methods of the path in the form of `Allow`.
     Options(String),
     /// The path has other methods only, listed in the form of `Allow`.
@@ -237,21 +197,26 @@ pub(super) enum Route {
     NotFound,
 }
 
+fn rows() -> impl Iterator<Item = &'static Row> + Clone {
+    TABLE.into_iter().flatten()
+}
+
 /// Finds the operation at `path`, the part after `/v1/`, still percent-encoded.
 pub(super) fn route(method: &Method, path: &str) -> Route {
-    let matching = TABLE.iter().find_map(|(pattern, methods)| Some((match_pattern(pattern, path)?, methods)));
-    let Some((subject, methods)) = matching else { return Route::NotFound };
-    if let Some((_, operation)) = methods.iter().find(|(offered, _)| offered == method) {
+    let matching = rows().find_map(|row| Some((row.path, match_pattern(row.path, path)?)));
+    let Some((pattern, subject)) = matching else { return Route::NotFound };
+    let same_path = rows().filter(|row| row.path == pattern);
+    if let Some(row) = same_path.clone().find(|row| row.methods.contains(method)) {
         if !subject.contains('%') {
-            return Route::Operation(*operation, subject.to_owned());
+            return Route::Operation(row, subject.to_owned());
         }
         return match percent_decode_str(subject).decode_utf8() {
-            Ok(subject) => Route::Operation(*operation, subject.into_owned()),
+            Ok(subject) => Route::Operation(row, subject.into_owned()),
             Err(_) => Route::NotFound,
         };
     }
-    let names = methods.iter().map(|(method, _)| Cow::from(method.as_str().to_owned()));
-    let allow = ["OPTIONS".into()].into_iter().chain(names).collect::<Vec<_>>().join(",");
+    let names = same_path.flat_map(|row| row.methods).map(Method::as_str);
+    let allow = ["OPTIONS"].into_iter().chain(names).collect::<Vec<_>>().join(",");
     if method == Method::OPTIONS { Route::Options(allow) } else { Route::MethodNotAllowed(allow) }
 }
 
@@ -274,25 +239,45 @@ mod tests {
         let check = |method: &str, path: &str, expected: Route| {
             assert_eq!(route(&method.parse().unwrap(), path), expected, "{method} {path}");
         };
-        let to = |operation, subject: &str| Route::Operation(operation, subject.to_owned());
-        check("PUT", "acl/token", to(Op::TokenCreate, ""));
-        check("GET", "acl/token/self", to(Op::TokenSelf, ""));
+        let to = |operation: Operation, subject: &str| {
+            Route::Operation(rows().find(|row| row.operation == operation).unwrap(), subject.to_owned())
+        };
+        check("PUT", "acl/token", to(Operation::Write(WriteOperation::TokenCreate), ""));
+        check("GET", "acl/token/self", to(Operation::Read(ReadOperation::TokenSelf), ""));
         check("PUT", "acl/token/self", Route::MethodNotAllowed("OPTIONS,GET".into()));
         check("OPTIONS", "acl/token/x", Route::Options("OPTIONS,GET,PUT,DELETE".into()));
         check("POST", "acl/token", Route::MethodNotAllowed("OPTIONS,PUT".into()));
-        check("GET", "acl/token/", to(Op::TokenRead, ""));
-        check("GET", "acl/token/a%20b", to(Op::TokenRead, "a b"));
-        check("GET", "acl/token/a%2Fb", to(Op::TokenRead, "a/b"));
+        check("GET", "acl/token/", to(Operation::Read(ReadOperation::TokenRead), ""));
+        check("GET", "acl/token/a%20b", to(Operation::Read(ReadOperation::TokenRead), "a b"));
+        check("GET", "acl/token/a%2Fb", to(Operation::Read(ReadOperation::TokenRead), "a/b"));
         check("GET", "acl/token/%ff", Route::NotFound);
-        check("PUT", "acl/token/x/clone", to(Op::TokenClone, "x"));
+        check("PUT", "acl/token/x/clone", to(Operation::Write(WriteOperation::TokenClone), "x"));
         check("GET", "acl/token/x/y", Route::NotFound);
-        check("GET", "acl/role/name/web", to(Op::RoleReadByName, "web"));
-        check("GET", "acl/role/name", to(Op::RoleRead, "name"));
-        check("GET", "acl/policy/name/builtin/global-read-only", to(Op::PolicyReadByName, "builtin/global-read-only"));
-        check("GET", "acl/tokens", to(Op::TokenList, ""));
+        check("GET", "acl/role/name/web", to(Operation::Read(ReadOperation::RoleReadByName), "web"));
+        check("GET", "acl/role/name", to(Operation::Read(ReadOperation::RoleRead), "name"));
+        check(
+            "GET",
+            "acl/policy/name/builtin/global-read-only",
+            to(Operation::Read(ReadOperation::PolicyReadByName), "builtin/global-read-only"),
+        );
+        check("GET", "acl/tokens", to(Operation::Read(ReadOperation::TokenList), ""));
         check("GET", "acl/tokens/", Route::NotFound);
-        check("POST", "auth/azure/login", to(Op::VaultLogin, "azure"));
+        check("POST", "auth/azure/login", to(Operation::Vault(VaultOperation::Login), "azure"));
         check("GET", "nope", Route::NotFound);
         check("GET", "", Route::NotFound);
+    }
+
+    #[test]
+    fn each_request_line_is_in_the_table_once() {
+        let lines: Vec<_> = rows().flat_map(|row| row.methods.iter().map(|method| (method, row.path))).collect();
+        for (at, line) in lines.iter().enumerate() {
+            assert!(!lines[..at].contains(line), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn each_operation_has_an_index() {
+        let indexes: Vec<usize> = rows().map(|row| row.operation.index()).collect();
+        assert_eq!(indexes, (0..Operation::COUNT).collect::<Vec<_>>());
     }
 }

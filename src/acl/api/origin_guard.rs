@@ -33,6 +33,7 @@ impl BrowserGuard {
         let hosts = checked.filter(|(_, ip)| ip.is_loopback() || !allowed.is_empty()).map(|(bound, canonical)| {
             let mut hosts: BTreeSet<String> = allowed.iter().map(|host| host.to_ascii_lowercase()).collect();
             hosts.insert("localhost".to_owned());
+            // Clients of a socket on an IPv4-mapped address name it in either form.
             for ip in [bound, canonical] {
                 hosts.insert(if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() });
             }
@@ -41,10 +42,7 @@ impl BrowserGuard {
         Self { hosts, metrics, has_logged: AtomicBool::new(false) }
     }
 
-    /// Checks the head of a request.
-    ///
-    /// # Errors
-    /// A web page may have sent it.
+    /// Checks the head of a request, and refuses it if a web page may have sent it.
     pub(super) fn verify<B>(&self, request: &Request<B>) -> Result<(), ApiError> {
         let (reason, error) = if is_from_a_page(request.headers()) {
             ("browser", ApiError::BrowserRequest)
@@ -74,7 +72,9 @@ fn is_from_a_page(headers: &HeaderMap) -> bool {
 /// True if `Host`, and the authority of the request target if there is one, are among the hosts.
 fn names_one_of<B>(request: &Request<B>, hosts: &BTreeSet<String>) -> bool {
     let mut values = request.headers().get_all(header::HOST).iter();
+    // Exactly one (RFC 9112, 3.2): of two, a proxy may have used the other.
     let (Some(host), None) = (values.next(), values.next()) else { return false };
+    // An absolute-form target replaces `Host` (RFC 9112, 3.2.2): both must be allowed.
     let target = request.uri().authority().map(http::uri::Authority::as_str);
     host.to_str().is_ok_and(|host| is_allowed_host(host, hosts, None))
         && target.is_none_or(|target| is_allowed_host(target, hosts, None))

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
 use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
+use super::request_context::RequestContext;
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::READ_ONLY;
 use crate::model::names::NamespaceName;
 use crate::model::policy::PolicyRecord;
 use crate::model::templated::SyntheticPolicy;
-use crate::service::keys;
 use crate::service::policies::PolicyDraft;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::{Freshness, Revision};
 
 /// JSON view of a policy. In lists `Rules` is absent and `Datacenters` is `null` for all, as in Consul.
@@ -110,34 +110,35 @@ const KIND: RecordKind = RecordKind { name: "policy", title: "Policy" };
 pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, id, body_namespace) = parse_draft(request.json_body("Policy").await?)?;
     KIND.refuse_id(id.as_deref())?;
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let policy = state.service.policies().create(&auth.caller, &auth.namespace, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let policy = state.service.policies().create(&context.caller, &context.namespace, &draft).await?;
     let view = view(&policy, false);
-    auth.into_change(request, &view, policy.value.id)
+    context.into_change(request, &view, policy.value.id)
 }
 
 pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_id, body_namespace) = parse_draft(request.json_body("Policy").await?)?;
     let id = request.id_matching_body(KIND, body_id.as_deref())?;
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let policy = state.service.policies().update(&auth.caller, &auth.namespace, id, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let policy = state.service.policies().update(&context.caller, &context.namespace, id, &draft).await?;
     let view = view(&policy, false);
-    auth.into_change(request, &view, id)
+    context.into_change(request, &view, id)
 }
 
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
-    let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.policies().delete(&auth.caller, &auth.namespace, id).await?;
-    auth.into_deletion(request, deleted, id)
+    let context = RequestContext::for_write(state, request, None).await?;
+    let deleted = state.service.policies().delete(&context.caller, &context.namespace, id).await?;
+    context.into_deletion(request, deleted, id)
 }
 
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
-    let auth = Authenticated::for_read(state, request, freshness).await?;
-    let watch = keys::policy(&auth.namespace, id).as_str().to_owned();
-    let index = state.service.repository().revision(&watch, freshness).await?;
-    let policy = state.service.policies().get(&auth.caller, &auth.namespace, id, freshness).await?;
+    let context = RequestContext::for_read(state, request, freshness).await?;
+    let watch = record_keys::policy(&context.namespace, id).as_str().to_owned();
+    // Before the read: a change in between then ends the next wait at once.
+    let index = state.service.typed_store().revision(&watch, freshness).await?;
+    let policy = state.service.policies().get(&context.caller, &context.namespace, id, freshness).await?;
     read_result(request, policy.as_ref(), index, watch)
 }
 
@@ -149,11 +150,11 @@ pub(super) async fn read_by_name(
     if request.subject.is_empty() {
         return Err(ApiError::MissingSubject { kind: "policy", field: "Name" });
     }
-    let auth = Authenticated::for_read(state, request, freshness).await?;
-    let watch = keys::kind_prefix("policy", Some(&auth.namespace));
-    let index = state.service.repository().revision(&watch, freshness).await?;
+    let context = RequestContext::for_read(state, request, freshness).await?;
+    let watch = record_keys::kind_prefix("policy", Some(&context.namespace));
+    let index = state.service.typed_store().revision(&watch, freshness).await?;
     let policy =
-        state.service.policies().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
+        state.service.policies().get_by_name(&context.caller, &context.namespace, &request.subject, freshness).await?;
     read_result(request, policy.as_ref(), index, watch)
 }
 
@@ -173,7 +174,7 @@ fn read_result(
 pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let watch = keys::kind_prefix("policy", scope.single());
+    let watch = record_keys::kind_prefix("policy", scope.single());
     let list = state.service.policies().list(&caller, scope.single(), freshness).await?;
     let policies: Vec<PolicyView<'_>> = list.entries.iter().map(|policy| view(policy, true)).collect();
     let mut response = ApiResponse::json(&policies, request.pretty())?;

@@ -9,8 +9,7 @@ use zeroize::Zeroizing;
 use super::body::{self, MAX_BODY};
 use super::error::ApiError;
 use super::json::JsonFields;
-use super::operation::Operation;
-use super::query::{ConsistencyMode, QueryString};
+use super::query_string::{ConsistencyMode, QueryString};
 use super::request_headers::{self, token_secret};
 use super::response_cache::CacheKey;
 use super::state::ApiState;
@@ -22,10 +21,9 @@ use crate::service::caller::Caller;
 use crate::store::Freshness;
 use keyward_telemetry::audit::AuditedRequest;
 
-/// Request for one operation.
+/// Request for an operation.
 #[derive(Debug)]
 pub(super) struct ApiRequest {
-    pub(super) operation: Operation,
     /// Variable part of the path, decoded: the id or name of a record.
     pub(super) subject: String,
     pub(super) query: QueryString,
@@ -61,12 +59,9 @@ impl NamespaceScope {
 }
 
 impl ApiRequest {
-    /// Parses the head of a request.
-    ///
-    /// # Errors
-    /// Headers or parameters contradict each other, or name a partition that does not exist.
+    /// Parses the head of a request. Refuses headers and parameters that contradict each other, and partitions that do
+    /// not exist.
     pub(super) fn parse(
-        operation: Operation,
         subject: String,
         query: Option<&str>,
         headers: &HeaderMap,
@@ -88,7 +83,7 @@ impl ApiRequest {
         }
         let secret_hash = OnceLock::new();
         let body = Some(body);
-        Ok(Self { operation, subject, query, secret, secret_hash, namespace, body, audited: None })
+        Ok(Self { subject, query, secret, secret_hash, namespace, body, audited: None })
     }
 
     fn secret_hash(&self, service: &AclService) -> Option<&SecretHash> {
@@ -96,13 +91,13 @@ impl ApiRequest {
         Some(self.secret_hash.get_or_init(|| service.authenticator().presented_hash(secret)))
     }
 
-    /// Builds the key under which the response is cached.
-    pub(super) fn cache_key(&self, service: &AclService, mode: ConsistencyMode) -> CacheKey {
+    /// Builds the key under which the response of a read is cached; `operation` is its index.
+    pub(super) fn cache_key(&self, service: &AclService, operation: usize, mode: ConsistencyMode) -> CacheKey {
         let subject = self.subject.clone();
         let query = self.query.encode();
         let caller = self.secret_hash(service).cloned();
         let namespace = self.namespace.clone();
-        CacheKey { caller, operation: self.operation, subject, query, namespace, mode }
+        CacheKey { caller, operation, subject, query, namespace, mode }
     }
 
     /// True if the query asks for indented JSON.
@@ -111,17 +106,11 @@ impl ApiRequest {
     }
 
     /// Parses the id in the path; `kind` is the record's kind in errors, such as `role`.
-    ///
-    /// # Errors
-    /// It is missing or no UUID.
     pub(super) fn id_from_path(&self, kind: &'static str) -> Result<Id, ApiError> {
         self.id_from_path_as(kind, "ID")
     }
 
     /// Parses the id in the path like [`ApiRequest::id_from_path`]; `field` is the id's name in errors.
-    ///
-    /// # Errors
-    /// It is missing or no UUID.
     pub(super) fn id_from_path_as(&self, kind: &'static str, field: &'static str) -> Result<Id, ApiError> {
         if self.subject.is_empty() {
             return Err(ApiError::MissingSubject { kind, field });
@@ -131,26 +120,17 @@ impl ApiRequest {
     }
 
     /// Parses the id in the path, which the body may repeat.
-    ///
-    /// # Errors
-    /// It is missing or no UUID, or the body has another.
     pub(super) fn id_matching_body(&self, kind: RecordKind, body_id: Option<&str>) -> Result<Id, ApiError> {
         let id = self.id_from_path(kind.name)?;
         if body_id.is_some_and(|body_id| body_id.parse() != Ok(id)) { Err(kind.id_mismatch()) } else { Ok(id) }
     }
 
     /// Reads the body as a JSON object; `kind` is the record's kind in errors, such as `Token`.
-    ///
-    /// # Errors
-    /// The body is too large, too slow, or no such object.
     pub(super) async fn json_body(&mut self, kind: &'static str) -> Result<JsonFields, ApiError> {
         Ok(JsonFields::parse(&self.read_body().await?, kind)?)
     }
 
     /// Reads the body, which is empty after that.
-    ///
-    /// # Errors
-    /// The body is too large or too slow.
     pub(super) async fn read_body(&mut self) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         match self.body.take() {
             Some(body) => Ok(body::read_bounded(body, MAX_BODY).await?),
@@ -164,9 +144,6 @@ impl ApiRequest {
     }
 
     /// Authenticates the caller by its token; without one it is the anonymous caller.
-    ///
-    /// # Errors
-    /// The token does not exist.
     pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
         let service = &state.service;
         let secret = self.secret.as_ref();
@@ -183,10 +160,7 @@ impl ApiRequest {
     }
 
     /// Returns the namespace of the request: of the body, the query, a header, or the caller's token, in this order. The
-    /// anonymous token is in `default`.
-    ///
-    /// # Errors
-    /// The name is invalid, or `*`.
+    /// anonymous token is in `default`. Refuses `*`.
     pub(super) fn namespace(&self, caller: &Caller, body_namespace: Option<&str>) -> Result<NamespaceName, ApiError> {
         match self.scope(caller, body_namespace)? {
             NamespaceScope::One(name) => Ok(name),
@@ -196,9 +170,6 @@ impl ApiRequest {
 
     /// Returns the namespace of the auth method of a login, whose caller has no token: of `authmethod-ns`, the body, the
     /// query, a header, or `default`, in this order.
-    ///
-    /// # Errors
-    /// The name is invalid.
     pub(super) fn method_namespace(&self, body_namespace: Option<&str>) -> Result<NamespaceName, ApiError> {
         match self.query.get("authmethod-ns")?.or(body_namespace).or(self.namespace.as_deref()) {
             None => Ok(NamespaceName::default_namespace()),
@@ -212,9 +183,6 @@ impl ApiRequest {
     }
 
     /// Returns the namespaces of the request, found like those of [`ApiRequest::namespace`]; `*` names all.
-    ///
-    /// # Errors
-    /// The name is invalid.
     pub(super) fn scope(&self, caller: &Caller, body_namespace: Option<&str>) -> Result<NamespaceScope, ApiError> {
         let body_namespace = body_namespace.filter(|name| !name.is_empty());
         match body_namespace.or(self.namespace.as_deref()) {
@@ -225,9 +193,6 @@ impl ApiRequest {
     }
 
     /// Parses the name of a namespace.
-    ///
-    /// # Errors
-    /// The name is invalid.
     pub(super) fn parse_namespace(name: &str) -> Result<NamespaceName, ApiError> {
         name.parse::<NamespaceName>().map_err(|reason| {
             let name: String = name.chars().take(MAX_ECHOED).collect();
@@ -245,9 +210,6 @@ pub(super) struct RecordKind {
 
 impl RecordKind {
     /// Refuses an id in the body of a create: the server assigns it.
-    ///
-    /// # Errors
-    /// The body has an id.
     pub(super) fn refuse_id(self, body_id: Option<&str>) -> Result<(), ApiError> {
         body_id.map_or(Ok(()), |_| Err(self.id_mismatch()))
     }
@@ -261,18 +223,12 @@ impl RecordKind {
 pub(super) const DEFAULT_PARTITION: &str = "default";
 
 /// Takes `Namespace` and `Partition` from a body, and returns the namespace.
-///
-/// # Errors
-/// One is not a string, or the partition does not exist.
 pub(super) fn take_namespace(fields: &mut JsonFields) -> Result<Option<String>, ApiError> {
     take_partition(fields)?;
     Ok(fields.string("Namespace")?.filter(|name| !name.is_empty()))
 }
 
 /// Takes `Partition` from a body.
-///
-/// # Errors
-/// It is not a string, or does not exist.
 pub(super) fn take_partition(fields: &mut JsonFields) -> Result<(), ApiError> {
     match fields.string("Partition")?.filter(|name| !name.is_empty()) {
         Some(name) if !name.eq_ignore_ascii_case(DEFAULT_PARTITION) => {

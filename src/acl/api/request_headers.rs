@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::error::ApiError;
-use super::query::QueryString;
+use super::query_string::QueryString;
 use crate::model::secret::PlainSecret;
 
 static NAMESPACE_HEADERS: [HeaderName; 2] =
@@ -18,17 +18,11 @@ static TOKEN_HEADERS: [HeaderName; 3] = [
 ];
 
 /// Returns the namespace in a header.
-///
-/// # Errors
-/// See [`single_header`].
 pub(super) fn namespace(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     single_header(headers, &NAMESPACE_HEADERS)
 }
 
 /// Returns the partition in a header.
-///
-/// # Errors
-/// See [`single_header`].
 pub(super) fn partition(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     single_header(headers, &PARTITION_HEADERS)
 }
@@ -40,6 +34,7 @@ pub(super) fn token_secret(
     query: &QueryString,
     in_query: bool,
 ) -> Result<Option<PlainSecret>, ApiError> {
+    // Consul's order of precedence.
     if in_query && let Some(secret) = query.get("token")? {
         return Ok(Some(PlainSecret::from_presented(secret)));
     }
@@ -54,6 +49,7 @@ pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, 
     let mut presented: Option<&str> = None;
     for value in headers.get_all(header::AUTHORIZATION) {
         let Some((scheme, rest)) = header_text(value)?.split_once(' ') else { continue };
+        // As Consul: the scheme in any case (RFC 9110, 11.1), and only the first word after it.
         let Some(secret) = rest.split_whitespace().next() else { continue };
         if scheme.eq_ignore_ascii_case("bearer") && presented.replace(secret).is_some_and(|other| other != secret) {
             return Err(ApiError::ConflictingHeaders("authorization"));
@@ -62,14 +58,13 @@ pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, 
     Ok(presented.map(PlainSecret::from_presented))
 }
 
-/// Returns the value of a header with several names; `None` if it is absent or empty.
-///
-/// # Errors
-/// There are two different values, or one that is not visible ASCII.
+/// Returns the value of a header with several names; `None` if it is absent or empty. Two different values are an
+/// error, and so is one that is not visible ASCII.
 pub(super) fn single_header(headers: &HeaderMap, names: &'static [HeaderName]) -> Result<Option<String>, ApiError> {
     let mut first: Option<&str> = None;
     for value in names.iter().flat_map(|name| headers.get_all(name)) {
         let value = header_text(value)?;
+        // A proxy may check one of two values, and this server use the other.
         if !value.is_empty() && first.replace(value).is_some_and(|other| other != value) {
             return Err(ApiError::ConflictingHeaders(names.first().map_or("", |name| name.as_str())));
         }

@@ -7,7 +7,7 @@ use http_body_util::{Either, Full};
 use serde::Serialize;
 
 use super::json::to_json;
-use super::query::ConsistencyMode;
+use super::query_string::ConsistencyMode;
 use crate::model::authorize::DefaultPolicy;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
@@ -54,6 +54,18 @@ pub(super) enum WriteResult {
     Unchanged(ApiResponse),
 }
 
+impl From<Change> for WriteResult {
+    fn from(change: Change) -> Self {
+        Self::Changed(change)
+    }
+}
+
+impl From<ApiResponse> for WriteResult {
+    fn from(response: ApiResponse) -> Self {
+        Self::Unchanged(response)
+    }
+}
+
 /// Change for the audit log, with its response.
 #[derive(Debug)]
 pub(super) struct Change {
@@ -70,9 +82,6 @@ pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; chars
 
 impl ApiResponse {
     /// Builds a 200 with JSON.
-    ///
-    /// # Errors
-    /// The value cannot be written as JSON.
     pub(super) fn json(value: &impl Serialize, pretty: bool) -> Result<Self, serde_json::Error> {
         let body = full_body(to_json(value, pretty)?);
         Ok(Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: Omitted::default() })

@@ -13,8 +13,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Body as _;
 use parking_lot::Mutex;
 
-use super::operation::Operation;
-use super::query::ConsistencyMode;
+use super::query_string::ConsistencyMode;
 use super::response::ResponseBody;
 use crate::model::id::Id;
 use crate::model::secret::SecretHash;
@@ -76,7 +75,8 @@ const MAX_BODY: usize = MAX_SIZE / 64;
 pub(super) struct CacheKey {
     /// Keyed hash of the caller's secret; `None` for an anonymous caller.
     pub(super) caller: Option<SecretHash>,
-    pub(super) operation: Operation,
+    /// Index of the read in the table of operations.
+    pub(super) operation: usize,
     pub(super) subject: String,
     /// The query without its blocking parameters.
     pub(super) query: String,
@@ -183,7 +183,7 @@ mod tests {
             inserted += query.len();
             let key = CacheKey {
                 caller: None,
-                operation: Operation::NamespaceList,
+                operation: 0,
                 subject: String::new(),
                 query,
                 namespace: None,

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::auth::Authenticated;
 use super::error::{ApiError, record_not_found};
 use super::json::JsonFields;
 use super::request::{ApiRequest, DEFAULT_PARTITION, RecordKind, take_namespace};
+use super::request_context::RequestContext;
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
@@ -13,10 +13,10 @@ use super::watched_keys::WatchedKeys;
 use crate::model::id::Id;
 use crate::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 use crate::model::role::RoleRecord;
-use crate::service::keys;
 use crate::service::links::LinkKind;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
 use crate::service::roles::RoleDraft;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 /// JSON view of a role, without empty lists.
@@ -86,35 +86,37 @@ const KIND: RecordKind = RecordKind { name: "role", title: "Role" };
 pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, id, body_namespace) = parse_draft(request.json_body("Role").await?)?;
     KIND.refuse_id(id.as_deref())?;
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let role = state.service.roles().create(&auth.caller, &auth.namespace, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let role = state.service.roles().create(&context.caller, &context.namespace, &draft).await?;
     let view = view(state, &role, Freshness::Linearizable).await?;
-    auth.into_change(request, &view, role.value.id)
+    context.into_change(request, &view, role.value.id)
 }
 
 pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_id, body_namespace) = parse_draft(request.json_body("Role").await?)?;
     let id = request.id_matching_body(KIND, body_id.as_deref())?;
-    let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let role = state.service.roles().update(&auth.caller, &auth.namespace, id, &draft).await?;
+    let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
+    let role = state.service.roles().update(&context.caller, &context.namespace, id, &draft).await?;
     let view = view(state, &role, Freshness::Linearizable).await?;
-    auth.into_change(request, &view, id)
+    context.into_change(request, &view, id)
 }
 
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
-    let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.roles().delete(&auth.caller, &auth.namespace, id).await?;
-    auth.into_deletion(request, deleted, id)
+    let context = RequestContext::for_write(state, request, None).await?;
+    let deleted = state.service.roles().delete(&context.caller, &context.namespace, id).await?;
+    context.into_deletion(request, deleted, id)
 }
 
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
-    let auth = Authenticated::for_read(state, request, freshness).await?;
-    let kinds =
-        [keys::kind_prefix("policy", Some(&auth.namespace)), keys::role(&auth.namespace, id).as_str().to_owned()];
+    let context = RequestContext::for_read(state, request, freshness).await?;
+    let kinds = [
+        record_keys::kind_prefix("policy", Some(&context.namespace)),
+        record_keys::role(&context.namespace, id).as_str().to_owned(),
+    ];
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let role = state.service.roles().get(&auth.caller, &auth.namespace, id, freshness).await?;
+    let role = state.service.roles().get(&context.caller, &context.namespace, id, freshness).await?;
     read_result(state, request, role, watched, freshness).await
 }
 
@@ -126,11 +128,12 @@ pub(super) async fn read_by_name(
     if request.subject.is_empty() {
         return Err(ApiError::MissingSubject { kind: "role", field: "Name" });
     }
-    let auth = Authenticated::for_read(state, request, freshness).await?;
+    let context = RequestContext::for_read(state, request, freshness).await?;
     // Any role may be renamed to or from this name.
-    let kinds = ["policy", "role"].map(|kind| keys::kind_prefix(kind, Some(&auth.namespace)));
+    let kinds = ["policy", "role"].map(|kind| record_keys::kind_prefix(kind, Some(&context.namespace)));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let role = state.service.roles().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
+    let role =
+        state.service.roles().get_by_name(&context.caller, &context.namespace, &request.subject, freshness).await?;
     read_result(state, request, role, watched, freshness).await
 }
 
@@ -154,7 +157,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let policy = request.query.get("policy")?.map(str::to_owned);
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
-    let kinds = ["policy", "role"].map(|kind| keys::kind_prefix(kind, scope.single()));
+    let kinds = ["policy", "role"].map(|kind| record_keys::kind_prefix(kind, scope.single()));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let list = state.service.roles().list(&caller, scope.single(), policy.as_deref(), freshness).await?;
     let mut roles = Vec::with_capacity(list.entries.len());

@@ -1,20 +1,22 @@
-//! Router of the API: from the head of a request to the handler of its operation, and from its result to HTTP.
+//! Router of the API: from the head of a request to its row in the table of operations, and from its result to HTTP.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
 use prometheus_client::metrics::counter::Counter;
 
+use super::blocking_query;
 use super::error::{ApiError, Dialect};
-use super::operation::{Operation, Route, route};
+use super::operation::{Guard, Operation, ReadOperation, Route, Row, VaultOperation, WriteOperation, route};
 use super::origin_guard::BrowserGuard;
 use super::request::ApiRequest;
 use super::response::{ApiResponse, ResponseBody, WriteResult, set_default_policy_header};
 use super::state::ApiState;
-use super::{blocking_query, dispatch, vault};
+use super::vault::VaultRequest;
 use crate::metrics::{AclMetrics, AclRequestLabels};
 use crate::service::error::ServiceError;
 use crate::store::Freshness;
@@ -45,54 +47,63 @@ impl Router {
     /// is freed before it starts: ten thousand may wait at once.
     fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
         let state = &self.state;
-        let (dialect, mut operation) = find_operation(&state.options.base_path, &request);
+        let (dialect, mut matched) = find_operation(&state.options.base_path, &request);
         if let Err(error) = self.browser_guard.verify(&request) {
-            operation = Err(error.to_response(dialect));
+            matched = Err(error.to_response(dialect));
         }
+        // Transfer-Encoding beside Content-Length: hyper reads by the former, a proxy before it may read by the latter
+        // (RFC 9112, 6.3).
         if request.body().size_hint().exact().is_none() && request.headers().contains_key(header::CONTENT_LENGTH) {
-            operation = Err(ApiError::AmbiguousLength.to_response(dialect));
+            matched = Err(ApiError::AmbiguousLength.to_response(dialect));
         }
-        let (operation, subject) = match operation {
-            Ok(operation) => operation,
+        let (row, subject) = match matched {
+            Ok(matched) => matched,
             Err(mut response) => {
                 set_policy_header(state, dialect, &mut response);
                 return ResponseFuture::ready(response);
             }
         };
         if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {
-            audited.note(|note| note.operation = Some(operation.name()));
+            audited.note(|note| note.operation = Some(row.name));
         }
-        let ctx = RouteCtx { router: Arc::clone(self), dialect, operation };
-        if operation.is_login()
+        let ctx = RouteCtx { router: Arc::clone(self), dialect, row };
+        // Before the body is read: a refused login must cost little.
+        if row.guard == Guard::Login
             && let Err(wait) = state.login_limiter.admit(peer, state.service.clock_reading())
         {
             return ResponseFuture::ready(ctx.finish(Err(ApiError::LoginRateLimited { wait })));
         }
-        match dialect {
-            Dialect::Vault => {
-                ResponseFuture::waiting(
-                    async move { ctx.finish(vault(ctx.state(), operation, subject, request).await) },
-                )
+        match row.operation {
+            Operation::Read(operation) => read(ctx, operation, subject, request),
+            Operation::Write(operation) => write(ctx, operation, subject, request),
+            Operation::Vault(operation) => {
+                let request = VaultRequest::new(subject, request);
+                ResponseFuture::waiting(async move {
+                    let result = call_vault(&ctx, operation, request).await;
+                    ctx.finish(result)
+                })
             }
-            Dialect::Consul => consul(ctx, subject, request),
         }
     }
 }
 
-/// Finds the dialect and the operation of a request, or the response if it has none.
+/// Finds the dialect of a request, and the row of its operation with the variable part of the path, or the response if it
+/// has none.
 fn find_operation(
     base: &str,
     request: &Request<Incoming>,
-) -> (Dialect, Result<(Operation, String), Response<ResponseBody>>) {
+) -> (Dialect, Result<(&'static Row, String), Response<ResponseBody>>) {
     let raw = request.uri().path();
+    // A proxy may strip the base path or leave it: both are accepted.
     let path = raw.strip_prefix(base).unwrap_or(raw).strip_prefix("/v1/");
+    // Unknown paths too have a dialect, so that a client gets errors in the format that it parses.
     let is_vault = path.is_some_and(|path| path.starts_with("auth/") || path.starts_with("sys/"));
     let dialect = if is_vault { Dialect::Vault } else { Dialect::Consul };
-    let operation = match path {
+    let matched = match path {
         _ if !is_well_formed(raw.strip_prefix('/').unwrap_or(raw)) => Err(ApiError::MalformedPath),
         None => Err(ApiError::RouteNotFound { versioned: raw.contains("/v1/") }),
         Some(path) => match route(request.method(), path) {
-            Route::Operation(operation, subject) => Ok((operation, subject)),
+            Route::Operation(row, subject) => Ok((row, subject)),
             Route::Options(allow) => return (dialect, Err(options_response(&allow))),
             Route::MethodNotAllowed(allow) => {
                 Err(ApiError::MethodNotAllowed { method: request.method().clone(), allow })
@@ -100,7 +111,7 @@ fn find_operation(
             Route::NotFound => Err(ApiError::RouteNotFound { versioned: true }),
         },
     };
-    (dialect, operation.map_err(|error| error.to_response(dialect)))
+    (dialect, matched.map_err(|error| error.to_response(dialect)))
 }
 
 fn set_policy_header(state: &ApiState, dialect: Dialect, response: &mut Response<ResponseBody>) {
@@ -109,11 +120,11 @@ fn set_policy_header(state: &ApiState, dialect: Dialect, response: &mut Response
     }
 }
 
-/// Routed request: its router, dialect and operation.
+/// Routed request: its router, dialect and row.
 struct RouteCtx {
     router: Arc<Router>,
     dialect: Dialect,
-    operation: Operation,
+    row: &'static Row,
 }
 
 impl RouteCtx {
@@ -129,9 +140,9 @@ impl RouteCtx {
             response
         });
         let code = response.status().as_u16();
-        let labels = AclRequestLabels { operation: self.operation.name(), code };
+        let labels = AclRequestLabels { operation: self.row.name, code };
         let counter = || self.state().metrics.get::<AclMetrics>().requests.get_or_create(&labels).clone();
-        let ok_counter = self.router.ok_counters.get(self.operation as usize);
+        let ok_counter = self.router.ok_counters.get(self.row.operation.index());
         match ok_counter.filter(|_| code == StatusCode::OK.as_u16()) {
             Some(ok_counter) => ok_counter.get_or_init(counter).inc(),
             None => counter().inc(),
@@ -140,42 +151,66 @@ impl RouteCtx {
     }
 }
 
-fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
+/// Parses the request, and returns it with its head.
+fn parse_request(ctx: &RouteCtx, subject: String, request: Request<Incoming>) -> Result<(ApiRequest, Parts), ApiError> {
     let (head, body) = request.into_parts();
     let token_in_query = ctx.state().options.token_in_query;
-    let parsed = ApiRequest::parse(ctx.operation, subject, head.uri.query(), &head.headers, body, token_in_query);
-    let mut request = match parsed {
-        Ok(request) => request,
-        Err(error) => return ResponseFuture::ready(ctx.finish(Err(error))),
-    };
+    let mut request = ApiRequest::parse(subject, head.uri.query(), &head.headers, body, token_in_query)?;
     request.audited = AuditedRequest::from_extensions(&head.extensions).cloned();
-    if !ctx.operation.is_read() {
-        return ResponseFuture::waiting(async move {
-            let mut result = write(ctx.state(), &mut request).await;
+    Ok((request, head))
+}
+
+fn read(
+    ctx: RouteCtx,
+    operation: ReadOperation,
+    subject: String,
+    request: Request<Incoming>,
+) -> ResponseFuture<ResponseBody> {
+    let parsed = parse_request(&ctx, subject, request).and_then(|(mut request, head)| {
+        let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
+        let blocking = request.query.take_blocking_query(cache_control)?;
+        Ok((request, blocking))
+    });
+    match parsed {
+        Ok((request, blocking)) => ResponseFuture::waiting(async move {
+            let result = blocking_query::read(ctx.state(), operation, &request, blocking).await;
+            ctx.finish(result)
+        }),
+        Err(error) => ResponseFuture::ready(ctx.finish(Err(error))),
+    }
+}
+
+fn write(
+    ctx: RouteCtx,
+    operation: WriteOperation,
+    subject: String,
+    request: Request<Incoming>,
+) -> ResponseFuture<ResponseBody> {
+    match parse_request(&ctx, subject, request) {
+        Ok((mut request, _)) => ResponseFuture::waiting(async move {
+            let mut result = call_write(&ctx, operation, &mut request).await;
             if let Ok(response) = &mut result {
                 set_policy_header(ctx.state(), ctx.dialect, response);
             }
             ctx.finish(result)
-        });
-    }
-    let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
-    match request.query.take_blocking_query(cache_control) {
-        Ok(blocking) => ResponseFuture::waiting(async move {
-            let result = blocking_query::read(ctx.state(), &request, blocking).await;
-            ctx.finish(result)
         }),
-        Err(error) => ResponseFuture::ready(ctx.finish(Err(error.into()))),
+        Err(error) => ResponseFuture::ready(ctx.finish(Err(error))),
     }
 }
 
 /// Performs an operation that may write, and logs the change for the audit.
-async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<ResponseBody>, ApiError> {
-    refuse_during_restore(state, request.operation).await?;
-    let operation = request.operation.name();
-    let change = match Box::pin(dispatch::write(state, request)).await? {
+async fn call_write(
+    ctx: &RouteCtx,
+    operation: WriteOperation,
+    request: &mut ApiRequest,
+) -> Result<Response<ResponseBody>, ApiError> {
+    let state = ctx.state();
+    refuse_during_restore(state, ctx.row.guard).await?;
+    let change = match Box::pin(operation.call(state, request)).await? {
         WriteResult::Changed(change) => change,
         WriteResult::Unchanged(response) => return Ok(response.into_http()),
     };
+    let operation = ctx.row.name;
     let namespace = change.namespace.as_str();
     let subject = &change.subject;
     let by = change.by.map(|accessor| accessor.to_string());
@@ -186,24 +221,21 @@ async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<Re
     Ok(change.response.into_http())
 }
 
-async fn vault(
-    state: &ApiState,
-    operation: Operation,
-    subject: String,
-    request: Request<Incoming>,
+async fn call_vault(
+    ctx: &RouteCtx,
+    operation: VaultOperation,
+    request: VaultRequest,
 ) -> Result<Response<ResponseBody>, ApiError> {
-    refuse_during_restore(state, operation).await?;
-    vault::handle(state, operation, subject, request).await
+    refuse_during_restore(ctx.state(), ctx.row.guard).await?;
+    operation.call(ctx.state(), request).await
 }
 
-/// Refuses operations while the store is being restored.
-async fn refuse_during_restore(state: &ApiState, operation: Operation) -> Result<(), ApiError> {
-    match operation {
-        // A health probe must not wait for a store that is unreachable.
-        Operation::VaultHealth if state.service.was_restoring() => Err(ServiceError::Restoring.into()),
-        Operation::VaultHealth => Ok(()),
-        operation if operation.checks_restore_itself() => Ok(()),
-        _ => Ok(state.service.epoch(Freshness::Linearizable).await.map(drop)?),
+/// Refuses an operation while the store is being restored, as its guard says.
+async fn refuse_during_restore(state: &ApiState, guard: Guard) -> Result<(), ApiError> {
+    match guard {
+        Guard::Restore | Guard::Login => Ok(state.service.epoch(Freshness::Linearizable).await.map(drop)?),
+        Guard::Health if state.service.was_restoring() => Err(ServiceError::Restoring.into()),
+        Guard::Health | Guard::Handler => Ok(()),
     }
 }
 

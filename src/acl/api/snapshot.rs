@@ -83,6 +83,7 @@ pub(super) async fn restore(state: &ApiState, request: &mut ApiRequest) -> Resul
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time between two parts of a body.
+/// The whole body has no limit of time: an upload of gigabytes takes long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn run_restore(
@@ -90,6 +91,7 @@ async fn run_restore(
     request: &ApiRequest,
     body: Option<&mut Incoming>,
 ) -> Result<RestoreResult, ApiError> {
+    // Before the upload: a caller without the right must not fill the disk.
     let authorized = state.service.restore().authorize(request.secret.as_ref()).await?;
     request.audit_accessor(authorized.accessor());
     let permit = state.restores.begin()?;
@@ -102,6 +104,7 @@ async fn run_restore(
 
 async fn spool_body(body: &mut Incoming, spool: &mut Spool) -> Result<(), ApiError> {
     let too_large = || BodyError::TooLarge { limit: usize::try_from(Spool::MAX_SIZE).unwrap_or(usize::MAX) };
+    // Content-Length is known before the upload: refuse it before it fills the disk.
     if body.size_hint().lower() > Spool::MAX_SIZE {
         return Err(too_large().into());
     }

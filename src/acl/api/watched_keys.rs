@@ -5,7 +5,7 @@ use futures_util::future::try_join_all;
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::model::names::NamespaceName;
-use crate::service::keys;
+use crate::service::record_keys;
 use crate::store::{Freshness, Revision};
 
 /// Keys or key prefixes, each with the revision of the last change of its kind.
@@ -14,15 +14,12 @@ pub(super) struct WatchedKeys(Vec<(String, Revision)>);
 
 impl WatchedKeys {
     /// Loads the revisions of the last changes. Call it before the read: a change in between is then newer than they are.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn load(
         state: &ApiState,
         keys: impl IntoIterator<Item = String>,
         freshness: Freshness,
     ) -> Result<Self, ApiError> {
-        let records = state.service.repository();
+        let records = state.service.typed_store();
         let revisions = keys.into_iter().map(|key| async move {
             let revision = records.revision(&key, freshness).await?;
             Ok::<_, ApiError>((key, revision))
@@ -32,13 +29,13 @@ impl WatchedKeys {
 
     /// Key prefixes of the policies and roles of a namespace, whose names appear in linking records.
     pub(super) fn policies_and_roles(namespace: Option<&NamespaceName>) -> [String; 2] {
-        ["policy", "role"].map(|kind| keys::kind_prefix(kind, namespace))
+        ["policy", "role"].map(|kind| record_keys::kind_prefix(kind, namespace))
     }
 
     /// Keeps the keys of a kind only if the response shows records of it: others would wake blocking queries for nothing.
     #[must_use]
     pub(super) fn retain_kind_if(mut self, kind: &str, is_shown: bool) -> Self {
-        let kind = keys::kind_prefix(kind, None);
+        let kind = record_keys::kind_prefix(kind, None);
         self.0.retain(|(key, _)| is_shown || !key.starts_with(&kind));
         self
     }

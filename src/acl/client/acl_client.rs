@@ -60,9 +60,6 @@ pub(super) struct Endpoint<'a> {
 
 impl AclClient {
     /// Creates a client and reads its certificates, without a connection.
-    ///
-    /// # Errors
-    /// A file or the address cannot be used: see [`BuildError`].
     pub fn new(options: &AclClientOptions) -> Result<Self, BuildError> {
         Ok(Self {
             http: options.http.build()?,
@@ -136,6 +133,7 @@ impl AclClient {
         loop {
             let request = self.request(Method::GET, endpoint)?.query(&query.parameters()).query(parameters);
             match self.send(request, endpoint, query.server_wait()).await {
+                // Reads only: a write without a response may have been done.
                 Err(AclClientError::Transport(TransportError::Connect { .. } | TransportError::Broken { .. }))
                     if backoff.failures() < READ_RETRIES =>
                 {
@@ -164,6 +162,7 @@ impl AclClient {
             // Deletions of namespaces have no response body.
             Ok(response) if response.body.trim_ascii().is_empty() => Ok(true),
             Ok(response) => parse(&response),
+            // Consul from 1.15 on; older versions and keyward answer with a bool.
             Err(AclClientError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -171,6 +170,7 @@ impl AclClient {
 
     /// Builds a call without a body.
     pub(super) fn request(&self, method: Method, endpoint: &Endpoint<'_>) -> Result<RequestBuilder, AclClientError> {
+        // In a URL such a segment leads to another path.
         if let Some(segment) = endpoint.path.iter().find(|segment| ["", ".", ".."].contains(segment)) {
             return Err(AclClientError::Invalid {
                 text: format!("{segment:?} cannot be a path segment; expected a name or an id"),
@@ -182,6 +182,7 @@ impl AclClient {
             let mut value = value.map_err(|_| AclClientError::Invalid {
                 text: "the token contains characters that are invalid in a header".to_owned(),
             })?;
+            // `Debug` output of the request then lacks the token.
             value.set_sensitive(true);
             // keyward's server accepts both names with one value, Consul knows only its own name.
             request = request.header("x-service-token", value.clone()).header("x-consul-token", value);
@@ -204,7 +205,7 @@ impl AclClient {
             return Ok(response);
         }
         let sent = self.token.as_ref().map_or("", |token| token.expose_secret());
-        Err(parse_error((response.status, &response.headers, &response.body), endpoint.name, endpoint.since, sent))
+        Err(parse_error(response.status, &response.headers, &response.body, endpoint.name, endpoint.since, sent))
     }
 }
 

@@ -95,17 +95,11 @@ fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
 
 impl AclClient {
     /// Creates an auth method.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn create_auth_method(&self, new: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "auth-method"]), new).await
     }
 
     /// Reads an auth method.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_auth_method(
         &self,
         name: &str,
@@ -115,25 +109,16 @@ impl AclClient {
     }
 
     /// Replaces the mutable fields of the auth method of that name.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn update_auth_method(&self, update: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "auth-method", &update.name]), update).await
     }
 
     /// Deletes an auth method, its binding rules and the tokens that it made. Returns false if there was none.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn delete_auth_method(&self, name: &str) -> Result<bool, AclClientError> {
         self.delete(&endpoint(&["acl", "auth-method", name])).await
     }
 
     /// Lists auth methods, without the configuration of their type.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn list_auth_methods(
         &self,
         query: &QueryOptions,

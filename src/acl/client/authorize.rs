@@ -35,9 +35,6 @@ pub struct AuthorizationResponse {
 
 impl AclClient {
     /// Returns the rights of this client's token, in the order of the requests; at most 64 at once.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn authorize(
         &self,
         questions: &[AuthorizationRequest],

@@ -58,17 +58,11 @@ fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
 
 impl AclClient {
     /// Creates a binding rule.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn create_binding_rule(&self, new: &NewBindingRule) -> Result<BindingRule, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "binding-rule"]), new).await
     }
 
     /// Reads a binding rule.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_binding_rule(
         &self,
         id: &Id,
@@ -78,25 +72,16 @@ impl AclClient {
     }
 
     /// Replaces the mutable fields of a binding rule.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn update_binding_rule(&self, id: &Id, update: &NewBindingRule) -> Result<BindingRule, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "binding-rule", &id.to_string()]), update).await
     }
 
     /// Deletes a binding rule. Returns false if there was none.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn delete_binding_rule(&self, id: &Id) -> Result<bool, AclClientError> {
         self.delete(&endpoint(&["acl", "binding-rule", &id.to_string()])).await
     }
 
     /// Lists binding rules; only those of `auth_method` if given.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn list_binding_rules(
         &self,
         auth_method: Option<&str>,

@@ -171,7 +171,9 @@ impl PermissionDenial {
 /// Converts an unsuccessful response into an error. `call` names the endpoint, `since` is the first version that has it;
 /// `sent` is the secret of the call, which is redacted where the server echoes it.
 pub(super) fn parse_error(
-    (status, headers, body): (StatusCode, &HeaderMap, &[u8]),
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
     call: &'static str,
     since: Option<&'static str>,
     sent: &str,

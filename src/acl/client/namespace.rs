@@ -89,17 +89,11 @@ fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
 /// Calls for namespaces, which are in no namespace themselves.
 impl AclClient {
     /// Creates a namespace.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn create_namespace(&self, new: &NewNamespace) -> Result<Namespace, AclClientError> {
         self.in_namespace(None).send_json(Method::PUT, &endpoint(&["namespace"]), new).await
     }
 
     /// Reads a namespace.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_namespace(
         &self,
         name: &str,
@@ -109,25 +103,16 @@ impl AclClient {
     }
 
     /// Replaces the mutable fields of the namespace of that name.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn update_namespace(&self, update: &NewNamespace) -> Result<Namespace, AclClientError> {
         self.in_namespace(None).send_json(Method::PUT, &endpoint(&["namespace", &update.name]), update).await
     }
 
     /// Marks a namespace for deletion; its records are deleted in the background. Returns false if there was none.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn delete_namespace(&self, name: &str) -> Result<bool, AclClientError> {
         self.in_namespace(None).delete(&endpoint(&["namespace", name])).await
     }
 
     /// Lists the namespaces that the token may see.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn list_namespaces(&self, query: &QueryOptions) -> Result<ReadResponse<Vec<Namespace>>, AclClientError> {
         self.in_namespace(None).get(&endpoint(&["namespaces"]), &[], query).await
     }

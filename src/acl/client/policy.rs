@@ -67,25 +67,16 @@ fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
 
 impl AclClient {
     /// Creates a policy.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn create_policy(&self, new: &NewPolicy) -> Result<Policy, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "policy"]), new).await
     }
 
     /// Reads a policy.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_policy(&self, id: &Id, query: &QueryOptions) -> Result<ReadResponse<Policy>, AclClientError> {
         self.get(&endpoint(&["acl", "policy", &id.to_string()]), &[], query).await
     }
 
     /// Reads the policy of that name.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_policy_by_name(
         &self,
         name: &str,
@@ -95,25 +86,16 @@ impl AclClient {
     }
 
     /// Replaces the mutable fields of a policy.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn update_policy(&self, id: &Id, update: &NewPolicy) -> Result<Policy, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "policy", &id.to_string()]), update).await
     }
 
     /// Deletes a policy. Returns false if there was none.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn delete_policy(&self, id: &Id) -> Result<bool, AclClientError> {
         self.delete(&endpoint(&["acl", "policy", &id.to_string()])).await
     }
 
     /// Lists policies, without their rules.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn list_policies(&self, query: &QueryOptions) -> Result<ReadResponse<Vec<Policy>>, AclClientError> {
         self.get(&endpoint(&["acl", "policies"]), &[], query).await
     }

@@ -45,18 +45,12 @@ pub struct VerifyResponse {
 
 impl AclClient {
     /// Verifies that all records of the server are present and undamaged.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn verify(&self) -> Result<VerifyResponse, AclClientError> {
         let endpoint = Endpoint { path: &["operator", "verify"], name: "verify", since: None };
         Ok(self.in_namespace(None).get(&endpoint, &[], &QueryOptions::default()).await?.value)
     }
 
     /// Moves some thousand tokens to the first key of the server's key file, or to a new key with `generate`.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn rekey(&self, generate: bool) -> Result<RekeyResponse, AclClientError> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]

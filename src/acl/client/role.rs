@@ -65,25 +65,16 @@ fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
 
 impl AclClient {
     /// Creates a role.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn create_role(&self, new: &NewRole) -> Result<Role, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "role"]), new).await
     }
 
     /// Reads a role.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_role(&self, id: &Id, query: &QueryOptions) -> Result<ReadResponse<Role>, AclClientError> {
         self.get(&endpoint(&["acl", "role", &id.to_string()]), &[], query).await
     }
 
     /// Reads the role of that name.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_role_by_name(
         &self,
         name: &str,
@@ -93,25 +84,16 @@ impl AclClient {
     }
 
     /// Replaces the mutable fields of a role.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn update_role(&self, id: &Id, update: &NewRole) -> Result<Role, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "role", &id.to_string()]), update).await
     }
 
     /// Deletes a role. Returns false if there was none.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn delete_role(&self, id: &Id) -> Result<bool, AclClientError> {
         self.delete(&endpoint(&["acl", "role", &id.to_string()])).await
     }
 
     /// Lists roles; only those that link a policy, where one is given.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn list_roles(
         &self,
         policy: Option<&Id>,

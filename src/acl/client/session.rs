@@ -29,9 +29,6 @@ pub struct LoginRequest {
 impl AclClient {
     /// Creates the first token of a server, with all rights; possible once. `secret` sets its secret, a UUID. The token of this
     /// client is not sent.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn bootstrap(&self, secret: Option<SecretString>) -> Result<Token, AclClientError> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]
@@ -44,18 +41,12 @@ impl AclClient {
     }
 
     /// Logs in by an auth method. The token of this client is not sent.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn login(&self, login: &LoginRequest) -> Result<Token, AclClientError> {
         let endpoint = Endpoint { path: &["acl", "login"], name: "login", since: None };
         self.anonymous().send_json(Method::POST, &endpoint, login).await
     }
 
     /// Deletes the token of this client, which a login must have created.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn logout(&self) -> Result<bool, AclClientError> {
         let endpoint = Endpoint { path: &["acl", "logout"], name: "logout", since: None };
         parse(&self.send(self.request(Method::POST, &endpoint)?, &endpoint, Duration::ZERO).await?)

@@ -41,9 +41,6 @@ pub struct RestoreResponse {
 
 impl AclClient {
     /// Starts the download of a snapshot of all records in all namespaces. Needs `operator:write` and `acl:write` in `default`.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
         let response = self.http().open(self.request(Method::GET, &ENDPOINT)?, self.response_timeout()).await?;
         if response.status() == StatusCode::OK {
@@ -53,11 +50,8 @@ impl AclClient {
     }
 
     /// Replaces all records by a snapshot, which must be of the server's datacenter and under a key of its key file. Needs the
-    /// same privileges. Afterwards only tokens of the snapshot are valid.
-    ///
-    /// # Errors
-    /// See [`AclClientError`]. If [`AclClientError::is_in_doubt`], the server may refuse requests until a restore with the same
-    /// token succeeds.
+    /// same privileges. Afterwards only tokens of the snapshot are valid. After an error with
+    /// [`AclClientError::is_in_doubt`], the server may refuse requests until a restore with the same token succeeds.
     pub async fn restore(&self, snapshot: reqwest::Body) -> Result<RestoreResponse, AclClientError> {
         let request = self.request(Method::PUT, &ENDPOINT)?.body(snapshot);
         let response = self.http().open(request, RESTORE_TIMEOUT).await?;
@@ -70,15 +64,12 @@ impl AclClient {
     async fn read_error(&self, response: StreamingResponse) -> Result<AclClientError, TransportError> {
         let response = response.read_all(self.response_timeout(), MAX_RESPONSE_BYTES).await?;
         let sent = self.token().map_or("", |token| token.expose_secret());
-        Ok(parse_error((response.status, &response.headers, &response.body), ENDPOINT.name, ENDPOINT.since, sent))
+        Ok(parse_error(response.status, &response.headers, &response.body, ENDPOINT.name, ENDPOINT.since, sent))
     }
 }
 
 impl SnapshotDownload {
-    /// Returns the next bytes; `None` after the last.
-    ///
-    /// # Errors
-    /// The server stalls, or the snapshot is incomplete or damaged.
+    /// Returns the next bytes; `None` after the last. An incomplete or damaged snapshot is an error.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, AclClientError> {
         let damaged = |error: SnapshotError| {
             let text = format!("the snapshot is incomplete or damaged: {error}");

@@ -35,9 +35,6 @@ fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
 
 impl AclClient {
     /// Lists the templates, by name.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn list_templates(
         &self,
         query: &QueryOptions,
@@ -46,9 +43,6 @@ impl AclClient {
     }
 
     /// Reads a template.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_template(
         &self,
         name: &str,
@@ -58,9 +52,6 @@ impl AclClient {
     }
 
     /// Generates the policy of a template with variables; nothing is stored.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn preview_template(&self, name: &str, variables: &Map<String, Value>) -> Result<Policy, AclClientError> {
         self.send_json(Method::POST, &endpoint(&["acl", "templated-policy", "preview", name]), variables).await
     }

@@ -158,25 +158,16 @@ fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
 
 impl AclClient {
     /// Creates a token. The result holds its secret.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn create_token(&self, new: &NewToken) -> Result<Token, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "token"]), new).await
     }
 
     /// Reads a token.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_token(&self, accessor: &Id, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
         self.get(&endpoint(&["acl", "token", &accessor.to_string()]), &[], query).await
     }
 
     /// Reads a token with all policies and roles that its rights come from.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_token_expanded(
         &self,
         accessor: &Id,
@@ -190,25 +181,16 @@ impl AclClient {
     }
 
     /// Reads the token of this client, with its secret.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn read_self(&self, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
         self.get(&endpoint(&["acl", "token", "self"]), &[], query).await
     }
 
     /// Changes a token.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn update_token(&self, accessor: &Id, update: &TokenUpdate) -> Result<Token, AclClientError> {
         self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor.to_string()]), update).await
     }
 
     /// Creates a token with the links and the expiration of another, and with its description if `description` is `None`.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn clone_token(&self, accessor: &Id, description: Option<&str>) -> Result<Token, AclClientError> {
         #[derive(Serialize)]
         #[serde(rename_all = "PascalCase")]
@@ -220,18 +202,12 @@ impl AclClient {
         self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor, "clone"]), &Body { description }).await
     }
 
-    /// Deletes a token. Returns false if there was none.
-    ///
-    /// # Errors
-    /// See [`AclClientError`]. A token cannot delete itself.
+    /// Deletes a token. Returns false if there was none. A token cannot delete itself.
     pub async fn delete_token(&self, accessor: &Id) -> Result<bool, AclClientError> {
         self.delete(&endpoint(&["acl", "token", &accessor.to_string()])).await
     }
 
     /// Lists tokens.
-    ///
-    /// # Errors
-    /// See [`AclClientError`].
     pub async fn list_tokens(
         &self,
         filter: &TokenListFilter,

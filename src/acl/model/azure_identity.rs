@@ -159,9 +159,6 @@ pub(crate) struct AzureIdentity<'a> {
 /// Verifies issuer, audience and times of the claims. `audiences` are the accepted ones.
 ///
 /// Times have no leeway: both clocks are synchronized, and a token becomes valid minutes before it is issued.
-///
-/// # Errors
-/// The first rule that the token violates.
 pub(crate) fn verify_identity<'a>(
     claims: &'a SignedClaims,
     issuer: &str,
@@ -175,9 +172,11 @@ pub(crate) fn verify_identity<'a>(
         return Err(ClaimsError::Audience { expected: audiences.join(", "), found: claims.aud.clone() });
     }
     let end = claims.exp.ok_or(ClaimsError::MissingExpiration)?;
+    // RFC 7519, 4.1.4: not on or after the expiration.
     if end <= now.unix_seconds() {
         return Err(ClaimsError::Expired { end });
     }
+    // RFC 7519, 4.1.5: not before this time.
     if let Some(start) = claims.nbf.filter(|start| *start > now.unix_seconds()) {
         return Err(ClaimsError::NotYetValid { start, now: now.unix_seconds() });
     }
@@ -186,9 +185,6 @@ pub(crate) fn verify_identity<'a>(
 }
 
 /// Verifies a login against the bounds of a role. The returned facts come only from the signed claims.
-///
-/// # Errors
-/// The first rule that the token violates.
 pub(crate) fn verify_login(
     claims: &SignedClaims,
     trust: &IssuerConfig,
@@ -257,6 +253,7 @@ impl<'a> ClaimedMachine<'a> {
             (Some(used_on), Some(machine_id)) if identity.is_some_and(|text| text.eq_ignore_ascii_case(used_on)) => {
                 Some(machine_id)
             }
+            // The claims name two machines; bounds that fit one of them must not admit the other.
             (Some(_), Some(_)) => return Err(ClaimsError::ConflictingMachines),
         };
         Ok(Self { id, texts })

@@ -120,10 +120,8 @@ pub(crate) enum BindError {
 }
 
 impl Binding {
-    /// Validates the target for a method with the claims `claim_names`.
-    ///
-    /// # Errors
-    /// It would fail for every login.
+    /// Validates the target for a method with the claims `claim_names`. An error means that it would fail for every
+    /// login.
     pub(crate) fn validate(&self, claim_names: &VerifiedClaims) -> Result<(), BindError> {
         let mut someone = claim_names.clone();
         someone.values.values_mut().for_each(|value| "someone".clone_into(value));
@@ -131,9 +129,7 @@ impl Binding {
     }
 
     /// Evaluates the target for a login's claims. Letters A to Z of values are inserted in lower case, as Consul does.
-    ///
-    /// # Errors
-    /// The evaluated name is invalid for the type.
+    /// Fails if the evaluated name is invalid for the type.
     pub(crate) fn bind(&self, claims: &VerifiedClaims) -> Result<BindTarget, BindError> {
         if self.kind == BindType::TemplatedPolicy {
             return self.bind_template(claims);

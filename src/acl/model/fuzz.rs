@@ -4,9 +4,6 @@ use super::selector::Selector;
 use super::verified_claims::VerifiedClaims;
 
 /// Parses a selector, and evaluates it with the values and lists of a login.
-///
-/// # Errors
-/// The reason, as an operator reads it.
 pub fn select(text: &str, values: &[(&str, &str)], lists: &[(&str, &[&str])]) -> Result<bool, String> {
     let text_of = |text: &&str| (*text).to_owned();
     let claims = VerifiedClaims {

@@ -39,6 +39,7 @@ impl std::str::FromStr for GoDuration {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
+        // Go needs no unit for zero.
         if rest == "0" {
             return Ok(Self(0));
         }
@@ -53,6 +54,7 @@ impl std::str::FromStr for GoDuration {
                 Some(after) => after.split_at(after.find(|end: char| !end.is_ascii_digit()).unwrap_or(after.len())),
                 None => ("", after),
             };
+            // An `i64` has 19 digits; the limit also keeps the product with the unit within an `i128`.
             if whole.is_empty() && fraction.is_empty() || whole.len() > 19 {
                 return Err(InvalidDuration);
             }
@@ -62,6 +64,7 @@ impl std::str::FromStr for GoDuration {
             let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| InvalidDuration)? };
             nanos += whole * i128::from(unit);
             let mut scale = i128::from(unit);
+            // The largest unit has 13 digits: later ones are less than a nanosecond.
             for digit in fraction.bytes().take(18) {
                 scale /= 10;
                 nanos += i128::from(digit - b'0') * scale;

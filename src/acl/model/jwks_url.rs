@@ -19,9 +19,6 @@ pub enum JwksUrlError {
 }
 
 /// Parses a key URL: `https`, or `http` on loopback, without user, query and fragment.
-///
-/// # Errors
-/// The URL is not acceptable.
 pub fn parse_jwks_url(text: &str) -> Result<Url, JwksUrlError> {
     let url = Url::parse(text).map_err(|_| JwksUrlError::Malformed)?;
     let bare = url.username().is_empty() && url.password().is_none();

@@ -110,9 +110,6 @@ const MAX_QUOTED_CHARS: usize = 300;
 
 /// Validates service identities and merges those with the same name: the result applies in the union of their
 /// datacenters.
-///
-/// # Errors
-/// The first invalid identity.
 pub(crate) fn service_identities(
     identities: Vec<ServiceIdentity>,
     owner: LinkOwner,
@@ -146,9 +143,6 @@ pub(crate) fn service_identities(
 }
 
 /// Validates node identities and removes duplicates.
-///
-/// # Errors
-/// The first invalid identity.
 pub(crate) fn node_identities(
     identities: Vec<NodeIdentity>,
     owner: LinkOwner,
@@ -172,9 +166,6 @@ pub(crate) fn node_identities(
 }
 
 /// Validates templated policies and removes duplicates.
-///
-/// # Errors
-/// The template does not exist, or a variable is missing or invalid.
 pub(crate) fn templated_policies(policies: Vec<TemplatedPolicy>) -> Result<Vec<TemplatedPolicy>, TemplateError> {
     let mut merged: Vec<TemplatedPolicy> = Vec::new();
     for policy in policies {

@@ -19,7 +19,7 @@ pub mod token;
 pub(crate) mod verified_claims;
 pub(crate) mod selector;
 pub mod jwks_url;
-pub(crate) mod jwt_claims;
+pub(crate) mod jwt_rules;
 pub(crate) mod auth_method;
 pub(crate) mod binding_rule;
 pub mod snapshot;

@@ -81,9 +81,6 @@ pub(crate) enum SelectorError {
 
 impl Selector {
     /// Parses a selector; `claim_names` holds the names that it may use.
-    ///
-    /// # Errors
-    /// The text is invalid, or uses other names.
     pub(crate) fn parse(text: &str, claim_names: &VerifiedClaims) -> Result<Self, SelectorError> {
         parse::expression(text, claim_names).map(Self)
     }

@@ -74,9 +74,6 @@ impl std::fmt::Debug for SnapshotWriter {
 
 impl SnapshotWriter {
     /// Writes the header.
-    ///
-    /// # Errors
-    /// Serialization failed.
     pub fn begin(header: &SnapshotHeader, into: &mut Vec<u8>) -> Result<Self, serde_json::Error> {
         let start = into.len();
         into.extend_from_slice(format!("{MAGIC}{FORMAT}\n").as_bytes());
@@ -88,9 +85,6 @@ impl SnapshotWriter {
     }
 
     /// Writes a record; keys must be ascending.
-    ///
-    /// # Errors
-    /// The record is too large.
     pub fn record(&mut self, key: &str, value: &[u8], into: &mut Vec<u8>) -> Result<(), SnapshotError> {
         let start = into.len();
         let number = self.records + 1;
@@ -161,9 +155,6 @@ impl SnapshotReader {
     }
 
     /// Returns the next piece; `None` until more input is fed.
-    ///
-    /// # Errors
-    /// The input is not a snapshot, or is damaged.
     pub fn piece(&mut self) -> Result<Option<SnapshotPiece>, SnapshotError> {
         if self.expected == Expected::Magic {
             let Some(line) = self.line(SnapshotError::NotASnapshot)? else { return Ok(None) };
@@ -192,9 +183,6 @@ impl SnapshotReader {
     }
 
     /// Checks that the input was complete, after all pieces were read; returns the number of records.
-    ///
-    /// # Errors
-    /// The input is truncated.
     pub fn finish(&self) -> Result<u64, SnapshotError> {
         match self.expected {
             Expected::End => Ok(self.records),
@@ -210,6 +198,7 @@ impl SnapshotReader {
         let number = self.records + 1;
         let damaged = || SnapshotError::Record { number };
         let [key, value] = [&lengths[..4], &lengths[4..]].map(length);
+        // No record has an empty key: it starts the trailer.
         if key == 0 {
             if rest.len() < TRAILER_SIZE {
                 return Ok(None);
@@ -232,6 +221,7 @@ impl SnapshotReader {
             self.expected = Expected::End;
             return Ok(Some(SnapshotPiece::End(self.records)));
         }
+        // Before the record is buffered: the uploader chooses the lengths.
         if key + value > MAX_RECORD {
             return Err(damaged());
         }

@@ -228,9 +228,6 @@ pub(crate) enum TemplateError {
 }
 
 /// Renders the rules of a template. Unused variables are ignored.
-///
-/// # Errors
-/// A required name is missing or invalid.
 fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
     if !template.requires_name() {
         return Ok(template.text.to_owned());
@@ -244,9 +241,6 @@ fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<
 
 /// Renders the rules of a template for a new link, for which Consul limits the names of services and nodes to those of
 /// identities.
-///
-/// # Errors
-/// As [`render`], or the name is not that of an identity.
 pub(crate) fn render_for_link(
     template: &BuiltinTemplate,
     variables: &Map<String, Value>,
@@ -286,13 +280,11 @@ pub(crate) struct SyntheticPolicy {
 }
 
 /// Suffix that Consul appends to the rules to build an id.
+/// The 128-bit FNV hash of no input: Consul's `Sum(rules)` appends the hash to its argument instead of hashing it.
 const ID_SUFFIX: &str = "6c62272e07bb014262b821756295c58d";
 
 impl SyntheticPolicy {
     /// Creates the policy of a template, limited to `datacenters` unless empty.
-    ///
-    /// # Errors
-    /// The template does not exist, or [`render`] rejects the variables.
     pub(crate) fn from_template(
         name: &str,
         variables: &Map<String, Value>,
@@ -303,19 +295,15 @@ impl SyntheticPolicy {
         Ok(Self::new(description, render(template, variables)?, datacenters))
     }
 
-    /// Creates the policy of a service identity, limited to `datacenters` unless empty.
-    ///
-    /// # Errors
-    /// The name cannot be inserted into a rule.
+    /// Creates the policy of a service identity, limited to `datacenters` unless empty. Fails if the name cannot be
+    /// inserted into a rule.
     pub(crate) fn from_service_identity(name: &str, datacenters: &[String]) -> Result<Self, TemplateError> {
         let rules = substitute_name(&TEMPLATES[0], name)?;
         Ok(Self::new(format!("synthetic policy for service identity \"{name}\""), rules, datacenters))
     }
 
-    /// Creates the policy of a node identity, which applies in one datacenter.
-    ///
-    /// # Errors
-    /// The name cannot be inserted into a rule.
+    /// Creates the policy of a node identity, which applies in one datacenter. Fails if the name cannot be inserted
+    /// into a rule.
     pub(crate) fn from_node_identity(name: &str, datacenter: &str) -> Result<Self, TemplateError> {
         let rules = substitute_name(&TEMPLATES[1], name)?;
         Ok(Self::new(format!("synthetic policy for node identity \"{name}\""), rules, &[datacenter.to_owned()]))

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::callers_cache::CallersCache;
 use super::error::ServiceError;
-use super::keys;
 use super::links::LinkResolver;
-use super::records::Records;
-use super::repository::Repository;
+use super::namespaced_records::NamespacedRecords;
+use super::record_keys;
 use super::restore_lock::{Epoch, RestoreLock};
 use super::rules_cache::RulesCache;
 use super::seal::Sealer;
+use super::typed_store::TypedStore;
 use crate::model::authorize::DefaultPolicy;
 use crate::model::timestamp::Timestamp;
 use crate::store::{Freshness, Store};
@@ -20,8 +20,8 @@ use keyward_telemetry::metrics::Metrics;
 /// ACL records, with the caches, keys and clock that operations on them share.
 #[derive(Debug)]
 pub(crate) struct AclService {
-    pub(super) repository: Repository,
-    pub(super) records: Records,
+    pub(super) typed_store: TypedStore,
+    pub(super) records: NamespacedRecords,
     pub(super) sealer: Sealer,
     pub(super) rules: RulesCache,
     pub(super) callers: CallersCache,
@@ -42,12 +42,12 @@ impl AclService {
         default_policy: DefaultPolicy,
         clock: Clock,
     ) -> Self {
-        let repository = Repository::new(store);
+        let typed_store = TypedStore::new(store);
         let rules = RulesCache::default();
         let callers = CallersCache::default();
         Self {
-            records: Records::new(repository.clone()),
-            repository,
+            records: NamespacedRecords::new(typed_store.clone()),
+            typed_store,
             sealer,
             rules,
             callers,
@@ -61,8 +61,8 @@ impl AclService {
     /// Counts unreadable records in `metrics`.
     #[must_use]
     pub(crate) fn with_metrics(self, metrics: &Metrics) -> Self {
-        let repository = self.repository.with_metrics(metrics);
-        Self { records: Records::new(repository.clone()), repository, ..self }
+        let typed_store = self.typed_store.with_metrics(metrics);
+        Self { records: NamespacedRecords::new(typed_store.clone()), typed_store, ..self }
     }
 
     /// Returns the wall-clock time.
@@ -75,34 +75,29 @@ impl AclService {
         self.clock.now()
     }
 
-    /// Returns the repository, to read revisions and to wait for changes.
-    pub(crate) fn repository(&self) -> &Repository {
-        &self.repository
+    /// Returns the typed store, to read revisions and to wait for changes.
+    pub(crate) fn typed_store(&self) -> &TypedStore {
+        &self.typed_store
     }
 
-    /// Returns the current epoch: answers read in one epoch come from one state between two restores.
-    ///
-    /// # Errors
-    /// [`ServiceError::Restoring`] during a restore; the store failed.
+    /// Returns the current epoch: answers read in one epoch come from one state between two restores. Fails with
+    /// [`ServiceError::Restoring`] during a restore.
     pub(crate) async fn epoch(&self, freshness: Freshness) -> Result<Epoch, ServiceError> {
-        self.restore_lock.load_state(&self.repository, freshness).await?.epoch()
+        self.restore_lock.load_state(&self.typed_store, freshness).await?.epoch()
     }
 
     /// Waits until a restore may have begun or ended since `epoch` was read.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn wait_for_restore_since(&self, epoch: Epoch) -> Result<(), ServiceError> {
-        self.repository.store().changed(keys::RESTORES, epoch.seen).await?;
+        self.typed_store.store().changed(record_keys::RESTORES, epoch.seen).await?;
         Ok(())
     }
 
     /// Waits until no restore is in progress. A store error counts as open, so that the caller's next operation reports
     /// it.
     pub(super) async fn wait_until_open(&self) {
-        while let Ok(state) = self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await {
+        while let Ok(state) = self.restore_lock.load_state(&self.typed_store, Freshness::Linearizable).await {
             let restoring = state.epoch().is_err();
-            if !restoring || self.repository.store().changed(keys::RESTORES, state.at()).await.is_err() {
+            if !restoring || self.typed_store.store().changed(record_keys::RESTORES, state.at()).await.is_err() {
                 return;
             }
         }

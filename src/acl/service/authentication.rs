@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::acl_service::AclService;
 use super::caller::{Caller, LiveToken};
 use super::error::ServiceError;
-use super::keys::{self, TokenIndexEntry};
+use super::record_keys::{self, TokenIndexEntry};
 use super::rules_cache::CachedPolicy;
 use crate::model::auth_method::AuthMethodRecord;
 use crate::model::authorize::{Grants, PolicyId, PolicyInScope};
@@ -33,10 +33,8 @@ impl AclService {
 }
 
 impl Authenticator<'_> {
-    /// Returns the caller that presents this secret; the anonymous token if there is none.
-    ///
-    /// # Errors
-    /// [`ServiceError::UnknownSecret`] if no valid token has it; the store failed.
+    /// Returns the caller that presents this secret; the anonymous token if there is none. Fails with
+    /// [`ServiceError::UnknownSecret`] if no valid token has it.
     pub(crate) async fn authenticate(
         self,
         presented: Option<&PlainSecret>,
@@ -53,9 +51,6 @@ impl Authenticator<'_> {
 
     /// Like [`Authenticator::authenticate`], with the secret's [`Authenticator::presented_hash`] computed earlier by the
     /// caller.
-    ///
-    /// # Errors
-    /// See [`Authenticator::authenticate`].
     pub(crate) async fn authenticate_hashed(
         self,
         hash: Option<&SecretHash>,
@@ -63,7 +58,7 @@ impl Authenticator<'_> {
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
         // Read before the records: a concurrent write then invalidates the cached caller, never the reverse.
-        let at = self.service.repository.store().last("");
+        let at = self.service.typed_store.store().last("");
         if let Some(caller) = at.and_then(|at| self.service.callers.get(hash, at))
             && !caller.live.token.value.is_expired(self.service.now())
         {
@@ -84,9 +79,6 @@ impl Authenticator<'_> {
 
     /// Returns the valid token with that secret: not expired, its namespace not marked for deletion, its auth method
     /// not deleted.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn live_token_by_secret(
         self,
         secret: &PlainSecret,
@@ -96,7 +88,8 @@ impl Authenticator<'_> {
         let mut freshness = freshness;
         loop {
             for hash in keys.hashes(secret) {
-                let entry = self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
+                let entry =
+                    self.service.typed_store.get::<TokenIndexEntry>(&record_keys::token_id(&hash), freshness).await?;
                 if let Some(entry) = entry.filter(|entry| entry.value.secret) {
                     return self.live_token(&entry.value.namespace, entry.value.accessor, freshness).await;
                 }
@@ -125,16 +118,14 @@ impl Authenticator<'_> {
     }
 
     /// Returns the token with that accessor unless it has expired.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn unexpired_token(
         self,
         namespace: &NamespaceName,
         accessor: Id,
         freshness: Freshness,
     ) -> Result<Option<LiveToken>, ServiceError> {
-        let token = self.service.repository.get::<TokenRecord>(&keys::token(namespace, accessor), freshness).await?;
+        let token =
+            self.service.typed_store.get::<TokenRecord>(&record_keys::token(namespace, accessor), freshness).await?;
         let read_at = self.service.now();
         Ok(token.filter(|token| !token.value.is_expired(read_at)).map(|token| LiveToken { token, read_at }))
     }
@@ -148,15 +139,12 @@ impl Authenticator<'_> {
     ) -> Result<bool, ServiceError> {
         let Some(login) = &token.immutable().login else { return Ok(true) };
         let Some(id) = login.method_id else { return Ok(true) };
-        let key = keys::auth_method(&login.namespace, &login.auth_method);
-        let method = self.service.repository.get::<AuthMethodRecord>(&key, freshness).await?;
+        let key = record_keys::auth_method(&login.namespace, &login.auth_method);
+        let method = self.service.typed_store.get::<AuthMethodRecord>(&key, freshness).await?;
         Ok(method.is_some_and(|method| method.value.id == id))
     }
 
     /// Loads everything that determines the permissions of a token.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn load_grants(self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
         let namespace = &token.immutable().namespace;
         let direct = self.load_rules(namespace, &token.links, &token.roles, freshness).await?;
@@ -189,7 +177,7 @@ impl Authenticator<'_> {
         self.collect_rules(namespace, links, freshness, &mut policies).await?;
         for role in roles {
             if let Some(role) =
-                self.service.repository.get::<RoleRecord>(&keys::role(namespace, *role), freshness).await?
+                self.service.typed_store.get::<RoleRecord>(&record_keys::role(namespace, *role), freshness).await?
             {
                 self.collect_rules(namespace, &role.value.links, freshness, &mut policies).await?;
             }
@@ -225,9 +213,9 @@ impl Authenticator<'_> {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Arc<Rules>>, ServiceError> {
-        let key = keys::policy(namespace, id);
+        let key = record_keys::policy(namespace, id);
         // Decode the record only if its rules are not cached.
-        let Some(record) = self.service.repository.store().get(&key, freshness).await? else { return Ok(None) };
+        let Some(record) = self.service.typed_store.store().get(&key, freshness).await? else { return Ok(None) };
         match self.service.rules.policy(id, record.modified) {
             Some(CachedPolicy::Rules(rules)) => return Ok(Some(rules)),
             Some(CachedPolicy::OtherDatacenter) => return Ok(None),

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
-use super::records::Records;
+use super::namespaced_records::NamespacedRecords;
+use super::record_keys;
 use super::rejection::{InvalidRequest, NotFound};
-use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::Stored;
 use crate::model::auth_method::{AuthMethodRecord, MethodConfig};
 use crate::model::binding_rule::{BindType, Binding, BindingRuleRecord};
 use crate::model::id::Id;
@@ -42,7 +42,7 @@ pub(crate) struct BindingRuleDraft {
 /// Operations on binding rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BindingRules<'a> {
-    records: &'a Records,
+    records: &'a NamespacedRecords,
 }
 
 impl AclService {
@@ -53,10 +53,7 @@ impl AclService {
 }
 
 impl BindingRules<'_> {
-    /// Creates a binding rule.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, or the draft is invalid for its method.
+    /// Creates a binding rule. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -75,7 +72,7 @@ impl BindingRules<'_> {
         let target = self.records.writable_namespace(namespace).await?;
         let (method, transaction) = self.load_method(namespace, &draft.auth_method).await?;
         let rule = validate_draft(draft, Id::random(), target.name.clone(), &method)?;
-        let key = keys::binding_rule(namespace, rule.id);
+        let key = record_keys::binding_rule(namespace, rule.id);
         let transaction = transaction.require_absent(&key).put(key, &rule)?;
         self.records.commit_new(&target, transaction, rule).await
     }
@@ -89,9 +86,9 @@ impl BindingRules<'_> {
         if name.is_empty() {
             return Err(InvalidRequest::RuleMethodMissing.into());
         }
-        let key = keys::auth_method(namespace, name);
+        let key = record_keys::auth_method(namespace, name);
         let method = if is_name(name) {
-            self.records.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+            self.records.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
@@ -102,19 +99,16 @@ impl BindingRules<'_> {
     /// Returns whether the auth method of a rule still exists with the same id. The rules of a deleted method can remain in
     /// the store for a while, see `AuthMethods::delete`.
     async fn method_exists(self, rule: &BindingRuleRecord, freshness: Freshness) -> Result<bool, ServiceError> {
-        let key = keys::auth_method(&rule.namespace, &rule.auth_method);
-        match self.records.repository.get::<AuthMethodRecord>(&key, freshness).await {
+        let key = record_keys::auth_method(&rule.namespace, &rule.auth_method);
+        match self.records.typed_store.get::<AuthMethodRecord>(&key, freshness).await {
             Ok(method) => Ok(method.is_some_and(|method| method.value.id == rule.method_id)),
             // Unknown whether the method exists. The rule grants nothing, but it is shown and can be deleted.
-            Err(error) if self.records.repository.skip_unreadable(&error) => Ok(true),
+            Err(error) if self.records.typed_store.skip_unreadable(&error) => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the binding rule; `None` if it or its auth method does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the binding rule; `None` if it or its auth method does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -122,7 +116,7 @@ impl BindingRules<'_> {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<BindingRuleRecord>>, ServiceError> {
-        let key = Some(keys::binding_rule(namespace, id));
+        let key = Some(record_keys::binding_rule(namespace, id));
         let rule = self.records.get_record::<BindingRuleRecord>(caller, namespace, key, freshness).await?;
         let Some(rule) = rule else { return Ok(None) };
         let exists = self.method_exists(&rule.value, freshness).await?;
@@ -130,10 +124,7 @@ impl BindingRules<'_> {
     }
 
     /// Lists the binding rules of one namespace, or of all; with `method` only those of that auth method. Rules of deleted
-    /// methods are omitted.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// methods are omitted. Needs `acl:read` in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -157,10 +148,7 @@ impl BindingRules<'_> {
         Ok(list)
     }
 
-    /// Replaces a binding rule except for its method; fields missing in the draft are cleared.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the rule does not exist, or the draft is invalid for its method.
+    /// Replaces a binding rule except for its method; fields missing in the draft are cleared. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -179,7 +167,7 @@ impl BindingRules<'_> {
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
-        let key = keys::binding_rule(namespace, id);
+        let key = record_keys::binding_rule(namespace, id);
         let previous = self.records.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
         let current = &previous.value.auth_method;
         if !draft.auth_method.is_empty() && draft.auth_method != *current {
@@ -195,13 +183,13 @@ impl BindingRules<'_> {
         self.records.commit_update(&target, transaction, &previous, rule).await
     }
 
-    /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`.
+    /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted. Needs
+    /// `acl:write`.
     pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         self.records
-            .delete_record(caller, namespace, &keys::binding_rule(namespace, id), |_: &BindingRuleRecord| Ok(None))
+            .delete_record(caller, namespace, &record_keys::binding_rule(namespace, id), |_: &BindingRuleRecord| {
+                Ok(None)
+            })
             .await
     }
 }

@@ -83,10 +83,8 @@ fn key() -> Key {
 
 impl AclService {
     /// Creates a token with the policy `global-management`: the first time, and again if `reset` is the current reset
-    /// index. Existing tokens are not changed. The secret is `secret`, or random.
-    ///
-    /// # Errors
-    /// [`ServiceError::Forbidden`] if the bootstrap was done before; the secret is reserved or in use.
+    /// index. Existing tokens are not changed. The secret is `secret`, or random. Fails with
+    /// [`ServiceError::Forbidden`] if the bootstrap was done before.
     pub(crate) async fn bootstrap(
         &self,
         secret: Option<&PlainSecret>,
@@ -101,13 +99,14 @@ impl AclService {
         reset: Option<u64>,
     ) -> Result<CreatedToken, ServiceError> {
         let namespace = NamespaceName::default_namespace();
-        let transaction = match self.repository.get::<BootstrapRecord>(&key(), Freshness::Linearizable).await? {
+        let transaction = match self.typed_store.get::<BootstrapRecord>(&key(), Freshness::Linearizable).await? {
             None => Transaction::default().require_absent(&key()),
             // The commit checks the index again, as several servers may receive the request at once.
             Some(done) if reset == Some(done.modified.0) => {
                 Transaction::default().require_unchanged(&key(), done.modified)
             }
             Some(done) => {
+                // The index is the record's revision, which each bootstrap changes: a reset file works once.
                 return Err(Forbidden::Bootstrap(done.modified.0).into());
             }
         };

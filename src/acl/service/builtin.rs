@@ -1,10 +1,10 @@
 //! Built-in records of every store.
 
 use super::acl_service::AclService;
-use super::active_keys::require_same_keys;
 use super::error::ServiceError;
-use super::keys::{self, TokenIndexEntry};
+use super::record_keys::{self, TokenIndexEntry};
 use super::seal::SealKeys;
+use super::sealing_keys::require_same_keys;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::model::id::Id;
 use crate::model::links::Links;
@@ -36,9 +36,6 @@ fn full_access_rules(access: &str) -> String {
 impl AclService {
     /// Creates the built-in records if they are missing: namespace `default`, two policies, the anonymous token. The last
     /// is also created in a store that has lost it.
-    ///
-    /// # Errors
-    /// [`ServiceError::Restoring`] during a restore; the store failed.
     pub(crate) async fn create_builtins(&self) -> Result<(), ServiceError> {
         retry_on_conflict(|| self.try_create_builtins()).await
     }
@@ -58,7 +55,7 @@ impl AclService {
             meta: std::collections::BTreeMap::new(),
             deleted_at: None,
         };
-        let key = keys::namespace(&namespace);
+        let key = record_keys::namespace(&namespace);
         let mut transaction =
             require_same_keys(&keys, Transaction::default()).require_absent(&key).put(key, &record)?;
         for (id, name, description, access) in [
@@ -79,34 +76,31 @@ impl AclService {
                 datacenters: Vec::new(),
             };
             transaction = transaction
-                .put(keys::policy(&namespace, id), &policy)?
-                .put(keys::policy_name(&namespace, name), &id)?;
+                .put(record_keys::policy(&namespace, id), &policy)?
+                .put(record_keys::policy_name(&namespace, name), &id)?;
         }
-        self.repository.commit(self.put_anonymous_token(&keys, &namespace, transaction)?).await?;
+        self.typed_store.commit(self.put_anonymous_token(&keys, &namespace, transaction)?).await?;
         Ok(())
     }
 
     /// Creates the anonymous token in a store without it, where all requests without a token would be refused as unknown.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn recreate_anonymous_token(&self) -> Result<(), ServiceError> {
         let namespace = NamespaceName::default_namespace();
         retry_on_conflict(|| self.try_recreate_anonymous_token(&namespace)).await
     }
 
     async fn try_recreate_anonymous_token(&self, namespace: &NamespaceName) -> Result<(), ServiceError> {
-        let key = keys::token(namespace, ANONYMOUS);
-        match self.repository.store().get(&key, Freshness::Linearizable).await.map_err(ServiceError::from) {
+        let key = record_keys::token(namespace, ANONYMOUS);
+        match self.typed_store.store().get(&key, Freshness::Linearizable).await.map_err(ServiceError::from) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(()),
             // A damaged record is not missing: its links may come back with a restore.
-            Err(error) if self.repository.skip_unreadable(&error) => return Ok(()),
+            Err(error) if self.typed_store.skip_unreadable(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
         let keys = self.reload_keys().await?;
         let transaction = require_same_keys(&keys, Transaction::default()).require_absent(&key);
-        self.repository.commit(self.put_anonymous_token(&keys, namespace, transaction)?).await?;
+        self.typed_store.commit(self.put_anonymous_token(&keys, namespace, transaction)?).await?;
         tracing::warn!(
             event = "acl.token.recreated",
             accessor = ANONYMOUS.to_string(),
@@ -133,12 +127,12 @@ impl AclService {
             expiration_time: None,
             login: None,
         };
-        let by_secret = keys::token_id(&immutable.secret_hash);
-        let by_accessor = keys::token_id(&keys.current().hash(&accessor_as_secret(ANONYMOUS)));
+        let by_secret = record_keys::token_id(&immutable.secret_hash);
+        let by_accessor = record_keys::token_id(&keys.current().hash(&accessor_as_secret(ANONYMOUS)));
         let token = TokenRecord::new(immutable, "Anonymous Token".to_owned(), Links::default(), Vec::new());
         let index_entry = |secret| TokenIndexEntry { namespace: namespace.clone(), accessor: ANONYMOUS, secret };
         transaction
-            .put(keys::token(namespace, ANONYMOUS), &token)?
+            .put(record_keys::token(namespace, ANONYMOUS), &token)?
             .put(by_secret, &index_entry(true))?
             .put(by_accessor, &index_entry(false))
     }
@@ -216,13 +210,16 @@ mod tests {
 
         let marker =
             serde_json::to_vec(&RestoreMarker { by: None, accessor: None, started_at: service.now() }).unwrap();
-        let last = Write::Put(keys::restore_last(), b"null".to_vec());
-        let writes = vec![Write::Put(keys::restore_marker(), marker), last];
+        let last = Write::Put(record_keys::restore_last(), b"null".to_vec());
+        let writes = vec![Write::Put(record_keys::restore_marker(), marker), last];
         store.commit(Batch { checks: vec![], writes }).await.unwrap();
         for refused in [service.token_sweeper().sweep().await.map(drop), service.create_builtins().await] {
             assert!(matches!(refused, Err(ServiceError::Restoring)), "{refused:?}");
         }
-        store.commit(Batch { checks: vec![], writes: vec![Write::Delete(keys::restore_marker())] }).await.unwrap();
+        store
+            .commit(Batch { checks: vec![], writes: vec![Write::Delete(record_keys::restore_marker())] })
+            .await
+            .unwrap();
         assert!(!service.epoch(Freshness::Linearizable).await.unwrap().is(before), "another epoch");
         service.create_builtins().await.unwrap();
     }

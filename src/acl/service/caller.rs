@@ -1,7 +1,7 @@
 //! Authenticated caller and its permissions.
 
 use super::error::Denied;
-use super::repository::Stored;
+use super::typed_store::Stored;
 use crate::model::authorize::{Access, Decision, Grants, Resource};
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
@@ -74,9 +74,6 @@ impl Caller {
     }
 
     /// Checks that the caller has the privilege in a namespace.
-    ///
-    /// # Errors
-    /// The caller lacks the privilege.
     pub(crate) fn require(&self, privilege: Privilege, namespace: &NamespaceName) -> Result<(), Denied> {
         if self.has(privilege, namespace) { Ok(()) } else { Err(self.denied(privilege.permission().2)) }
     }

@@ -67,6 +67,7 @@ pub(crate) const MAX_KEY_AGE: Duration = Duration::from_hours(1);
 const MAX_FETCH_WAIT: Duration = Duration::from_secs(15);
 
 /// Most keys that are tried for a token without a key id.
+/// Each costs the verification of a signature, for a caller that is not authenticated.
 const MAX_CANDIDATES: usize = 16;
 
 /// A public key of an issuer.
@@ -181,9 +182,6 @@ impl IssuerKeys {
 
     /// Returns the keys to verify a signature with: the one with `key_id`, or all that fit the algorithm if the token
     /// names none. Fetches them if needed and allowed by the rate limit.
-    ///
-    /// # Errors
-    /// No such key, or the fetch failed.
     pub(crate) async fn get(
         &self,
         key_id: Option<&str>,
@@ -218,6 +216,7 @@ impl IssuerKeys {
                 let candidates = select(&state.keys, key_id, algorithm);
                 if candidates.is_empty() { Err(state.key_error(key_id, algorithm)) } else { Ok(candidates) }
             }
+            // The issuer does not answer: keys that are too old are better than no login.
             _ if !candidates.is_empty() => Ok(candidates),
             _ => Err(IssuerKeyError::Unavailable { cause: "no answer in time".into() }),
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::error::ServiceError;
-use super::keys;
-use super::records::Records;
+use super::namespaced_records::NamespacedRecords;
+use super::record_keys;
 use super::rejection::InvalidRequest;
 use crate::model::id::Id;
 use crate::model::links::{
@@ -68,10 +68,10 @@ impl LinkKind {
 /// Resolution of links in the records of a store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkResolver<'a> {
-    records: &'a Records,
+    records: &'a NamespacedRecords,
 }
 
-impl Records {
+impl NamespacedRecords {
     /// Returns the resolver of links between records.
     pub(super) fn links(&self) -> LinkResolver<'_> {
         LinkResolver { records: self }
@@ -80,9 +80,6 @@ impl Records {
 
 impl LinkResolver<'_> {
     /// Validates links and resolves names to ids.
-    ///
-    /// # Errors
-    /// A target does not exist, or an identity or template is invalid.
     pub(super) async fn validate(
         self,
         namespace: &NamespaceName,
@@ -100,9 +97,6 @@ impl LinkResolver<'_> {
     }
 
     /// Resolves links to ids, without duplicates, in order.
-    ///
-    /// # Errors
-    /// A target does not exist.
     pub(super) async fn resolve(
         self,
         namespace: &NamespaceName,
@@ -164,18 +158,15 @@ impl LinkResolver<'_> {
     ) -> Result<Option<Id>, ServiceError> {
         // Other names could address other keys.
         let key = match kind {
-            LinkKind::Policy => is_policy_or_builtin_name(name).then(|| keys::policy_name(namespace, name)),
-            LinkKind::Role => is_role_name(name).then(|| keys::role_name(namespace, name)),
+            LinkKind::Policy => is_policy_or_builtin_name(name).then(|| record_keys::policy_name(namespace, name)),
+            LinkKind::Role => is_role_name(name).then(|| record_keys::role_name(namespace, name)),
         };
         let Some(key) = key else { return Ok(None) };
-        Ok(self.records.repository.get::<Id>(&key, Freshness::Linearizable).await?.map(|entry| *entry.value))
+        Ok(self.records.typed_store.get::<Id>(&key, Freshness::Linearizable).await?.map(|entry| *entry.value))
     }
 
     /// Returns a link with its target's name; `None` if the target was deleted. An unreadable target has an empty name,
     /// so that the linking record stays readable.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn get(
         self,
         namespace: &NamespaceName,
@@ -185,25 +176,26 @@ impl LinkResolver<'_> {
     ) -> Result<Option<Link>, ServiceError> {
         let name = match kind {
             LinkKind::Policy => {
-                let record = self.records.repository.get::<PolicyRecord>(&keys::policy(namespace, id), freshness).await;
+                let record =
+                    self.records.typed_store.get::<PolicyRecord>(&record_keys::policy(namespace, id), freshness).await;
                 record.map(|record| record.map(|record| record.value.name.clone()))
             }
             LinkKind::Role => {
-                let record = self.records.repository.get::<RoleRecord>(&keys::role(namespace, id), freshness).await;
+                let record =
+                    self.records.typed_store.get::<RoleRecord>(&record_keys::role(namespace, id), freshness).await;
                 record.map(|record| record.map(|record| record.value.name.clone()))
             }
         };
         match name {
             Ok(name) => Ok(name.map(|name| Link { id, name })),
-            Err(error) if self.records.repository.skip_unreadable(&error) => Ok(Some(Link { id, name: String::new() })),
+            Err(error) if self.records.typed_store.skip_unreadable(&error) => {
+                Ok(Some(Link { id, name: String::new() }))
+            }
             Err(error) => Err(error),
         }
     }
 
     /// Returns links with their targets' names, without deleted targets.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn load(
         self,
         namespace: &NamespaceName,

@@ -4,9 +4,9 @@ use serde::de::DeserializeOwned;
 
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
-use super::records::Records;
-use super::repository::Stored;
+use super::namespaced_records::NamespacedRecords;
+use super::record_keys;
+use super::typed_store::Stored;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::NamespaceRecord;
 use crate::store::{Freshness, Page, Revision};
@@ -42,11 +42,9 @@ pub(super) struct ReadableNamespaces {
     pub(super) revision: Revision,
 }
 
-impl Records {
+impl NamespacedRecords {
     /// Lists records of a kind in one namespace, or with `None` in all namespaces where the caller has `acl:read`.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
+    /// Needs `acl:read` in the given namespace.
     pub(super) async fn list_records<T: DeserializeOwned>(
         &self,
         caller: &Caller,
@@ -58,18 +56,15 @@ impl Records {
         let mut entries = Vec::new();
         let mut omitted = readable.omitted;
         for namespace in &readable.namespaces {
-            let all = self.repository.all(&keys::kind_prefix(kind, Some(namespace)), freshness).await?;
+            let all = self.typed_store.all(&record_keys::kind_prefix(kind, Some(namespace)), freshness).await?;
             entries.extend(all.entries);
             omitted.unreadable |= all.unreadable;
         }
-        omitted.unreadable |= self.repository.has_unreadable(&keys::kind_prefix(kind, namespace));
+        omitted.unreadable |= self.typed_store.has_unreadable(&record_keys::kind_prefix(kind, namespace));
         Ok(RecordList { entries, omitted, revision: readable.revision })
     }
 
-    /// Returns the namespaces that [`Records::list_records`] reads.
-    ///
-    /// # Errors
-    /// See there.
+    /// Returns the namespaces that [`NamespacedRecords::list_records`] reads.
     pub(super) async fn readable_namespaces(
         &self,
         caller: &Caller,
@@ -80,23 +75,27 @@ impl Records {
         if let Some(namespace) = namespace {
             caller.require(Privilege::AclRead, namespace)?;
         }
-        let revision = self.repository.revision(&keys::kind_prefix(kind, None), freshness).await?;
+        let revision = self.typed_store.revision(&record_keys::kind_prefix(kind, None), freshness).await?;
         let mut readable = ReadableNamespaces { namespaces: Vec::new(), omitted: Omitted::default(), revision };
         if let Some(namespace) = namespace {
             self.require_namespace(namespace, freshness).await?;
             readable.namespaces.push(namespace.clone());
             return Ok(readable);
         }
-        let all = self.repository.all::<NamespaceRecord>("namespace/", freshness).await?;
+        let all = self.typed_store.all::<NamespaceRecord>("namespace/", freshness).await?;
         readable.omitted.unreadable = all.unreadable;
         for namespace in all.entries {
             let name = &namespace.value.name;
             if caller.has(Privilege::AclRead, name) {
                 readable.namespaces.push(name.clone());
             } else if !readable.omitted.forbidden {
+                // One record is enough: the header only says that some were omitted.
                 let first = Page { after: None, limit: 1 };
-                let listing =
-                    self.repository.store().list(&keys::kind_prefix(kind, Some(name)), first, freshness).await?;
+                let listing = self
+                    .typed_store
+                    .store()
+                    .list(&record_keys::kind_prefix(kind, Some(name)), first, freshness)
+                    .await?;
                 readable.omitted.forbidden = !listing.entries.is_empty();
             }
         }

@@ -3,7 +3,7 @@
 //! Auth methods of the configuration file; stored methods are in `stored_method`.
 
 mod error;
-mod verify;
+mod signature;
 mod bind;
 mod verifier_cache;
 mod stored_method;
@@ -108,9 +108,6 @@ struct LoginRole {
 
 impl LoginMethods {
     /// Creates the methods and their policies. Keys are fetched at the first login.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn new(
         options: &BTreeMap<String, MethodOptions>,
         service: Arc<AclService>,
@@ -143,9 +140,6 @@ impl LoginMethods {
     }
 
     /// Logs in with the configured method `method`.
-    ///
-    /// # Errors
-    /// The request is invalid, the identity is rejected, or the service failed.
     pub(crate) async fn login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
         let outcome = self.try_login(method, request).await;
         match &outcome {
@@ -176,7 +170,8 @@ impl LoginMethods {
             .get_key_value(&requested_role)
             .ok_or_else(|| LoginError::NoSuchRole(requested_role.chars().take(128).collect()))?;
 
-        let signed = verify::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
+        // Azure signs the tokens of identities with RS256, and names the key in each.
+        let signed = signature::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
         let facts = verify_login(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.service.now())?;
 
         self.grant(name, role_name, role, facts).await
@@ -208,6 +203,7 @@ impl LoginMethods {
                 description: "token created via login".to_owned(),
                 links: Links { policies: ids.clone(), ..Links::default() },
                 roles: Vec::new(),
+                // As in Consul, where tokens of logins are local.
                 local: true,
                 create_time: now,
                 expiration_time: Some(now.after(role.ttl)),
@@ -227,7 +223,7 @@ impl LoginRole {
         // During a restore a name may lead to a record that is deleted by it.
         service.epoch(Freshness::Linearizable).await?;
         // Read before the names: a concurrent write then invalidates the cached ids, never the reverse.
-        let at = service.repository.store().last("policy-name");
+        let at = service.typed_store.store().last("policy-name");
         let cached = || self.linked.lock();
         if let Some((_, ids)) = cached().as_ref().filter(|(then, _)| Some(*then) == at) {
             return Ok(ids.clone());

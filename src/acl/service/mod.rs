@@ -10,21 +10,21 @@ pub mod issuer_keys;
 mod rejection;
 pub(crate) mod error;
 mod record_cache;
-pub(crate) mod keys;
+pub(crate) mod record_keys;
 mod unreadable_records;
 pub(crate) mod transaction;
-pub(crate) mod repository;
+pub(crate) mod typed_store;
 
 // 2: the service state, authentication, shared operations
 mod rules_cache;
 pub(crate) mod caller;
 mod callers_cache;
 pub(crate) mod restore_lock;
-pub(crate) mod records;
+pub(crate) mod namespaced_records;
 pub(crate) mod lists;
 pub(crate) mod links;
 pub(crate) mod acl_service;
-mod active_keys;
+mod sealing_keys;
 pub(crate) mod authentication;
 
 // 3: operations by kind of record

@@ -3,13 +3,13 @@
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
-use super::records::Records;
+use super::namespaced_records::NamespacedRecords;
+use super::record_keys;
 use super::rejection::{Conflict, Forbidden, InvalidRequest};
-use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::Stored;
 use crate::model::id::Id;
 use crate::model::names::{NamespaceName, is_policy_name, is_policy_or_builtin_name};
 use crate::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
@@ -32,7 +32,7 @@ pub(crate) struct PolicyDraft {
 /// Operations on policies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policies<'a> {
-    records: &'a Records,
+    records: &'a NamespacedRecords,
 }
 
 impl AclService {
@@ -43,10 +43,7 @@ impl AclService {
 }
 
 impl Policies<'_> {
-    /// Creates a policy.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
+    /// Creates a policy. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -66,10 +63,10 @@ impl Policies<'_> {
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
         validate_draft(draft)?;
-        let by_name = keys::policy_name(namespace, &draft.name);
+        let by_name = record_keys::policy_name(namespace, &draft.name);
         self.records.require_absent(&by_name, || name_taken(&draft.name)).await?;
         let policy = to_record(Id::random(), target.name.clone(), draft);
-        let by_id = keys::policy(namespace, policy.id);
+        let by_id = record_keys::policy(namespace, policy.id);
         let mut transaction = Transaction::default()
             .require_absent(&by_name)
             .require_absent(&by_id)
@@ -83,9 +80,6 @@ impl Policies<'_> {
 
     /// Returns the id of the policy in `default` that login roles name, and remembers it: a renamed policy stays linked.
     /// A missing policy is created without rules: it grants nothing until rules are written.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn ensure(self, name: &str) -> Result<Id, ServiceError> {
         let namespace = NamespaceName::default_namespace();
         let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
@@ -93,7 +87,8 @@ impl Policies<'_> {
             if let Some(id) = self.find_login_policy(&namespace, name).await? {
                 return Ok(id);
             }
-            match retry_on_conflict(|| self.try_create(&namespace, &draft, Some(keys::login_policy(name)))).await {
+            match retry_on_conflict(|| self.try_create(&namespace, &draft, Some(record_keys::login_policy(name)))).await
+            {
                 Ok(made) => {
                     tracing::warn!(
                         event = "acl.login.policy_created",
@@ -112,34 +107,32 @@ impl Policies<'_> {
 
     /// Returns the id of the policy with that name, or else of the one that had it last; `None` if neither exists.
     async fn find_login_policy(self, namespace: &NamespaceName, name: &str) -> Result<Option<Id>, ServiceError> {
-        let repository = &self.records.repository;
-        let key = keys::login_policy(name);
-        let named = repository.get::<Id>(&keys::policy_name(namespace, name), Freshness::Linearizable).await?;
-        let remembered = match repository.get::<Id>(&key, Freshness::Linearizable).await {
+        let typed_store = &self.records.typed_store;
+        let key = record_keys::login_policy(name);
+        let named = typed_store.get::<Id>(&record_keys::policy_name(namespace, name), Freshness::Linearizable).await?;
+        let remembered = match typed_store.get::<Id>(&key, Freshness::Linearizable).await {
             // A damaged entry must not block logins; the next write replaces it.
-            Err(error) if repository.skip_unreadable(&error) => None,
+            Err(error) if typed_store.skip_unreadable(&error) => None,
             entry => entry?.map(|entry| *entry.value),
         };
         match (named, remembered) {
             (Some(named), remembered) => {
                 let id = *named.value;
                 if remembered != Some(id) {
-                    repository.commit(Transaction::default().put(key, &id)?).await?;
+                    typed_store.commit(Transaction::default().put(key, &id)?).await?;
                 }
                 Ok(Some(id))
             }
             (None, Some(id)) => {
-                let policy = repository.store().get(&keys::policy(namespace, id), Freshness::Linearizable).await?;
+                let policy =
+                    typed_store.store().get(&record_keys::policy(namespace, id), Freshness::Linearizable).await?;
                 Ok(policy.map(|_| id))
             }
             (None, None) => Ok(None),
         }
     }
 
-    /// Returns the policy by id; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the policy by id; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -147,13 +140,10 @@ impl Policies<'_> {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
-        self.records.get_record(caller, namespace, Some(keys::policy(namespace, id)), freshness).await
+        self.records.get_record(caller, namespace, Some(record_keys::policy(namespace, id)), freshness).await
     }
 
-    /// Returns the policy by name; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the policy by name; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get_by_name(
         self,
         caller: &Caller,
@@ -161,14 +151,11 @@ impl Policies<'_> {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
-        let by_name = is_policy_or_builtin_name(name).then(|| keys::policy_name(namespace, name));
-        self.records.get_record_by_name(caller, namespace, by_name, keys::policy, freshness).await
+        let by_name = is_policy_or_builtin_name(name).then(|| record_keys::policy_name(namespace, name));
+        self.records.get_record_by_name(caller, namespace, by_name, record_keys::policy, freshness).await
     }
 
-    /// Lists the policies of one namespace, or of all.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// Lists the policies of one namespace, or of all. Needs `acl:read` in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -179,10 +166,7 @@ impl Policies<'_> {
     }
 
     /// Replaces a policy; fields missing in the draft are cleared. Only name and description of built-in policies can
-    /// change.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the policy does not exist, the draft is invalid, or the name is taken.
+    /// change. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -201,7 +185,7 @@ impl Policies<'_> {
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
-        let by_id = keys::policy(namespace, id);
+        let by_id = record_keys::policy(namespace, id);
         let previous = self.records.load_for_update::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
         let old = &previous.value;
         let mut draft = draft.clone();
@@ -223,25 +207,23 @@ impl Policies<'_> {
         let mut transaction =
             Transaction::default().require_unchanged(&by_id, previous.modified).put(by_id, &policy)?;
         if policy.name != old.name {
-            let by_name = keys::policy_name(namespace, &policy.name);
+            let by_name = record_keys::policy_name(namespace, &policy.name);
             self.records.require_absent(&by_name, || name_taken(&policy.name)).await?;
-            transaction = transaction.move_name_entry(keys::policy_name(namespace, &old.name), by_name, &id)?;
+            transaction = transaction.move_name_entry(record_keys::policy_name(namespace, &old.name), by_name, &id)?;
         }
         self.records.commit_update(&target, transaction, &previous, policy).await
     }
 
-    /// Deletes a policy; returns false if it does not exist. Tokens and roles that link it remain.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, or the policy is built in.
+    /// Deletes a policy; returns false if it does not exist. Tokens and roles that link it remain. Needs `acl:write`.
+    /// Built-in policies cannot be deleted.
     pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |policy: &PolicyRecord| {
             if is_built_in(id) {
                 return Err(Forbidden::BuiltinPolicy(policy.name.clone()).into());
             }
-            Ok(Some(keys::policy_name(namespace, &policy.name)))
+            Ok(Some(record_keys::policy_name(namespace, &policy.name)))
         };
-        self.records.delete_record(caller, namespace, &keys::policy(namespace, id), by_name).await
+        self.records.delete_record(caller, namespace, &record_keys::policy(namespace, id), by_name).await
     }
 }
 

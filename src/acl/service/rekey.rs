@@ -12,13 +12,13 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::acl_service::AclService;
-use super::active_keys::require_same_keys;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::rejection::{InvalidRequest, Unavailable};
-use super::repository::{PAGE, decode};
 use super::seal::{self, Keyring, RekeyProgress, SealKeys};
+use super::sealing_keys::require_same_keys;
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::{PAGE, decode};
 use crate::model::names::NamespaceName;
 use crate::model::token::TokenRecord;
 use crate::store::{Batch, CommitError, Freshness, Key, Page, Record};
@@ -64,11 +64,8 @@ impl AclService {
 
 impl KeyRotation<'_> {
     /// Re-encrypts up to `pages` pages of tokens with the first key of the key file, which is read again. With
-    /// `generate` a new key is created and prepended to the file first, unless an earlier call failed after it had done so.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write` in `default`; the key file cannot be read or written; another rekey is
-    /// running; the store failed. Tokens re-encrypted so far stay so.
+    /// `generate` a new key is created and prepended to the file first, unless an earlier call failed after it had done
+    /// so. Needs `operator:write` in `default`. After an error, tokens re-encrypted so far stay so.
     pub(crate) async fn run(self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
         caller.require(Privilege::OperatorWrite, &NamespaceName::default_namespace())?;
         let Ok(mut progress) = self.service.sealer.rekey_progress.try_lock() else { return Err(concurrent_rekey()) };
@@ -91,6 +88,7 @@ impl KeyRotation<'_> {
         pages: usize,
         mut changed: bool,
     ) -> Result<RekeyResult, ServiceError> {
+        // The key record has changed: the key of the tokens that were passed may be an old one now.
         if progress.at != keys.at {
             let generated = progress.generated.take();
             *progress = RekeyProgress { at: keys.at, generated, ..RekeyProgress::default() };
@@ -99,7 +97,7 @@ impl KeyRotation<'_> {
         let mut reached_end = false;
         for _ in 0..pages {
             let page = Page { after: progress.after.clone(), limit: PAGE };
-            let listing = self.service.repository.store().list("token/", page, Freshness::Linearizable).await?;
+            let listing = self.service.typed_store.store().list("token/", page, Freshness::Linearizable).await?;
             let mut unreadable = Vec::new();
             rewritten += self.reencrypt_page(keys, &listing.entries, &mut unreadable).await?;
             progress.unreadable.extend(unreadable);
@@ -130,7 +128,7 @@ impl KeyRotation<'_> {
         generated: &mut Option<String>,
     ) -> Result<(Arc<SealKeys>, bool), ServiceError> {
         // Other servers would not have a key that is generated here.
-        if generate && self.service.repository.store().last("").is_none() {
+        if generate && self.service.typed_store.store().last("").is_none() {
             return Err(InvalidRequest::SharedStore.into());
         }
         let record = self.service.key_record().await?;
@@ -162,7 +160,7 @@ impl KeyRotation<'_> {
     /// Writes the key record, unless another server wrote a different one.
     async fn store_active_keys(self, keys: &SealKeys, target: &Keyring) -> Result<(), ServiceError> {
         let transaction = require_same_keys(keys, Transaction::default()).write(seal::put_key_record(target));
-        let outcome = self.service.repository.commit(transaction).await;
+        let outcome = self.service.typed_store.commit(transaction).await;
         let now = self.service.reload_keys().await?;
         let is_active =
             now.current().id() == target.first.id() && (now.active.ids() == target.ids() || !now.is_rotating());
@@ -206,7 +204,7 @@ impl KeyRotation<'_> {
     }
 
     async fn commit_batch(self, keys: &SealKeys, batch: RekeyBatch) -> Result<usize, ServiceError> {
-        match self.service.repository.commit(batch.transaction).await {
+        match self.service.typed_store.commit(batch.transaction).await {
             Ok(_) => Ok(batch.tokens.len()),
             // One of them was changed or deleted meanwhile: retry each separately.
             Err(ServiceError::Commit(CommitError::Conflict(_))) => {
@@ -221,7 +219,7 @@ impl KeyRotation<'_> {
     }
 
     async fn reencrypt_token(self, keys: &SealKeys, key: &Key) -> Result<usize, ServiceError> {
-        let Some(token) = self.service.repository.get::<TokenRecord>(key, Freshness::Linearizable).await? else {
+        let Some(token) = self.service.typed_store.get::<TokenRecord>(key, Freshness::Linearizable).await? else {
             return Ok(0);
         };
         if token.value.immutable().sealed_secret.key_id == keys.current().id() {
@@ -229,8 +227,9 @@ impl KeyRotation<'_> {
         }
         let transaction =
             Reencryption::new(keys, key, &token)?.add_to(require_same_keys(keys, Transaction::default()))?;
-        match self.service.repository.commit(transaction).await {
+        match self.service.typed_store.commit(transaction).await {
             Ok(_) => Ok(1),
+            // With the key record unchanged, a conflict is one of the token, which is read again.
             Err(error) if self.service.reload_keys().await?.at == keys.at => Err(error),
             Err(_) => Err(concurrent_rekey()),
         }

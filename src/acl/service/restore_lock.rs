@@ -2,14 +2,14 @@
 //!
 //! A restore writes a marker before it changes anything and deletes it with its last batch. The state in between is
 //! neither the old nor the new one: while the marker exists nothing is answered from the store, and
-//! [`Repository::commit`] rejects all other batches.
+//! [`TypedStore::commit`] rejects all other batches.
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::error::ServiceError;
-use super::keys;
-use super::repository::{Repository, Stored};
+use super::record_keys;
+use super::typed_store::{Stored, TypedStore};
 use crate::model::id::Id;
 use crate::model::secret::SecretHash;
 use crate::model::timestamp::Timestamp;
@@ -74,24 +74,22 @@ pub(super) struct RestoreLock(Mutex<Option<RestoreState>>);
 
 impl RestoreLock {
     /// Reads the restore state. Served from memory if this server is the only writer.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn load_state(
         &self,
-        repository: &Repository,
+        typed_store: &TypedStore,
         freshness: Freshness,
     ) -> Result<RestoreState, ServiceError> {
-        let last = repository.store().last(keys::RESTORE);
+        let last = typed_store.store().last(record_keys::RESTORE);
         let lock = || self.0.lock();
         if let Some(state) = lock().as_ref().filter(|state| Some(state.at) == last) {
             return Ok(state.clone());
         }
+        // There are at most two such records: the marker, and the time of the last restore.
         let page = Page { after: None, limit: 2 };
-        let listing = repository.store().list(keys::RESTORES, page, freshness).await?;
+        let listing = typed_store.store().list(record_keys::RESTORES, page, freshness).await?;
         let mut state = RestoreState { marker: None, restored: Revision(0), at: listing.revision };
         for (key, record) in listing.entries {
-            if key == keys::restore_marker() {
+            if key == record_keys::restore_marker() {
                 let unreadable = |_| StoreError::Unreadable { key: key.as_str().to_owned() };
                 let marker: RestoreMarker = serde_json::from_slice(&record.value).map_err(unreadable)?;
                 state.marker =

@@ -3,13 +3,13 @@
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
 use super::links::{LinksDraft, truncate};
 use super::lists::RecordList;
-use super::records::Records;
+use super::namespaced_records::NamespacedRecords;
+use super::record_keys;
 use super::rejection::{Conflict, InvalidRequest};
-use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::Stored;
 use crate::model::id::Id;
 use crate::model::links::LinkOwner;
 use crate::model::names::{NamespaceName, is_role_name};
@@ -30,7 +30,7 @@ pub(crate) struct RoleDraft {
 /// Operations on roles.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Roles<'a> {
-    records: &'a Records,
+    records: &'a NamespacedRecords,
 }
 
 impl AclService {
@@ -41,10 +41,7 @@ impl AclService {
 }
 
 impl Roles<'_> {
-    /// Creates a role.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
+    /// Creates a role. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -62,7 +59,7 @@ impl Roles<'_> {
     ) -> Result<Stored<RoleRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
         validate_name(draft)?;
-        let by_name = keys::role_name(namespace, &draft.name);
+        let by_name = record_keys::role_name(namespace, &draft.name);
         let conflict = || Conflict::RoleName(draft.name.clone());
         self.records.require_absent(&by_name, conflict).await?;
         let role = RoleRecord {
@@ -72,7 +69,7 @@ impl Roles<'_> {
             description: draft.description.clone(),
             links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
         };
-        let by_id = keys::role(namespace, role.id);
+        let by_id = record_keys::role(namespace, role.id);
         let transaction = Transaction::default()
             .require_absent(&by_name)
             .require_absent(&by_id)
@@ -81,10 +78,7 @@ impl Roles<'_> {
         self.records.commit_new(&target, transaction, role).await
     }
 
-    /// Returns the role by id; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the role by id; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -92,13 +86,10 @@ impl Roles<'_> {
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
-        self.records.get_record(caller, namespace, Some(keys::role(namespace, id)), freshness).await
+        self.records.get_record(caller, namespace, Some(record_keys::role(namespace, id)), freshness).await
     }
 
-    /// Returns the role by name; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the role by name; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get_by_name(
         self,
         caller: &Caller,
@@ -106,14 +97,12 @@ impl Roles<'_> {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
-        let by_name = is_role_name(name).then(|| keys::role_name(namespace, name));
-        self.records.get_record_by_name(caller, namespace, by_name, keys::role, freshness).await
+        let by_name = is_role_name(name).then(|| record_keys::role_name(namespace, name));
+        self.records.get_record_by_name(caller, namespace, by_name, record_keys::role, freshness).await
     }
 
-    /// Lists the roles of one namespace, or of all; with `policy` only those that link this policy id.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// Lists the roles of one namespace, or of all; with `policy` only those that link this policy id. Needs `acl:read`
+    /// in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -129,10 +118,7 @@ impl Roles<'_> {
         Ok(list)
     }
 
-    /// Replaces a role; fields missing in the draft are cleared.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the role does not exist, the draft is invalid, or the name is taken.
+    /// Replaces a role; fields missing in the draft are cleared. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -151,7 +137,7 @@ impl Roles<'_> {
         draft: &RoleDraft,
     ) -> Result<Stored<RoleRecord>, ServiceError> {
         let target = self.records.writable_namespace(namespace).await?;
-        let by_id = keys::role(namespace, id);
+        let by_id = record_keys::role(namespace, id);
         let previous = self.records.load_for_update::<RoleRecord>(&by_id, || format!("role {id}")).await?;
         validate_name(draft)?;
         let role = RoleRecord {
@@ -163,22 +149,19 @@ impl Roles<'_> {
         };
         let mut transaction = Transaction::default().require_unchanged(&by_id, previous.modified).put(by_id, &role)?;
         if role.name != previous.value.name {
-            let by_name = keys::role_name(namespace, &role.name);
+            let by_name = record_keys::role_name(namespace, &role.name);
             let conflict = || Conflict::RoleRenamed(role.name.clone());
             self.records.require_absent(&by_name, conflict).await?;
             transaction =
-                transaction.move_name_entry(keys::role_name(namespace, &previous.value.name), by_name, &id)?;
+                transaction.move_name_entry(record_keys::role_name(namespace, &previous.value.name), by_name, &id)?;
         }
         self.records.commit_update(&target, transaction, &previous, role).await
     }
 
-    /// Deletes a role; returns false if it does not exist. Tokens that link it remain.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`.
+    /// Deletes a role; returns false if it does not exist. Tokens that link it remain. Needs `acl:write`.
     pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
-        let by_name = |role: &RoleRecord| Ok(Some(keys::role_name(namespace, &role.name)));
-        self.records.delete_record(caller, namespace, &keys::role(namespace, id), by_name).await
+        let by_name = |role: &RoleRecord| Ok(Some(record_keys::role_name(namespace, &role.name)));
+        self.records.delete_record(caller, namespace, &record_keys::role(namespace, id), by_name).await
     }
 }
 

@@ -44,9 +44,6 @@ impl RulesCache {
     }
 
     /// Returns the parsed rules of a policy text.
-    ///
-    /// # Errors
-    /// The text is not valid.
     pub(super) fn text(&self, text: &str) -> Result<Arc<Rules>, RulesError> {
         let mut texts = self.texts.lock();
         if let Some(rules) = texts.get(text) {

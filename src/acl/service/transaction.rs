@@ -28,9 +28,6 @@ impl Transaction {
     }
 
     /// Creates or replaces a record.
-    ///
-    /// # Errors
-    /// Serialization failed.
     pub(crate) fn put(mut self, key: Key, value: &impl Serialize) -> Result<Self, ServiceError> {
         let value = serde_json::to_vec(value).map_err(ServiceError::Encode)?;
         self.batch.writes.push(Write::Put(key, value));
@@ -45,9 +42,6 @@ impl Transaction {
     }
 
     /// Moves a name index entry to a new name.
-    ///
-    /// # Errors
-    /// Serialization failed.
     pub(crate) fn move_name_entry(self, from: Key, to: Key, id: &Id) -> Result<Self, ServiceError> {
         self.require_absent(&to).delete(from).put(to, id)
     }
@@ -65,10 +59,7 @@ impl Transaction {
     }
 }
 
-/// Runs `attempt` again while it fails with a write conflict.
-///
-/// # Errors
-/// Those of `attempt`, and [`ServiceError::Contention`] after too many conflicts.
+/// Runs `attempt` again while it fails with a write conflict. Fails with [`ServiceError::Contention`] after too many.
 pub(crate) async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
 where
     F: Future<Output = Result<T, ServiceError>>,

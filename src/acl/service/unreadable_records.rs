@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 
-use super::keys;
+use super::record_keys;
 use crate::store::Key;
 
 /// Known unreadable records. Each is logged once, and forgotten when it becomes readable or is deleted.
@@ -46,7 +46,7 @@ impl UnreadableRecords {
     }
 
     pub(super) fn report_kind(&self, kind: &str) {
-        if self.reported.lock().insert(keys::kind_prefix(kind, None).into()) {
+        if self.reported.lock().insert(record_keys::kind_prefix(kind, None).into()) {
             self.counter.inc();
             tracing::error!(
                 event = "acl.store.damaged",

@@ -8,10 +8,7 @@ use crate::store::Verification;
 use keyward_telemetry::error_chain::format_chain;
 
 impl AclService {
-    /// Verifies the store for a caller.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:read` in `default`; the store failed.
+    /// Verifies the store for a caller. Needs `operator:read` in `default`.
     pub(crate) async fn verify(&self, caller: &Caller) -> Result<Verification, ServiceError> {
         caller.require(Privilege::OperatorRead, &NamespaceName::default_namespace())?;
         self.verify_store().await
@@ -35,12 +32,9 @@ impl AclService {
     }
 
     /// Verifies the store. Damage is logged, and reported in lists from then on.
-    ///
-    /// # Errors
-    /// The store failed.
     async fn verify_store(&self) -> Result<Verification, ServiceError> {
-        let verification = self.repository.store().verify().await?;
-        self.repository.record_damage(&verification);
+        let verification = self.typed_store.store().verify().await?;
+        self.typed_store.record_damage(&verification);
         Ok(verification)
     }
 }

@@ -39,9 +39,6 @@ impl Batch {
     pub const MAX_BYTES: usize = 1024 * 1024;
 
     /// Checks the limits and drops all but the last write to each key.
-    ///
-    /// # Errors
-    /// The batch is too large.
     pub(super) fn normalize(mut self) -> Result<Self, CommitError> {
         let fits = self.checks.len() <= Self::MAX_OPERATIONS
             && self.writes.len() <= Self::MAX_OPERATIONS

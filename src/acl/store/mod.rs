@@ -63,9 +63,6 @@ impl std::fmt::Display for StoreOptions {
 }
 
 /// Opens the store. A store of another datacenter is rejected.
-///
-/// # Errors
-/// It cannot be opened or reached, or belongs to another datacenter.
 pub async fn open(options: &StoreOptions, datacenter: &str) -> Result<Arc<dyn Store>, OpenError> {
     match options {
         StoreOptions::Embedded { data_dir } => {
@@ -87,41 +84,23 @@ const FORMAT: &str = "1";
 #[async_trait]
 pub trait Store: std::fmt::Debug + Send + Sync {
     /// Returns the record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store failed.
     async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError>;
 
     /// Lists records under `prefix`, which ends with a slash, in key order.
-    ///
-    /// # Errors
-    /// The store failed.
     async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError>;
 
     /// Starts an export of all records at the current revision.
-    ///
-    /// # Errors
-    /// The store failed.
     async fn export(&self) -> Result<Export, StoreError>;
 
     /// Commits a batch. On return the writes survive a crash of the process and the machine, if the disk honours syncs.
-    /// Dropping the future does not cancel the commit.
-    ///
-    /// # Errors
-    /// A check failed, the batch is too large, or the store failed; the error says whether it may have been written.
+    /// Dropping the future does not cancel the commit. The error says whether it may have been written.
     async fn commit(&self, batch: Batch) -> Result<Revision, CommitError>;
 
     /// Waits until a record under `prefix` (a key, or a prefix that ends with a slash) may be newer than `since`.
     /// Returns the newer revision of its kind; returns at once if another record of the kind is newer.
-    ///
-    /// # Errors
-    /// The store failed.
     async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError>;
 
     /// Verifies that all records are present and intact, as far as the store can detect. Reads everything.
-    ///
-    /// # Errors
-    /// The store failed.
     async fn verify(&self) -> Result<Verification, StoreError> {
         Verification::without_checksums(self.export().await?).await
     }
@@ -231,10 +210,8 @@ impl Export {
         }
     }
 
-    /// Returns the next records in key order, at most `limit`; empty at the end.
-    ///
-    /// # Errors
-    /// The store failed, or the revision is no longer available.
+    /// Returns the next records in key order, at most `limit`; empty at the end. Fails if the revision is no longer
+    /// available.
     #[cfg_attr(not(feature = "etcd"), expect(clippy::unused_async, reason = "etcd is asked"))]
     pub async fn next(&mut self, limit: usize) -> Result<Vec<(Key, Record)>, StoreError> {
         match &mut self.0 {

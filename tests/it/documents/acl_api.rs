@@ -6,23 +6,19 @@ use super::{compare, read};
 
 const DOCUMENT: &str = "docs/reference/acl-api.md";
 
-/// The operations' table of the source, as lines such as `PUT /v1/acl/token/:`. Methods of one operation are one line.
+/// The table of operations in the source, as lines such as `PUT, POST /v1/acl/token/:`.
 fn operations() -> Vec<String> {
     let source = read("src/acl/api/operation.rs");
-    let table = source.split_once("const TABLE").unwrap().1.split_once("\n];").unwrap().0;
-    let mut lines: Vec<(String, String, String)> = Vec::new();
-    for row in table.split('"').skip(1).collect::<Vec<_>>().chunks(2) {
-        let [path, methods] = row else { panic!("{row:?}") };
-        for method in methods.split("(Method::").skip(1) {
-            let (method, operation) = method.split_once(", Op::").unwrap();
-            let operation = operation.split(')').next().unwrap();
-            match lines.iter_mut().find(|line| line.1 == *path && line.2 == operation) {
-                Some(line) => line.0 = format!("{}, {method}", line.0),
-                None => lines.push((method.to_owned(), (*path).to_owned(), operation.to_owned())),
-            }
-        }
-    }
-    lines.into_iter().map(|(methods, path, _)| format!("{methods} /v1/{}", path.replace('*', ":"))).collect()
+    // `Variant: PUT|POST "path" "name" Guard handler;`
+    let row = |line: &str| {
+        let (_, row) = line.strip_suffix(';')?.split_once(": ")?;
+        let (methods, texts) = row.trim_start().split_once(' ')?;
+        let is_method = methods.chars().all(|letter| letter.is_ascii_uppercase() || letter == '|');
+        let path = texts.split('"').nth(1).filter(|_| is_method)?;
+        Some(format!("{} /v1/{}", methods.replace('|', ", "), path.replace('*', ":")))
+    };
+    let sections = source.split("\noperations! {\n").skip(1);
+    sections.flat_map(|section| section.split("\n}\n").next().unwrap().lines()).filter_map(row).collect()
 }
 
 /// A path without the names of its variables.

@@ -16,8 +16,8 @@ use crate::api::state::ApiState;
 use crate::api::watched_keys::WatchedKeys;
 use crate::service::acl_service::AclService;
 use crate::service::error::ServiceError;
-use crate::service::keys;
 use crate::service::lists::Omitted;
+use crate::service::record_keys;
 use crate::service::tokens::{ListedToken, TokenFilter, TokenPages};
 use crate::store::{Freshness, StoreError};
 use keyward_telemetry::error_chain::format_chain;
@@ -26,8 +26,9 @@ pub(crate) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let filter = parse_filter(request, &scope)?;
-    let kinds =
-        WatchedKeys::policies_and_roles(scope.single()).into_iter().chain([keys::kind_prefix("token", scope.single())]);
+    let kinds = WatchedKeys::policies_and_roles(scope.single())
+        .into_iter()
+        .chain([record_keys::kind_prefix("token", scope.single())]);
     let (index, watch) = WatchedKeys::load(state, kinds, freshness).await?.into_parts();
     let mut pages = TokenPages::open(&state.service, caller, scope.single(), filter, freshness).await?;
     // A store failure before the first byte still becomes a status, and an unreadable record a header.
@@ -52,6 +53,7 @@ pub(crate) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
 /// Parses the filter in the query.
 fn parse_filter(request: &ApiRequest, scope: &NamespaceScope) -> Result<TokenFilter, ApiError> {
     let query = &request.query;
+    // Nothing links what is no UUID, so the list is empty instead of an error.
     let policy = query.get("policy")?.map(|id| TokenFilter::Policy(id.parse().ok()));
     let role = query.get("role")?.map(|id| TokenFilter::Role(id.parse().ok()));
     let service = query.get("servicename")?.map(|name| TokenFilter::Service(name.to_owned()));

@@ -2,13 +2,13 @@
 
 use super::view::view;
 use super::{accessor_from_path, expanded};
-use crate::api::auth::Authenticated;
 use crate::api::error::{ApiError, record_not_found};
 use crate::api::request::ApiRequest;
+use crate::api::request_context::RequestContext;
 use crate::api::response::{ApiResponse, ReadResult};
 use crate::api::state::ApiState;
 use crate::api::watched_keys::WatchedKeys;
-use crate::service::keys;
+use crate::service::record_keys;
 use crate::service::tokens::ExpandedToken;
 use crate::store::Freshness;
 
@@ -20,7 +20,7 @@ pub(crate) async fn read_self(
 ) -> Result<ReadResult, ApiError> {
     let secret = request.secret.as_ref().ok_or(ApiError::UnknownToken)?;
     // Loaded before the read: a change in between is then newer.
-    let kinds = WatchedKeys::policies_and_roles(None).into_iter().chain([keys::kind_prefix("token", None)]);
+    let kinds = WatchedKeys::policies_and_roles(None).into_iter().chain([record_keys::kind_prefix("token", None)]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let live =
         state.service.authenticator().live_token_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
@@ -33,7 +33,7 @@ pub(crate) async fn read_self(
     let (index, mut watch) = watched.into_parts();
     // Watches only this token instead of all tokens.
     watch.pop();
-    watch.push(keys::token(&immutable.namespace, immutable.accessor_id).as_str().to_owned());
+    watch.push(record_keys::token(&immutable.namespace, immutable.accessor_id).as_str().to_owned());
     let until = immutable.expiration_time;
     let view = view(state, &live.token, secret.reveal(), freshness).await?;
     Ok(ReadResult { response: ApiResponse::json(&view, request.pretty())?, index, watch, until })
@@ -42,13 +42,14 @@ pub(crate) async fn read_self(
 pub(crate) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let accessor = accessor_from_path(request)?;
     let expanded = request.query.parse_flag("expanded")?;
-    let auth = Authenticated::for_read(state, request, freshness).await?;
-    let token_key = keys::token(&auth.namespace, accessor).as_str().to_owned();
+    let context = RequestContext::for_read(state, request, freshness).await?;
+    let token_key = record_keys::token(&context.namespace, accessor).as_str().to_owned();
     // An expanded read also shows the namespace's defaults, which are policies and roles of `default`.
-    let linked = WatchedKeys::policies_and_roles(Some(&auth.namespace).filter(|_| !expanded));
-    let defaults = expanded.then(|| keys::namespace(&auth.namespace).as_str().to_owned());
+    let linked = WatchedKeys::policies_and_roles(Some(&context.namespace).filter(|_| !expanded));
+    let defaults = expanded.then(|| record_keys::namespace(&context.namespace).as_str().to_owned());
     let watched = WatchedKeys::load(state, linked.into_iter().chain(defaults).chain([token_key]), freshness).await?;
-    let Some(token) = state.service.tokens().get(&auth.caller, &auth.namespace, accessor, freshness).await? else {
+    let Some(token) = state.service.tokens().get(&context.caller, &context.namespace, accessor, freshness).await?
+    else {
         let response = record_not_found("token");
         let (index, watch) = watched
             .retain_kind_if("policy", false)
@@ -61,7 +62,7 @@ pub(crate) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let links_roles = expanded || !token.value.roles.is_empty();
     let (index, watch) =
         watched.retain_kind_if("policy", links_policies).retain_kind_if("role", links_roles).into_parts();
-    let secret = state.service.tokens().visible_secret(&auth.caller, &token.value).await?;
+    let secret = state.service.tokens().visible_secret(&context.caller, &token.value).await?;
     let view = view(state, &token, secret.reveal(), freshness).await?;
     let response = if expanded {
         let all = ExpandedToken::load(&state.service, &token.value, freshness).await?;

@@ -11,7 +11,7 @@ use crate::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 use crate::model::timestamp::Timestamp;
 use crate::model::token::TokenRecord;
 use crate::service::links::{Link, LinkKind};
-use crate::service::repository::Stored;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 /// JSON view of a token, without empty lists and `ExpirationTTL`.

@@ -1,11 +1,10 @@
 //! Handler of `POST /v1/auth/MOUNT/login` in Vault's wire format.
 
-use http::request::Parts;
 use http::{HeaderName, Response};
-use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::VaultRequest;
 use crate::api::body;
 use crate::api::error::ApiError;
 use crate::api::response::ResponseBody;
@@ -40,12 +39,8 @@ impl From<String> for UnverifiedJwt {
     }
 }
 
-pub(super) async fn log_in(
-    state: &ApiState,
-    mount: &str,
-    head: &Parts,
-    body: Incoming,
-) -> Result<Response<ResponseBody>, ApiError> {
+pub(crate) async fn log_in(state: &ApiState, request: VaultRequest) -> Result<Response<ResponseBody>, ApiError> {
+    let VaultRequest { mount, head, body } = request;
     super::require_default_namespace(&head.headers)?;
     // A caller that expects a wrapped token must not get a bare one.
     if head.headers.contains_key(WRAP_HEADER) {
@@ -63,8 +58,8 @@ pub(super) async fn log_in(
             resource_id: body.resource_id,
         },
     };
-    let granted = state.methods.login(mount, request).await.map_err(ApiError::Login)?;
-    super::audit_accessor(head, &granted.live);
+    let granted = state.methods.login(&mount, request).await.map_err(ApiError::Login)?;
+    super::audit_accessor(&head, &granted.live);
     super::json(&login_response(&granted))
 }
 

@@ -3,6 +3,11 @@
 mod login;
 mod token;
 
+pub(super) use login::log_in;
+pub(super) use token::{look_up, renew, revoke};
+
+use std::future::{Ready, ready};
+
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
@@ -10,7 +15,6 @@ use hyper::body::Incoming;
 use serde::Serialize;
 
 use super::error::ApiError;
-use super::operation::Operation;
 use super::request_headers::{bearer_secret, single_header};
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use super::state::ApiState;
@@ -32,27 +36,26 @@ static NAMESPACE_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-consul-namespace"),
 ];
 
-pub(super) async fn handle(
-    state: &ApiState,
-    operation: Operation,
-    subject: String,
-    request: Request<Incoming>,
-) -> Result<Response<ResponseBody>, ApiError> {
-    let (head, body) = request.into_parts();
-    match operation {
-        Operation::VaultLogin => login::log_in(state, &subject, &head, body).await,
-        Operation::VaultLookup => token::look_up(state, &head).await,
-        Operation::VaultRevoke => token::revoke(state, &head).await,
-        Operation::VaultRenew => token::renew(state, &head).await,
-        Operation::VaultHealth => health(),
-        _ => Err(ApiError::RouteNotFound { versioned: true }),
+/// Request in Vault's wire format.
+pub(super) struct VaultRequest {
+    /// Variable part of the path, decoded: the mount of a login.
+    mount: String,
+    head: Parts,
+    body: Incoming,
+}
+
+impl VaultRequest {
+    /// Creates a request from HTTP.
+    pub(super) fn new(mount: String, request: Request<Incoming>) -> Self {
+        let (head, body) = request.into_parts();
+        Self { mount, head, body }
     }
 }
 
 /// Answers health probes with 200 while the process runs; it does not check the store.
-fn health() -> Result<Response<ResponseBody>, ApiError> {
+pub(super) fn health(_: &ApiState, _: VaultRequest) -> Ready<Result<Response<ResponseBody>, ApiError>> {
     let version = concat!("keyward ", env!("CARGO_PKG_VERSION"));
-    json(&serde_json::json!({"initialized": true, "sealed": false, "standby": false, "version": version}))
+    ready(json(&serde_json::json!({"initialized": true, "sealed": false, "standby": false, "version": version})))
 }
 
 fn json(value: &impl Serialize) -> Result<Response<ResponseBody>, ApiError> {
@@ -91,6 +94,7 @@ fn audit_accessor(head: &Parts, live: &LiveToken) {
 fn require_default_namespace(headers: &HeaderMap) -> Result<(), ApiError> {
     let values = NAMESPACE_HEADERS.iter().flat_map(|name| headers.get_all(name));
     for name in values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()) {
+        // `root` is what Vault calls its top namespace.
         if !matches!(name.trim_matches('/'), "" | "default" | "root") {
             return Err(ApiError::NamespaceUnsupported(name.chars().take(64).collect()));
         }

@@ -1,10 +1,9 @@
 //! Handlers of `/v1/auth/token/{lookup,revoke,renew}-self` in Vault's wire format.
 
-use http::request::Parts;
 use http::{Response, StatusCode};
 use serde_json::json;
 
-use super::authenticate;
+use super::{VaultRequest, authenticate};
 use crate::api::error::ApiError;
 use crate::api::response::{ApiResponse, ResponseBody};
 use crate::api::state::ApiState;
@@ -12,8 +11,8 @@ use crate::model::id::Id;
 use crate::service::links::LinkKind;
 use crate::store::Freshness;
 
-pub(super) async fn look_up(state: &ApiState, head: &Parts) -> Result<Response<ResponseBody>, ApiError> {
-    let (live, secret) = authenticate(state, head).await?;
+pub(crate) async fn look_up(state: &ApiState, request: VaultRequest) -> Result<Response<ResponseBody>, ApiError> {
+    let (live, secret) = authenticate(state, &request.head).await?;
     let token = &live.token.value;
     let immutable = token.immutable();
     let links = &token.links.policies;
@@ -38,6 +37,7 @@ pub(super) async fn look_up(state: &ApiState, head: &Parts) -> Result<Response<R
         "meta": login.map(|login| &login.facts),
         "num_uses": 0,
         "orphan": true,
+        // Vault's path of tokens that no login created.
         "path": login.map_or("auth/token/create".to_owned(), |login| format!("auth/{}/login", login.auth_method)),
         "policies": policies,
         "renewable": false,
@@ -57,15 +57,15 @@ pub(super) async fn look_up(state: &ApiState, head: &Parts) -> Result<Response<R
     super::json(&response)
 }
 
-pub(super) async fn revoke(state: &ApiState, head: &Parts) -> Result<Response<ResponseBody>, ApiError> {
-    let (live, _) = authenticate(state, head).await?;
+pub(crate) async fn revoke(state: &ApiState, request: VaultRequest) -> Result<Response<ResponseBody>, ApiError> {
+    let (live, _) = authenticate(state, &request.head).await?;
     state.service.token_records().destroy(&live.token.value).await?;
     let accessor = live.token.value.immutable().accessor_id.to_string();
     tracing::info!(event = "acl.token.revoked", accessor, "a token was revoked by its holder");
     Ok(ApiResponse::empty(StatusCode::NO_CONTENT).into_http())
 }
 
-pub(super) async fn renew(state: &ApiState, head: &Parts) -> Result<Response<ResponseBody>, ApiError> {
-    authenticate(state, head).await?;
+pub(crate) async fn renew(state: &ApiState, request: VaultRequest) -> Result<Response<ResponseBody>, ApiError> {
+    authenticate(state, &request.head).await?;
     Err(ApiError::NotRenewable)
 }

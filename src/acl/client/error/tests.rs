@@ -4,7 +4,7 @@ use super::*;
 
 fn parse(status: u16, text: &str) -> AclClientError {
     let status = StatusCode::from_u16(status).unwrap();
-    parse_error((status, &HeaderMap::new(), text.as_bytes()), "calls for roles", Some("1.5.0"), "hush")
+    parse_error(status, &HeaderMap::new(), text.as_bytes(), "calls for roles", Some("1.5.0"), "hush")
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn echoed_secrets_and_terminal_escapes_are_sanitized() {
 #[test]
 fn retry_after_is_kept_in_the_error() {
     let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static("7"))]);
-    let parse = |status| parse_error((status, &headers, b"busy"), "calls", None, "");
+    let parse = |status| parse_error(status, &headers, b"busy", "calls", None, "");
     let retry_after = Some(Duration::from_secs(7));
     assert_eq!(parse(StatusCode::TOO_MANY_REQUESTS), AclClientError::RateLimited { retry_after });
     let unavailable = AclClientError::Unavailable { status: 503, text: "busy".to_owned(), retry_after };

@@ -10,7 +10,7 @@ use super::MethodType;
 use crate::model::azure_identity::FACT_NAMES;
 use crate::model::go_duration::GoDuration;
 use crate::model::jwks_url::parse_jwks_url;
-use crate::model::jwt_claims::JwtRules;
+use crate::model::jwt_rules::JwtRules;
 use crate::model::verified_claims::VerifiedClaims;
 
 /// Parsed configuration of an auth method.
@@ -110,10 +110,7 @@ const DISCOVERY: &str = "/.well-known/openid-configuration";
 const MAX_ENTRIES: usize = 64;
 
 impl MethodConfig {
-    /// Parses the configuration of a method type. Keys are case-insensitive.
-    ///
-    /// # Errors
-    /// A key is missing or unknown, or keys conflict.
+    /// Parses the configuration of a method type. Keys are case-insensitive. Unknown and conflicting keys are errors.
     pub(crate) fn read(kind: MethodType, written: &Map<String, Value>) -> Result<Self, ConfigError> {
         let mut fields = Fields::new(written)?;
         let issuer = fields.text("BoundIssuer")?;

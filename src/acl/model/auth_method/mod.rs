@@ -103,9 +103,6 @@ impl Locality {
 }
 
 /// Converts a requested token lifetime; zero means no expiration.
-///
-/// # Errors
-/// The lifetime is out of bounds.
 pub(crate) fn max_token_ttl(span: GoDuration) -> Result<Option<Duration>, MaxTtlError> {
     match span.to_duration() {
         Some(Duration::ZERO) => Ok(None),

@@ -125,9 +125,6 @@ impl ResourceKind {
 
 impl Rules {
     /// Parses rules; an empty text has none.
-    ///
-    /// # Errors
-    /// The text is not valid HCL or JSON, or contains an invalid rule.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
         parse::rules(text)
     }

@@ -102,7 +102,7 @@ fn items(object: &Object, context: BlockContext) -> Result<Rules, RulesError> {
                 }
                 (None, Some(kind)) => {
                     for (label, body) in blocks(item)? {
-                        rule(&mut rules.top_level, item, kind, (exact, label), body)?;
+                        rule(&mut rules.top_level, item, kind, exact, label, body)?;
                     }
                 }
                 _ => return Err(unknown_key(item, context)),
@@ -140,10 +140,10 @@ fn rule(
     scope: &mut RuleScope,
     item: &Attribute,
     kind: ResourceKind,
-    label: (bool, &Attribute),
+    exact: bool,
+    label: &Attribute,
     body: &Object,
 ) -> Result<(), RulesError> {
-    let (exact, label) = label;
     let mut policy = None;
     let mut intentions = None;
     let mut keys = UniqueKeys::default();

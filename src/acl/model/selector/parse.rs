@@ -240,8 +240,8 @@ impl Parser<'_> {
         compiled.map_err(|_| SelectorError::Pattern { pattern: pattern.chars().take(128).collect() })
     }
 
-    /// Reads `value.NAME` or `list.NAME`, or the form with `["NAME"]`; returns whether it is a list, and the name.
-    fn parse_field(&mut self) -> Result<(bool, String), SelectorError> {
+    /// Reads `value.NAME` or `list.NAME`, or the form with `["NAME"]`.
+    fn parse_field(&mut self) -> Result<Field, SelectorError> {
         const WANTED: &str = "\"value.NAME\" or \"list.NAME\"";
         let Token::Word(word) = self.peek() else { return self.fail(WANTED) };
         let (kind, name) = word.split_once('.').map_or((word.as_str(), None), |(kind, name)| (kind, Some(name)));
@@ -258,16 +258,17 @@ impl Parser<'_> {
         let name = name.map(str::to_owned);
         self.next += 1;
         if let Some(name) = name.filter(|name| !name.is_empty()) {
-            return Ok((listed, name));
+            return Ok(Field { listed, name });
         }
         if !self.accept_sign("[") {
             return self.fail(WANTED);
         }
         let Token::Text(name) = self.take() else { return self.fail("a name in quotes") };
-        if self.accept_sign("]") { Ok((listed, name)) } else { self.fail("\"]\"") }
+        if self.accept_sign("]") { Ok(Field { listed, name }) } else { self.fail("\"]\"") }
     }
 
-    fn build_test(&self, (listed, name): (bool, String), test: Predicate) -> Result<Expression, SelectorError> {
+    fn build_test(&self, field: Field, test: Predicate) -> Result<Expression, SelectorError> {
+        let Field { listed, name } = field;
         let qualified = |name: &str| format!("{}.{name}", if listed { "list" } else { "value" });
         let claims = if listed {
             self.claim_names.lists.contains_key(&name)
@@ -286,6 +287,12 @@ impl Parser<'_> {
             test => Ok(Expression::Value(name, test)),
         }
     }
+}
+
+/// Field of a selector: a claim's name, and whether the claim is a list.
+struct Field {
+    listed: bool,
+    name: String,
 }
 
 fn negate(expression: Expression, negated: bool) -> Expression {

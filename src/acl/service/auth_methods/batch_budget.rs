@@ -33,7 +33,7 @@ impl BatchBudget {
         }
         self.batches -= 1;
         let writes = transaction.writes();
-        match service.repository.commit(transaction).await {
+        match service.typed_store.commit(transaction).await {
             Ok(_) => {
                 self.removed += writes;
                 Ok(BatchOutcome::Committed)

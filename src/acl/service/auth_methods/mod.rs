@@ -9,12 +9,12 @@ use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::issuer_keys::pem_keys;
-use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
+use super::record_keys;
 use super::rejection::{Conflict, InvalidRequest};
-use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::Stored;
 use crate::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, max_token_ttl};
 use crate::model::go_duration::GoDuration;
 use crate::model::id::Id;
@@ -56,10 +56,7 @@ impl AclService {
 }
 
 impl AuthMethods<'_> {
-    /// Creates an auth method.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
+    /// Creates an auth method. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -77,17 +74,14 @@ impl AuthMethods<'_> {
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         let method = validate_draft(draft, Id::random(), target.name.clone(), None)?;
-        let key = keys::auth_method(namespace, &method.name);
+        let key = record_keys::auth_method(namespace, &method.name);
         let conflict = || Conflict::MethodName(method.name.clone());
         self.service.records.require_absent(&key, conflict).await?;
         let transaction = Transaction::default().require_absent(&key).put(key, &method)?;
         self.service.records.commit_new(&target, transaction, method).await
     }
 
-    /// Returns the auth method; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the auth method; `None` if it does not exist. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -95,14 +89,11 @@ impl AuthMethods<'_> {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<AuthMethodRecord>>, ServiceError> {
-        let key = is_name(name).then(|| keys::auth_method(namespace, name));
+        let key = is_name(name).then(|| record_keys::auth_method(namespace, name));
         self.service.records.get_record(caller, namespace, key, freshness).await
     }
 
-    /// Lists the auth methods of one namespace, or of all.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist.
+    /// Lists the auth methods of one namespace, or of all. Needs `acl:read` in the given namespace.
     pub(crate) async fn list(
         self,
         caller: &Caller,
@@ -112,10 +103,8 @@ impl AuthMethods<'_> {
         self.service.records.list_records(caller, "auth-method", namespace, freshness).await
     }
 
-    /// Replaces an auth method except for its name and type; fields missing in the draft are cleared.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the method does not exist, or the draft is invalid.
+    /// Replaces an auth method except for its name and type; fields missing in the draft are cleared. Needs
+    /// `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -133,7 +122,7 @@ impl AuthMethods<'_> {
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         validate_name(&draft.name)?;
-        let key = keys::auth_method(namespace, &draft.name);
+        let key = record_keys::auth_method(namespace, &draft.name);
         let previous = self
             .service
             .records
@@ -145,10 +134,7 @@ impl AuthMethods<'_> {
     }
 
     /// Deletes an auth method; returns false if it does not exist. Its tokens are invalid at once. They and its binding
-    /// rules are deleted in this call up to `INLINE_BATCHES` batches, the rest in the background.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`.
+    /// rules are deleted in this call up to `INLINE_BATCHES` batches, the rest in the background. Needs `acl:write`.
     pub(crate) async fn delete(
         self,
         caller: &Caller,
@@ -181,17 +167,18 @@ impl AuthMethods<'_> {
         if !is_name(name) {
             return Ok(None);
         }
-        let key = keys::auth_method(namespace, name);
-        let Some(previous) = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+        let key = record_keys::auth_method(namespace, name);
+        let Some(previous) = self.service.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         else {
             return Ok(None);
         };
+        // In the transaction of the deletion: a crash after it must not leave tokens that nobody deletes.
         let removal = Removal { method: previous.value.id, namespace: target.name.clone() };
         let transaction = Transaction::default()
             .require_unchanged(&key, previous.modified)
             .delete(key)
-            .put(keys::removal("auth-method", &removal.method.to_string()), &removal)?;
-        let written = self.service.repository.commit(target.require_unchanged(transaction)).await?;
+            .put(record_keys::removal("auth-method", &removal.method.to_string()), &removal)?;
+        let written = self.service.typed_store.commit(target.require_unchanged(transaction)).await?;
         Ok(Some((removal, written)))
     }
 }

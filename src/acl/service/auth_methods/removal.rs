@@ -14,7 +14,7 @@ use crate::model::binding_rule::BindingRuleRecord;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
 use crate::service::error::ServiceError;
-use crate::service::keys;
+use crate::service::record_keys;
 use crate::service::tokens::MAX_TOKEN_RECORDS;
 use crate::service::transaction::Transaction;
 use crate::store::{Batch, CommitError, Freshness, Key, Revision, StoreError};
@@ -30,6 +30,7 @@ pub(super) struct Removal {
 const REMOVAL_PREFIX: &str = "removal/auth-method/";
 
 /// Batches that the deleting request executes itself.
+/// Bounds the time of that request, however many tokens the method has.
 pub(super) const INLINE_BATCHES: usize = 8;
 
 /// Delay before a failed removal is retried.
@@ -43,7 +44,7 @@ impl AuthMethods<'_> {
             loop {
                 self.service.wait_until_open().await;
                 let Some((listed_at, all_complete)) = self.resume_removals().await else { continue };
-                let store = self.service.repository.store();
+                let store = self.service.typed_store.store();
                 tokio::select! {
                     Ok(_) = store.changed(REMOVAL_PREFIX, listed_at), if all_complete => {}
                     () = self.service.clock.sleep(RETRY_DELAY), if !all_complete => {}
@@ -57,7 +58,7 @@ impl AuthMethods<'_> {
     /// Runs all pending removals. Returns the revision at which they were listed and whether all are complete; `None`
     /// if a restore interrupted them.
     async fn resume_removals(self) -> Option<(Revision, bool)> {
-        let listing = self.service.repository.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
+        let listing = self.service.typed_store.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
         let (removals, listed_at) = match listing {
             Ok(listing) => (listing.entries, listing.revision),
             Err(error) => {
@@ -97,10 +98,8 @@ impl AuthMethods<'_> {
     }
 
     /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records. `written`
-    /// is the revision of the removal's record, which is deleted last.
-    ///
-    /// # Errors
-    /// The store failed; a record cannot be read, which may be a dependent: the removal's record stays.
+    /// is the revision of the removal's record, which is deleted last. Fails at a record that cannot be read: it may be
+    /// a dependent, so the removal's record stays.
     pub(super) async fn delete_dependents(
         self,
         removal: &Removal,
@@ -114,9 +113,9 @@ impl AuthMethods<'_> {
             return Err(unreadable);
         }
         if budget.batches > 0 {
-            let key = keys::removal("auth-method", &removal.method.to_string());
+            let key = record_keys::removal("auth-method", &removal.method.to_string());
             let end_removal = Transaction::default().require_unchanged(&key, written).delete(key);
-            match self.service.repository.commit(end_removal).await {
+            match self.service.typed_store.commit(end_removal).await {
                 // The deleting request and the background task work at the same time: only one of them ends the
                 // removal, so that a deletion has the same revisions each time.
                 Ok(_) | Err(ServiceError::Commit(CommitError::Conflict(_))) => {}
@@ -133,13 +132,13 @@ impl AuthMethods<'_> {
         removal: &Removal,
         budget: &mut BatchBudget,
     ) -> Result<Option<ServiceError>, ServiceError> {
-        let prefix = keys::kind_prefix("binding-rule", Some(&removal.namespace));
+        let prefix = record_keys::kind_prefix("binding-rule", Some(&removal.namespace));
         let mut after = None;
         let mut unreadable = None;
         loop {
             let part = self
                 .service
-                .repository
+                .typed_store
                 .page::<BindingRuleRecord>(&prefix, after.clone(), Freshness::Linearizable)
                 .await?;
             unreadable = unreadable.or_else(|| part.unreadable.as_ref().map(unreadable_record));
@@ -180,22 +179,22 @@ impl AuthMethods<'_> {
         loop {
             // Always from the same key: entries before it are deleted, and only unreadable ones move the start.
             let part =
-                self.service.repository.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
+                self.service.typed_store.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
             unreadable = unreadable.or_else(|| part.unreadable.as_ref().map(unreadable_record));
             let mut tokens = Vec::with_capacity(part.entries.len());
             for (key, namespace) in part.entries {
                 let token = match key.last_segment().parse() {
                     Ok(accessor) => {
                         self.service
-                            .repository
-                            .get(&keys::token(&namespace.value, accessor), Freshness::Linearizable)
+                            .typed_store
+                            .get(&record_keys::token(&namespace.value, accessor), Freshness::Linearizable)
                             .await
                     }
                     Err(_) => Ok(None),
                 };
                 match token {
                     Ok(token) => tokens.push((key, namespace.modified, token)),
-                    Err(error) if self.service.repository.skip_unreadable(&error) => unreadable = Some(error),
+                    Err(error) if self.service.typed_store.skip_unreadable(&error) => unreadable = Some(error),
                     Err(error) => return Err(error),
                 }
             }

@@ -19,9 +19,11 @@ impl IssuerKeyOptions {
             KeyDocument::Jwks(url) => url.clone(),
             KeyDocument::Discovery(url) => {
                 let document: Discovery = self.document(url).await?;
+                // OpenID Connect Discovery 1.0, 4.3: another issuer's document, and its keys, are not used.
                 if document.issuer != issuer {
                     return Err(FetchError::Issuer { found: document.issuer, expected: issuer.to_owned() });
                 }
+                // Anyone on the path to an `http` URL could replace the keys.
                 parse_jwks_url(&document.jwks_uri).map_err(FetchError::KeysUrl)?
             }
         };
@@ -83,6 +85,7 @@ fn parse_signing_key(key: &Value) -> Option<IssuerKey> {
         None | Some(Value::Null) => Some(None),
         Some(value) => value.as_str().map(Some),
     };
+    // RFC 7517, 4.2: the other registered use, `enc`, is for encryption.
     optional("use")?.is_none_or(|usage| usage == "sig").then_some(())?;
     let (key_type, decoding) = match (text("kty")?, text("crv")) {
         ("RSA", _) => (KeyType::Rsa, DecodingKey::from_rsa_components(text("n")?, text("e")?)),

@@ -16,9 +16,6 @@ use super::{IssuerKey, KeyType};
 pub(crate) struct PemError;
 
 /// Parses the public keys of a PEM text, at least one.
-///
-/// # Errors
-/// No key, or an unsupported one.
 pub(crate) fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
     let keys: Vec<_> = SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()).collect();
     if keys.is_empty() {
@@ -29,6 +26,7 @@ pub(crate) fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
 
 fn key(der: &[u8]) -> Result<IssuerKey, PemError> {
     let is = |algorithm: &'static dyn VerificationAlgorithm| ParsedPublicKey::new(algorithm, der).is_ok();
+    // RFC 7518, 3.3: RSA keys have 2048 bits or more.
     let (key_type, key) = if is(&RSA_PKCS1_2048_8192_SHA256) {
         (KeyType::Rsa, DecodingKey::from_rsa_der(der))
     } else if is(&ECDSA_P256_SHA256_FIXED) {

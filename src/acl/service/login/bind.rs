@@ -14,8 +14,8 @@ use crate::model::selector::Selector;
 use crate::model::verified_claims::VerifiedClaims;
 use crate::service::acl_service::AclService;
 use crate::service::error::ServiceError;
-use crate::service::keys;
 use crate::service::links::invalid_identity;
+use crate::service::record_keys;
 use crate::store::Freshness;
 use keyward_telemetry::error_chain::format_chain;
 
@@ -35,10 +35,11 @@ impl Grant {
         claim_names: &VerifiedClaims,
         claims: &VerifiedClaims,
     ) -> Result<Option<Self>, LoginError> {
-        let prefix = keys::kind_prefix("binding-rule", Some(&method.namespace));
-        let rules = service.repository.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
+        let prefix = record_keys::kind_prefix("binding-rule", Some(&method.namespace));
+        let rules = service.typed_store.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
         let mut grant = Self::default();
         let mut bound_any = false;
+        // By id: rules of a deleted method may remain for a while, and a new method may have its name.
         for rule in rules.iter().map(|rule| &rule.value).filter(|rule| rule.method_id == method.id) {
             if !selects(rule, claim_names, claims) {
                 continue;
@@ -85,10 +86,10 @@ impl Grant {
                 });
                 return Ok(true);
             }
-            BindTarget::Role(name) => (&mut self.roles, keys::role_name(&method.namespace, &name)),
-            BindTarget::Policy(name) => (&mut self.links.policies, keys::policy_name(&method.namespace, &name)),
+            BindTarget::Role(name) => (&mut self.roles, record_keys::role_name(&method.namespace, &name)),
+            BindTarget::Policy(name) => (&mut self.links.policies, record_keys::policy_name(&method.namespace, &name)),
         };
-        let Some(entry) = service.repository.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
+        let Some(entry) = service.typed_store.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
         if !ids.contains(&entry.value) {
             ids.push(*entry.value);
         }

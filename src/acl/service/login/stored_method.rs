@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use super::bind::Grant;
 use super::verifier_cache::Verifier;
-use super::{LoginError, LoginMethods, verify};
+use super::{LoginError, LoginMethods, signature};
 use crate::model::auth_method::{AcceptedIdentity, AuthMethodRecord};
 use crate::model::azure_identity::{SignedClaims, verify_identity};
 use crate::model::id::Id;
-use crate::model::jwt_claims::Claims;
+use crate::model::jwt_rules::Claims;
 use crate::model::names::{NamespaceName, is_name};
 use crate::model::secret::PlainSecret;
 use crate::model::token::LoginOrigin;
 use crate::model::verified_claims::VerifiedClaims;
 use crate::service::caller::LiveToken;
 use crate::service::error::ServiceError;
-use crate::service::keys;
 use crate::service::links::truncate;
+use crate::service::record_keys;
 use crate::service::rejection::{Forbidden, NotFound};
-use crate::service::repository::Stored;
 use crate::service::tokens::ValidatedToken;
 use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 use keyward_machine::secret_string::SecretString;
 
@@ -37,9 +37,6 @@ pub(crate) struct StoredLoginRequest {
 
 impl LoginMethods {
     /// Logs in with a stored method of a namespace.
-    ///
-    /// # Errors
-    /// The request is invalid, the identity is rejected, or the service failed.
     pub(crate) async fn login_stored(
         &self,
         namespace: &NamespaceName,
@@ -71,9 +68,10 @@ impl LoginMethods {
     ) -> Result<(LiveToken, PlainSecret), LoginError> {
         let name = &request.method;
         let unknown = || LoginError::Unknown(name.chars().take(128).collect());
-        let key = keys::auth_method(namespace, name);
+        let key = record_keys::auth_method(namespace, name);
+        // Other texts are no segment of a store key: with a slash they would name another record.
         let method = if is_name(name) {
-            self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+            self.service.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
@@ -106,14 +104,14 @@ impl LoginMethods {
         match &config.accepts {
             AcceptedIdentity::Cloud { issuer, audiences } => {
                 let claims: SignedClaims =
-                    verify::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, true).await?;
+                    signature::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, true).await?;
                 let mut verified = config.claim_names();
                 verified.values.extend(verify_identity(&claims, issuer, audiences, now)?.facts());
                 Ok(verified)
             }
             AcceptedIdentity::Jwt(rules) => {
                 let claims: Claims =
-                    verify::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, false).await?;
+                    signature::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, false).await?;
                 Ok(rules.verify(&claims, now)?)
             }
         }
@@ -128,8 +126,8 @@ impl LoginMethods {
         secret: &PlainSecret,
     ) -> Result<LiveToken, ServiceError> {
         let record = &method.value;
-        let key = keys::auth_method(&record.namespace, &record.name);
-        let current = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?;
+        let key = record_keys::auth_method(&record.namespace, &record.name);
+        let current = self.service.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?;
         match current {
             None => return Err(NotFound::DeletedMethod(record.name.clone()).into()),
             // The rules of the method may have changed; the client must log in again.
@@ -163,10 +161,7 @@ impl LoginMethods {
 }
 
 impl LoginMethods {
-    /// Deletes a login token.
-    ///
-    /// # Errors
-    /// It was not created by a login; the store failed.
+    /// Deletes a token that a login created; refuses any other.
     pub(crate) async fn log_out(&self, live: &LiveToken) -> Result<(), ServiceError> {
         if live.token.value.immutable().login.is_none() {
             return Err(Forbidden::Logout.into());
@@ -185,6 +180,7 @@ fn format_description(meta: &BTreeMap<String, String>) -> Result<String, Service
 }
 
 /// Most characters of one identity fact on a token.
+/// The issuer decides how long a claim is, and each token of the method has a copy.
 const MAX_FACT_CHARS: usize = 256;
 
 /// Identity facts copied onto the token at login.

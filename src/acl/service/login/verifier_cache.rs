@@ -9,8 +9,8 @@ use crate::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
 use crate::model::id::Id;
 use crate::service::error::ServiceError;
 use crate::service::issuer_keys::{self, CaSource, IssuerKeys, KeyDocument, pem_keys};
-use crate::service::keys;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::{Revision, StoreError};
 use keyward_machine::clock::Clock;
 
@@ -41,12 +41,13 @@ impl VerifierCache {
     pub(super) fn get_or_build(&self, method: &Stored<AuthMethodRecord>) -> Result<Arc<Verifier>, ServiceError> {
         let id = method.value.id;
         let mut verifiers = self.verifiers.lock();
+        // A changed method starts with an empty cache of keys, as its URL may be another one.
         if let Some(verifier) = verifiers.get(&id).filter(|verifier| verifier.at == method.modified) {
             return Ok(Arc::clone(verifier));
         }
         let verifier = Arc::new(self.build(method).ok_or_else(|| {
             // The configuration was validated when it was written.
-            let key = keys::auth_method(&method.value.namespace, &method.value.name);
+            let key = record_keys::auth_method(&method.value.namespace, &method.value.name);
             StoreError::Unreadable { key: key.as_str().to_owned() }
         })?);
         if verifiers.len() >= MAX_VERIFIERS {

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
 use super::links::{LinkDraft, LinkKind, truncate};
 use super::lists::{Omitted, RecordList};
-use super::records::{namespace_marked, namespace_not_found};
+use super::namespaced_records::{namespace_marked, namespace_not_found};
+use super::record_keys;
 use super::rejection::{Conflict, InvalidRequest};
-use super::repository::{ListOf, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::{ListOf, Stored};
 use crate::model::names::NamespaceName;
 use crate::model::namespace::{DefaultLinks, NamespaceRecord, meta_error};
 use crate::store::Freshness;
@@ -58,11 +58,7 @@ impl AclService {
 }
 
 impl Namespaces<'_> {
-    /// Creates a namespace.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write`, or `acl:write` if the draft has defaults; the draft is invalid; the name is
-    /// taken.
+    /// Creates a namespace. Needs `operator:write`, and `acl:write` if the draft has defaults.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -91,16 +87,14 @@ impl Namespaces<'_> {
             });
         }
         let namespace = self.build_record(name.clone(), draft).await?;
-        let key = keys::namespace(name);
+        let key = record_keys::namespace(name);
         let revision =
-            self.service.repository.commit(Transaction::default().require_absent(&key).put(key, &namespace)?).await?;
+            self.service.typed_store.commit(Transaction::default().require_absent(&key).put(key, &namespace)?).await?;
         Ok(Stored { value: namespace.into(), created: revision, modified: revision })
     }
 
-    /// Returns the namespace; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller has neither `operator:read` nor any access inside the namespace.
+    /// Returns the namespace; `None` if it does not exist. Refuses callers with neither `operator:read` nor any access
+    /// inside the namespace.
     pub(crate) async fn get_visible(
         self,
         caller: &Caller,
@@ -115,27 +109,22 @@ impl Namespaces<'_> {
     }
 
     /// Lists the namespaces that the caller may see.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn list(
         self,
         caller: &Caller,
         freshness: Freshness,
     ) -> Result<RecordList<NamespaceRecord>, ServiceError> {
-        let ListOf { mut entries, unreadable, revision } = self.service.repository.all("namespace/", freshness).await?;
+        let ListOf { mut entries, unreadable, revision } =
+            self.service.typed_store.all("namespace/", freshness).await?;
         let all = entries.len();
         entries.retain(|namespace: &Stored<NamespaceRecord>| caller.can_see_namespace(&namespace.value.name));
-        let unreadable = unreadable || self.service.repository.has_unreadable("namespace/");
+        let unreadable = unreadable || self.service.typed_store.has_unreadable("namespace/");
         let omitted = Omitted { forbidden: entries.len() < all, unreadable };
         Ok(RecordList { entries, omitted, revision })
     }
 
-    /// Replaces a namespace; fields missing in the draft are cleared. The spelling of its name is kept.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write`, or `acl:write` if the draft or the namespace has defaults; the namespace does
-    /// not exist or is marked for deletion; the draft is invalid.
+    /// Replaces a namespace; fields missing in the draft are cleared. The spelling of its name is kept. Needs
+    /// `operator:write`, and `acl:write` if the draft or the namespace has defaults.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -158,17 +147,15 @@ impl Namespaces<'_> {
             caller.require(Privilege::AclWrite, &NamespaceName::default_namespace())?;
         }
         let namespace = self.build_record(previous.value.name.clone(), draft).await?;
-        let key = keys::namespace(name);
+        let key = record_keys::namespace(name);
         let transaction = Transaction::default().require_unchanged(&key, previous.modified).put(key, &namespace)?;
-        let modified = self.service.repository.commit(transaction).await?;
+        let modified = self.service.typed_store.commit(transaction).await?;
         Ok(Stored { value: namespace.into(), created: previous.created, modified })
     }
 
     /// Marks a namespace for deletion; returns false if it already was. It rejects writes and its tokens are invalid
-    /// from then on; a background task deletes its contents and then the namespace.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write`; the namespace does not exist or is `default`.
+    /// from then on; a background task deletes its contents and then the namespace. Needs `operator:write`. `default`
+    /// cannot be deleted.
     pub(crate) async fn delete(self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
         caller.require(Privilege::OperatorWrite, name)?;
         if name.is_default() {
@@ -181,13 +168,14 @@ impl Namespaces<'_> {
         let Some(previous) = self.service.records.namespace(name, Freshness::Linearizable).await? else {
             return Err(namespace_not_found(name));
         };
+        // Its `deleted_at` stays: the removal checks that the record is unchanged.
         if previous.value.deleted_at.is_some() {
             return Ok(false);
         }
         let namespace = NamespaceRecord { deleted_at: Some(self.service.now()), ..(*previous.value).clone() };
-        let key = keys::namespace(name);
+        let key = record_keys::namespace(name);
         self.service
-            .repository
+            .typed_store
             .commit(Transaction::default().require_unchanged(&key, previous.modified).put(key, &namespace)?)
             .await?;
         Ok(true)

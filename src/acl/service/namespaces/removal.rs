@@ -12,10 +12,10 @@ use super::Namespaces;
 use crate::model::namespace::NamespaceRecord;
 use crate::model::token::TokenRecord;
 use crate::service::error::ServiceError;
-use crate::service::keys;
-use crate::service::repository::{PAGE, Stored, decode};
+use crate::service::record_keys;
 use crate::service::tokens::MAX_TOKEN_RECORDS;
 use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::service::typed_store::{PAGE, Stored, decode};
 use crate::store::{Batch, CommitError, Freshness, Page, Revision};
 use keyward_telemetry::error_chain::format_chain;
 
@@ -46,7 +46,7 @@ impl Namespaces<'_> {
             self.service.wait_until_open().await;
             let all_complete = match self.delete_marked().await {
                 Ok((listed_at, all_complete)) => {
-                    let changed = self.service.repository.store().changed("namespace/", listed_at);
+                    let changed = self.service.typed_store.store().changed("namespace/", listed_at);
                     tokio::select! {
                         changed = changed => changed.is_ok(),
                         () = self.service.clock.sleep(RETRY_DELAY), if !all_complete => true,
@@ -70,7 +70,7 @@ impl Namespaces<'_> {
 
     /// Deletes all marked namespaces. Returns the revision at which they were listed and whether all are complete.
     async fn delete_marked(self) -> Result<(Revision, bool), ServiceError> {
-        let all = self.service.repository.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
+        let all = self.service.typed_store.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
         let listed_at = all.revision;
         let mut all_complete = true;
         for marked in all.entries.iter().filter(|namespace| namespace.value.deleted_at.is_some()) {
@@ -105,7 +105,7 @@ impl Namespaces<'_> {
     }
 
     async fn delete_one(self, marked: &Stored<NamespaceRecord>) -> Result<RemovalOutcome, ServiceError> {
-        let namespace_key = keys::namespace(&marked.value.name);
+        let namespace_key = record_keys::namespace(&marked.value.name);
         let removed = AtomicUsize::new(0);
         retry_on_conflict(async || match self.delete_contents(marked, &removed).await {
             Err(ServiceError::Commit(CommitError::Conflict(key))) if key == namespace_key => {
@@ -124,22 +124,22 @@ impl Namespaces<'_> {
         removed: &AtomicUsize,
     ) -> Result<RemovalOutcome, ServiceError> {
         let name = &marked.value.name;
-        let namespace_key = keys::namespace(name);
+        let namespace_key = record_keys::namespace(name);
         let while_marked = || Transaction::default().require_unchanged(&namespace_key, marked.modified);
         let mut transaction = while_marked();
         let mut pending = 0;
         let mut unreadable = 0;
         for kind in ["token"].into_iter().chain(KINDS) {
-            let prefix = keys::kind_prefix(kind, Some(name));
+            let prefix = record_keys::kind_prefix(kind, Some(name));
             let mut after = None;
             loop {
                 let page = Page { after, limit: PAGE };
-                let listing = self.service.repository.store().list(&prefix, page, Freshness::Linearizable).await?;
+                let listing = self.service.typed_store.store().list(&prefix, page, Freshness::Linearizable).await?;
                 after = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
                 for (key, record) in listing.entries {
                     // One more for the namespace record itself.
                     if transaction.writes() + MAX_TOKEN_RECORDS + 1 > Batch::MAX_OPERATIONS {
-                        self.service.repository.commit(std::mem::replace(&mut transaction, while_marked())).await?;
+                        self.service.typed_store.commit(std::mem::replace(&mut transaction, while_marked())).await?;
                         removed.fetch_add(std::mem::take(&mut pending), Ordering::Relaxed);
                     }
                     transaction = if kind != "token" {
@@ -159,10 +159,10 @@ impl Namespaces<'_> {
             }
         }
         if unreadable > 0 {
-            self.service.repository.commit(transaction).await?;
+            self.service.typed_store.commit(transaction).await?;
             return Ok(RemovalOutcome::Unreadable(unreadable));
         }
-        self.service.repository.commit(transaction.delete(namespace_key.clone())).await?;
+        self.service.typed_store.commit(transaction.delete(namespace_key.clone())).await?;
         Ok(RemovalOutcome::Complete(removed.load(Ordering::Relaxed) + pending))
     }
 }

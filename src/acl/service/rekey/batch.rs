@@ -1,13 +1,13 @@
 //! Batches of a rekey: tokens that are re-encrypted together.
 
 use crate::model::token::TokenRecord;
-use crate::service::active_keys::require_same_keys;
 use crate::service::error::ServiceError;
-use crate::service::keys::TokenIndexEntry;
-use crate::service::repository::Stored;
+use crate::service::record_keys::TokenIndexEntry;
 use crate::service::seal::{SealError, SealKeys};
+use crate::service::sealing_keys::require_same_keys;
 use crate::service::tokens::TokenKeys;
 use crate::service::transaction::Transaction;
+use crate::service::typed_store::Stored;
 use crate::store::{Key, Revision};
 
 /// Tokens that are re-encrypted in one transaction.

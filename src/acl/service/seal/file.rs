@@ -18,30 +18,23 @@ use keyward_telemetry::hex;
 const MAX_KEYS: usize = 8;
 
 /// Reads the key file.
-///
-/// # Errors
-/// The file cannot be read or is malformed.
 pub(super) fn read(path: &Path) -> Result<Keyring, SealKeyError> {
     parse_keyring(path, &secret::read_lines(path).map_err(SealKeyError::Read)?)
 }
 
 /// Creates a key file with one new key.
-///
-/// # Errors
-/// The file cannot be created.
 pub(super) fn create(path: &Path) -> Result<(), SealKeyError> {
     write(path, &new_line(path)?)
 }
 
 /// Inserts a new key before the existing ones.
-///
-/// # Errors
-/// The file cannot be read, is malformed or full, or cannot be replaced.
 pub(super) fn prepend(path: &Path) -> Result<Keyring, SealKeyError> {
     let mut lines = secret::read_lines(path).map_err(SealKeyError::Read)?;
+    // A malformed file is rejected, not rewritten.
     parse_keyring(path, &lines)?;
     lines.insert(0, SecretString::from(new_line(path)?.trim()));
     let keyring = parse_keyring(path, &lines)?;
+    // Exact: a text that grows would leave copies of the keys in freed memory.
     let length = lines.iter().map(|line| line.expose_secret().len() + 1).sum();
     let mut text = Zeroizing::new(String::with_capacity(length));
     for line in &lines {

@@ -25,7 +25,9 @@ impl SealKey {
     /// Derives the keys; `None` if the crypto library fails.
     pub(super) fn derive(key: &[u8; 32]) -> Option<Self> {
         let master = hmac::Key::new(hmac::HMAC_SHA256, key);
+        // One key for each purpose, none of which can be computed from another.
         let derive = |purpose: &[u8]| hmac::sign(&master, purpose);
+        // 48 bits are enough to tell the few keys of a file apart.
         let id = STANDARD.encode(&derive(b"keyward access: key id").as_ref()[..6]);
         let seal = AeadKey::new(derive(b"keyward access: seal").as_ref().try_into().ok()?).ok()?;
         let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward access: hash").as_ref());
@@ -46,9 +48,6 @@ impl SealKey {
 
     /// Encrypts the secret of a token. The accessor is additional authenticated data, so it decrypts for this token
     /// only.
-    ///
-    /// # Errors
-    /// The crypto library failed.
     pub(crate) fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
         let sealed = self.seal.seal(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
         let sealed = STANDARD.encode(sealed.map_err(|_| SealError)?);
@@ -56,9 +55,6 @@ impl SealKey {
     }
 
     /// Decrypts a sealed secret.
-    ///
-    /// # Errors
-    /// It was encrypted with another key or for another token, or is damaged.
     pub(crate) fn unseal(&self, accessor: Id, sealed: &SealedSecret) -> Result<PlainSecret, SealError> {
         let sealed = STANDARD.decode(&sealed.sealed).map_err(|_| SealError)?;
         let plain = self.seal.open(&sealed, accessor.to_string().as_bytes()).map_err(|_| SealError)?;

@@ -64,10 +64,7 @@ pub(crate) struct SealKeys {
 }
 
 impl SealKeys {
-    /// Looks up the keys that a key record names.
-    ///
-    /// # Errors
-    /// The id of a key that the file lacks.
+    /// Looks up the keys that a key record names. The error is the id of a key that the file lacks.
     pub(super) fn new(file: &Keyring, record: &[u8], at: Revision) -> Result<Self, String> {
         let record = String::from_utf8_lossy(record);
         let find = |id| file.find(id).cloned().ok_or_else(|| str::to_owned(id));

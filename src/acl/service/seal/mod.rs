@@ -66,10 +66,8 @@ pub(crate) fn put_key_record(keys: &Keyring) -> Write {
 
 impl Sealer {
     /// Reads the keys in `path`, 64 hexadecimal digits a line. If the store has no key record yet, a missing file is
-    /// created with mode 0600 and the key record names its first key.
-    ///
-    /// # Errors
-    /// The file cannot be read or created, or lacks a key that the store names.
+    /// created with mode 0600 and the key record names its first key. Fails if the file lacks a key that the store
+    /// names.
     pub(crate) async fn open(path: &Path, store: &dyn Store) -> Result<Self, SealKeyError> {
         sweep_and_log(path);
         let mut record = store.get(&key_record(), Freshness::Linearizable).await?;
@@ -105,11 +103,9 @@ impl Sealer {
     }
 
     /// Updates the keys from a key record; reads the key file again if the record names an unknown key.
-    ///
-    /// # Errors
-    /// The file lacks a key that the record names, or cannot be read.
     pub(crate) async fn refresh(&self, record: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
         let current = self.keys();
+        // A slow read must not bring back the keys from before a rotation.
         if current.at >= record.modified {
             return Ok(current);
         }
@@ -120,10 +116,8 @@ impl Sealer {
     }
 
     /// Reads the key file again in any case; with `generate` a new key is inserted before the others.
-    ///
-    /// # Errors
-    /// See [`Sealer::refresh`]; the file cannot be replaced.
     pub(crate) async fn reload_file(&self, record: &Record, generate: bool) -> Result<Arc<SealKeys>, SealKeyError> {
+        // Read first: a file that lacks an active key is rejected before it is changed.
         let mut keys = active_keys(&self.file, &self.file(file::read).await?, record)?;
         if generate {
             keys = active_keys(&self.file, &self.file(file::prepend).await?, record)?;

@@ -20,16 +20,13 @@ pub(crate) struct SnapshotExport {
 }
 
 impl SnapshotExport {
-    /// Starts an export of the store's current state.
-    ///
-    /// # Errors
-    /// The caller lacks `operator:write` or `acl:write` in `default`; the store failed.
+    /// Starts an export of the store's current state. Needs `operator:write` and `acl:write` in `default`.
     pub(crate) async fn start(service: &AclService, caller: &Caller) -> Result<Self, ServiceError> {
         require_snapshot_privileges(caller)?;
         let epoch = service.epoch(Freshness::Linearizable).await?;
         // For operators and early rejection; the key record among the data is authoritative.
         let keys = service.reload_keys().await?;
-        let export = service.repository.store().export().await?;
+        let export = service.typed_store.store().export().await?;
         // Detects a restore that began before the export.
         if !service.epoch(Freshness::Linearizable).await?.is(epoch) {
             return Err(ServiceError::Restoring);
@@ -44,9 +41,6 @@ impl SnapshotExport {
     }
 
     /// Returns the next bytes; `None` after the last.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, ServiceError> {
         if self.ended.is_some() {
             return Ok(None);

@@ -22,7 +22,7 @@ pub(crate) use self::spool::Spool;
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::{Denied, ServiceError};
-use super::keys;
+use super::record_keys;
 use super::rejection::Conflict;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
@@ -54,28 +54,19 @@ impl RestoreRunner {
         Self { folder, turn: Arc::new(Semaphore::new(1)), tasks: TaskTracker::new() }
     }
 
-    /// Acquires the permit for a restore, released on drop.
-    ///
-    /// # Errors
-    /// Another restore is running.
+    /// Acquires the permit for a restore, released on drop. Fails if another restore is running.
     pub(crate) fn begin(&self) -> Result<OwnedSemaphorePermit, ServiceError> {
         let turn = Arc::clone(&self.turn).try_acquire_owned();
         turn.map_err(|_| Conflict::RestoreRunning.into())
     }
 
     /// Creates a spool file for an upload.
-    ///
-    /// # Errors
-    /// The file cannot be created.
     pub(crate) async fn spool(&self, _turn: &OwnedSemaphorePermit) -> Result<Spool, ServiceError> {
         Spool::create(&self.folder).await
     }
 
-    /// Validates a snapshot and restores it.
-    ///
-    /// # Errors
-    /// It is invalid here or the caller is not allowed: then nothing was changed. The store failed: then it may stay
-    /// locked until a restore succeeds.
+    /// Validates a snapshot and restores it. If it is invalid here or the caller is not allowed, nothing was changed.
+    /// If the store failed, it may stay locked until a restore succeeds.
     pub(crate) async fn run(
         &self,
         turn: OwnedSemaphorePermit,
@@ -116,5 +107,5 @@ fn require_snapshot_privileges(caller: &Caller) -> Result<(), Denied> {
 
 /// Returns whether the key belongs to the restore records, which are not part of a snapshot.
 fn is_restore_record(key: &str) -> bool {
-    key.starts_with(keys::RESTORES)
+    key.starts_with(record_keys::RESTORES)
 }

@@ -17,7 +17,7 @@ use crate::model::secret::PlainSecret;
 use crate::model::snapshot::{SnapshotError, SnapshotHeader, SnapshotPiece};
 use crate::service::acl_service::AclService;
 use crate::service::error::ServiceError;
-use crate::service::keys;
+use crate::service::record_keys;
 use crate::service::rejection::{Conflict, Forbidden, InvalidRequest};
 use crate::service::restore_lock::RestoreMarker;
 use crate::service::seal::{self, SealKeys};
@@ -64,11 +64,8 @@ impl AclService {
 impl Restore<'_> {
     /// Authorizes a restore: the caller needs the privileges, or, if a restore was interrupted, must be the one that
     /// began it.
-    ///
-    /// # Errors
-    /// The caller is not allowed; the store failed.
     pub(crate) async fn authorize(self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
-        let state = self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
+        let state = self.service.restore_lock.load_state(&self.service.typed_store, Freshness::Linearizable).await?;
         let Some(marker) = state.marker else {
             let caller = self.service.authenticator().authenticate(presented, Freshness::Linearizable).await?;
             require_snapshot_privileges(&caller)?;
@@ -129,13 +126,13 @@ impl Restore<'_> {
 
     /// Reads the state of the lock again, and creates the anonymous token if the snapshot lacks it, as its store may have.
     async fn finish(self) -> Result<(), ServiceError> {
-        self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
+        self.service.restore_lock.load_state(&self.service.typed_store, Freshness::Linearizable).await?;
         self.service.recreate_anonymous_token().await
     }
 
     /// Validates all pieces for this server; returns the number of records.
     async fn validate(self, pieces: &mut SnapshotPieces<'_>) -> Result<u64, ServiceError> {
-        let default_namespace = keys::namespace(&NamespaceName::default_namespace());
+        let default_namespace = record_keys::namespace(&NamespaceName::default_namespace());
         let mut has_default_namespace = false;
         while let Some(piece) = pieces.next().await? {
             match piece {
@@ -195,7 +192,7 @@ impl Restore<'_> {
         authorized: &AuthorizedRestore,
         presented: Option<&PlainSecret>,
     ) -> Result<Revision, ServiceError> {
-        let key = keys::restore_marker();
+        let key = record_keys::restore_marker();
         let by = presented.map(|secret| seal_keys.current().hash(secret));
         let marker = RestoreMarker { by, accessor: authorized.accessor, started_at: self.service.now() };
         let value = serde_json::to_vec(&marker).map_err(ServiceError::Encode)?;
@@ -204,20 +201,22 @@ impl Restore<'_> {
             None => Check::Absent(key.clone()),
         };
         let started_at = serde_json::to_vec(&marker.started_at).map_err(ServiceError::Encode)?;
-        let writes = vec![Write::Put(key, value), Write::Put(keys::restore_last(), started_at)];
-        let put = self.service.repository.store().commit(Batch { checks: vec![check], writes }).await;
+        let writes = vec![Write::Put(key, value), Write::Put(record_keys::restore_last(), started_at)];
+        // Not by `TypedStore::commit`, which rejects every batch while a marker exists.
+        let put = self.service.typed_store.store().commit(Batch { checks: vec![check], writes }).await;
         let at = put.map_err(|error| match error {
             CommitError::Conflict(_) => ServiceError::from(Conflict::RestoreStarted),
             other => other.into(),
         })?;
-        self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
+        self.service.restore_lock.load_state(&self.service.typed_store, Freshness::Linearizable).await?;
         Ok(at)
     }
 
     /// Replaces all records. Unchanged ones are written too, so that all blocking queries wake up.
     async fn replace(self, spool: &mut Spool, marker: Revision) -> Result<Revision, ServiceError> {
-        let store = self.service.repository.store();
+        let store = self.service.typed_store.store();
         let mut writes = RestoreWriter::new(store, marker);
+        // The namespaces go first: without them no token is valid, should the restore be interrupted.
         let mut after = None;
         loop {
             let page = Page { after, limit: PAGE_SIZE };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use crate::service::error::ServiceError;
-use crate::service::keys;
+use crate::service::record_keys;
 use crate::service::rejection::Conflict;
 use crate::store::{Batch, Check, CommitError, Revision, Store, StoreError, Write};
 
@@ -68,7 +68,8 @@ impl RestoreWriter {
         while !self.in_flight.is_empty() {
             self.join_one().await?;
         }
-        self.next.push(Write::Delete(keys::restore_marker()));
+        // In the last batch: the store opens in the moment in which it is complete.
+        self.next.push(Write::Delete(record_keys::restore_marker()));
         let batch = self.batch();
         self.store.commit(batch).await.map_err(superseded)
     }
@@ -83,7 +84,7 @@ impl RestoreWriter {
 
     fn batch(&mut self) -> Batch {
         self.bytes = 0;
-        let checks = vec![Check::Unchanged(keys::restore_marker(), self.marker)];
+        let checks = vec![Check::Unchanged(record_keys::restore_marker(), self.marker)];
         Batch { checks, writes: std::mem::take(&mut self.next) }
     }
 }

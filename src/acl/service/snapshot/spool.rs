@@ -25,9 +25,6 @@ impl Spool {
     pub(crate) const MAX_SIZE: u64 = 16 * 1024 * 1024 * 1024;
 
     /// Creates an empty file, readable only by this user.
-    ///
-    /// # Errors
-    /// The file cannot be created.
     pub(super) async fn create(folder: &Path) -> Result<Self, ServiceError> {
         let path: PathBuf = folder.join(format!(".restore.{}", Id::random()));
         let file = tokio::task::spawn_blocking(move || {
@@ -42,9 +39,6 @@ impl Spool {
     }
 
     /// Appends bytes; returns false if the limit is exceeded.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(crate) async fn add(&mut self, bytes: &[u8]) -> Result<bool, ServiceError> {
         self.bytes += bytes.len() as u64;
         if self.bytes > Self::MAX_SIZE {

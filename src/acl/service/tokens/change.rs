@@ -2,7 +2,7 @@
 
 use super::create::Tokens;
 use super::draft::TokenDraft;
-use super::write::require_deletable;
+use super::token_records::require_deletable;
 use crate::model::go_duration::GoDuration;
 use crate::model::id::Id;
 use crate::model::links::LinkOwner;
@@ -11,20 +11,17 @@ use crate::model::secret::REDACTED;
 use crate::model::token::TokenRecord;
 use crate::service::caller::{Caller, Privilege};
 use crate::service::error::ServiceError;
-use crate::service::keys;
 use crate::service::links::LinkKind;
-use crate::service::records::is_unreadable;
+use crate::service::namespaced_records::is_unreadable;
+use crate::service::record_keys;
 use crate::service::rejection::{InvalidRequest, NotFound};
-use crate::service::repository::Stored;
 use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 impl Tokens<'_> {
     /// Replaces the mutable fields of a token; fields missing in the draft are cleared. A draft with different
-    /// immutable fields is rejected.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the token does not exist, or the draft is invalid.
+    /// immutable fields is rejected. Needs `acl:write`.
     pub(crate) async fn update(
         self,
         caller: &Caller,
@@ -52,7 +49,7 @@ impl Tokens<'_> {
         token.links =
             self.service.links().validate(namespace, &draft.links, LinkOwner::Token { local: draft.local }).await?;
         token.roles = self.service.links().resolve(namespace, LinkKind::Role, &draft.roles).await?;
-        let key = keys::token(namespace, accessor);
+        let key = record_keys::token(namespace, accessor);
         let transaction = Transaction::default().require_unchanged(&key, previous.modified).put(key, &token)?;
         self.service.records.commit_update(&target, transaction, &previous, token).await
     }
@@ -62,6 +59,7 @@ impl Tokens<'_> {
     async fn require_same_immutable(self, token: &TokenRecord, draft: &TokenDraft) -> Result<(), ServiceError> {
         let immutable = token.immutable();
         let accessor = immutable.accessor_id;
+        // A client that may not see the secret writes the placeholder back.
         let stated = draft.secret.as_ref().filter(|secret| !["", REDACTED].contains(&secret.reveal()));
         if let Some(secret) = stated
             && self.service.sealing_key(token).await?.hash(secret) != immutable.secret_hash
@@ -82,10 +80,8 @@ impl Tokens<'_> {
         Ok(())
     }
 
-    /// Deletes a token, also if it is unreadable; returns false if it does not exist. Its secret is invalid from then on.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`; the token is the caller's own or the anonymous one.
+    /// Deletes a token, also if it is unreadable; returns false if it does not exist. Its secret is invalid from then
+    /// on. Needs `acl:write`. The caller's own token and the anonymous one cannot be deleted.
     pub(crate) async fn delete(
         self,
         caller: &Caller,
@@ -94,6 +90,7 @@ impl Tokens<'_> {
     ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
         require_deletable(accessor)?;
+        // Consul's rule; a token of a login ends itself by a logout.
         if caller.accessor() == Some(accessor) {
             return Err(InvalidRequest::OwnToken.into());
         }
@@ -101,8 +98,8 @@ impl Tokens<'_> {
     }
 
     async fn try_delete(self, namespace: &NamespaceName, accessor: Id) -> Result<bool, ServiceError> {
-        let key = keys::token(namespace, accessor);
-        let found = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await;
+        let key = record_keys::token(namespace, accessor);
+        let found = self.service.typed_store.get::<TokenRecord>(&key, Freshness::Linearizable).await;
         if found.as_ref().is_err_and(is_unreadable) {
             // Also in a namespace that is marked for deletion: its removal waits for this.
             self.service.token_records().delete_unreadable(&key).await?;
@@ -112,7 +109,7 @@ impl Tokens<'_> {
         let Some(previous) = found? else { return Ok(false) };
         let transaction =
             self.service.token_records().delete(&previous, target.require_unchanged(Transaction::default())).await?;
-        self.service.repository.commit(transaction).await?;
+        self.service.typed_store.commit(transaction).await?;
         Ok(true)
     }
 }

@@ -1,7 +1,7 @@
 //! Creation and cloning of tokens.
 
 use super::draft::{TokenDraft, validate_end};
-use super::write::ValidatedToken;
+use super::token_records::ValidatedToken;
 use crate::model::id::Id;
 use crate::model::links::LinkOwner;
 use crate::model::names::NamespaceName;
@@ -10,8 +10,8 @@ use crate::service::acl_service::AclService;
 use crate::service::builtin::accessor_as_secret;
 use crate::service::caller::{Caller, LiveToken, Privilege};
 use crate::service::error::ServiceError;
-use crate::service::keys::{self, TokenIndexEntry};
 use crate::service::links::LinkKind;
+use crate::service::record_keys::{self, TokenIndexEntry};
 use crate::service::rejection::{Conflict, InvalidRequest, NotFound};
 use crate::service::transaction::{Transaction, retry_on_conflict};
 use crate::store::Freshness;
@@ -39,10 +39,7 @@ impl AclService {
 }
 
 impl Tokens<'_> {
-    /// Creates a token.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`, the draft is invalid, or an id is taken.
+    /// Creates a token. Needs `acl:write`.
     pub(crate) async fn create(
         self,
         caller: &Caller,
@@ -86,18 +83,19 @@ impl Tokens<'_> {
     }
 
     /// Returns the given id if it may be used for the `field` of a new token, or a random one.
-    ///
-    /// # Errors
-    /// It is no UUID, reserved, or the accessor or secret of a token; the store failed.
     pub(crate) async fn new_id(self, field: &'static str, text: Option<&str>) -> Result<Id, ServiceError> {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Id::random()) };
         let id: Id = text.parse().map_err(|_| InvalidRequest::TokenId { field })?;
         if id.is_reserved() {
             return Err(InvalidRequest::ReservedId { field }.into());
         }
+        // As in Consul, an id must differ from all accessors and from all secrets. Both are in one index.
         for hash in self.service.sealer.keys().hashes(&accessor_as_secret(id)) {
-            let existing =
-                self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), Freshness::Linearizable).await?;
+            let existing = self
+                .service
+                .typed_store
+                .get::<TokenIndexEntry>(&record_keys::token_id(&hash), Freshness::Linearizable)
+                .await?;
             if existing.is_some() {
                 return Err(id_taken(field));
             }
@@ -106,10 +104,7 @@ impl Tokens<'_> {
     }
 
     /// Creates a token with new ids and the links, locality and expiration of another one. An empty description copies
-    /// the other's.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`; the token does not exist; a login created it; it expires too soon.
+    /// the other's. Needs `acl:write`. Refuses tokens that a login created or that expire too soon.
     pub(crate) async fn create_clone(
         self,
         caller: &Caller,
@@ -133,10 +128,12 @@ impl Tokens<'_> {
         };
         let token = &source.value;
         let immutable = source.value.immutable();
+        // Consul's rule. The clone would outlive its auth method, whose deletion ends the tokens of its logins.
         if immutable.login.is_some() {
             return Err(InvalidRequest::LoginTokenCloned.into());
         }
         let create_time = self.service.now();
+        // The clone ends with its source, and must still live for the least TTL.
         if let Some(end) = immutable.expiration_time {
             validate_end(create_time, end)?;
         }

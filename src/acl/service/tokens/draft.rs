@@ -32,9 +32,6 @@ pub(crate) struct TokenDraft {
 
 impl TokenDraft {
     /// Returns the expiration time of a token created at `now`; `None` for no expiration.
-    ///
-    /// # Errors
-    /// Both an expiration time and a lifetime are given, or one is out of bounds.
     pub(super) fn end(&self, now: Timestamp) -> Result<Option<Timestamp>, InvalidRequest> {
         let end = match (self.expiration_time, self.expiration_ttl) {
             (end, GoDuration(0)) => end,
@@ -54,9 +51,6 @@ impl TokenDraft {
 }
 
 /// Checks that an expiration lies between [`MIN_TTL`] and [`MAX_TTL`] after `now`, inclusive.
-///
-/// # Errors
-/// It is out of bounds.
 pub(super) fn validate_end(now: Timestamp, end: Timestamp) -> Result<(), InvalidRequest> {
     if end < now {
         return Err(InvalidRequest::PastExpiration);

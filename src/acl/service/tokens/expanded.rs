@@ -9,8 +9,8 @@ use crate::model::templated::SyntheticPolicy;
 use crate::model::token::TokenRecord;
 use crate::service::acl_service::AclService;
 use crate::service::error::ServiceError;
-use crate::service::keys;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 /// Everything that determines a token's permissions, without duplicates: its links, its roles' links, and the defaults
@@ -31,9 +31,6 @@ pub(crate) struct ExpandedToken {
 
 impl ExpandedToken {
     /// Loads everything that determines the permissions of a token.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn load(
         service: &AclService,
         token: &TokenRecord,
@@ -67,7 +64,9 @@ impl ExpandedToken {
             if self.roles.iter().any(|role| role.value.id == *id) {
                 continue;
             }
-            let Some(role) = service.repository.get::<RoleRecord>(&keys::role(namespace, *id), freshness).await? else {
+            let Some(role) =
+                service.typed_store.get::<RoleRecord>(&record_keys::role(namespace, *id), freshness).await?
+            else {
                 continue;
             };
             self.add_links(service, namespace, &role.value.links, freshness).await?;
@@ -85,7 +84,7 @@ impl ExpandedToken {
     ) -> Result<(), ServiceError> {
         for id in &links.policies {
             if !self.policies.iter().any(|policy| policy.value.id == *id) {
-                self.policies.extend(service.repository.get(&keys::policy(namespace, *id), freshness).await?);
+                self.policies.extend(service.typed_store.get(&record_keys::policy(namespace, *id), freshness).await?);
             }
         }
         for policy in links.synthetic_policies() {

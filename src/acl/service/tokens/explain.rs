@@ -15,9 +15,6 @@ pub(crate) struct ExplainedToken {
 
 impl Tokens<'_> {
     /// Loads the rules of a token.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn explain(
         self,
         token: &TokenRecord,

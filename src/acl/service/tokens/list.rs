@@ -12,11 +12,11 @@ use crate::model::token::TokenRecord;
 use crate::service::acl_service::AclService;
 use crate::service::caller::Caller;
 use crate::service::error::ServiceError;
-use crate::service::keys;
 use crate::service::links::{Link, LinkKind};
 use crate::service::lists::Omitted;
-use crate::service::repository::Stored;
+use crate::service::record_keys;
 use crate::service::restore_lock::Epoch;
+use crate::service::typed_store::Stored;
 use crate::store::{Freshness, Key};
 
 /// Token list that is read page by page.
@@ -52,10 +52,8 @@ pub(crate) struct ListedToken {
 }
 
 impl TokenPages {
-    /// Lists the tokens of one namespace, or of all in which the caller has `acl:read`.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
+    /// Lists the tokens of one namespace, or of all in which the caller has `acl:read`. Needs `acl:read` in the given
+    /// namespace.
     pub(crate) async fn open(
         service: &AclService,
         caller: Arc<Caller>,
@@ -67,8 +65,9 @@ impl TokenPages {
         let readable = service.records.readable_namespaces(&caller, "token", namespace, freshness).await?;
         let mut namespaces = readable.namespaces;
         let mut omitted = readable.omitted;
-        let damaged =
-            |namespace: &NamespaceName| service.repository.has_unreadable(&keys::kind_prefix("token", Some(namespace)));
+        let damaged = |namespace: &NamespaceName| {
+            service.typed_store.has_unreadable(&record_keys::kind_prefix("token", Some(namespace)))
+        };
         omitted.unreadable |= namespaces.iter().any(damaged);
         namespaces.reverse();
         let after = None;
@@ -76,14 +75,12 @@ impl TokenPages {
         Ok(Self { omitted, unreadable: None, caller, filter, freshness, epoch, namespaces, after, lookups })
     }
 
-    /// Returns the next page of tokens in key order, without expired ones; it may be empty. `None` at the end.
-    ///
-    /// # Errors
-    /// The store failed, or a restore has begun.
+    /// Returns the next page of tokens in key order, without expired ones; it may be empty. `None` at the end. Fails if
+    /// a restore has begun.
     pub(crate) async fn next(&mut self, service: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
-        let prefix = keys::kind_prefix("token", Some(&namespace));
-        let page = service.repository.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
+        let prefix = record_keys::kind_prefix("token", Some(&namespace));
+        let page = service.typed_store.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
         self.omitted.unreadable |= page.unreadable.is_some();
         self.unreadable = self.unreadable.take().or(page.unreadable);
         let now = service.now();
@@ -157,14 +154,14 @@ impl LookupCache {
     ) -> Result<bool, ServiceError> {
         let Some(login) = &token.immutable().login else { return Ok(true) };
         let Some(id) = login.method_id else { return Ok(true) };
-        let key = keys::auth_method(&login.namespace, &login.auth_method);
+        let key = record_keys::auth_method(&login.namespace, &login.auth_method);
         if let Some(found_id) = self.methods.get(&key) {
             return Ok(*found_id == Some(id));
         }
-        let found_id = match service.repository.get::<AuthMethodRecord>(&key, freshness).await {
+        let found_id = match service.typed_store.get::<AuthMethodRecord>(&key, freshness).await {
             Ok(method) => method.map(|method| method.value.id),
             // Unknown whether the method exists. The token does not authenticate, but it is listed.
-            Err(error) if service.repository.skip_unreadable(&error) => return Ok(true),
+            Err(error) if service.typed_store.skip_unreadable(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
         remember(&mut self.methods, key, found_id);

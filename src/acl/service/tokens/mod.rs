@@ -3,7 +3,7 @@
 // 0: drafts, filters and records
 mod draft;
 mod filter;
-mod write;
+mod token_records;
 
 // 1: operations
 mod create;
@@ -19,4 +19,4 @@ pub(crate) use draft::TokenDraft;
 pub(crate) use expanded::ExpandedToken;
 pub(crate) use filter::TokenFilter;
 pub(crate) use list::{ListedToken, TokenPages};
-pub(crate) use write::{MAX_TOKEN_RECORDS, TokenKeys, ValidatedToken};
+pub(crate) use token_records::{MAX_TOKEN_RECORDS, TokenKeys, ValidatedToken};

@@ -7,14 +7,11 @@ use crate::model::secret::{PlainSecret, REDACTED};
 use crate::model::token::TokenRecord;
 use crate::service::caller::{Caller, Privilege};
 use crate::service::error::ServiceError;
-use crate::service::repository::Stored;
+use crate::service::typed_store::Stored;
 use crate::store::Freshness;
 
 impl Tokens<'_> {
-    /// Returns the token; `None` if it does not exist or has expired.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`, or the namespace does not exist.
+    /// Returns the token; `None` if it does not exist or has expired. Needs `acl:read`.
     pub(crate) async fn get(
         self,
         caller: &Caller,
@@ -42,18 +39,12 @@ impl Tokens<'_> {
     }
 
     /// Decrypts the secret of a token. Callers must have `acl:write` in the token's namespace.
-    ///
-    /// # Errors
-    /// It is damaged, or the key file lacks its key.
     pub(crate) async fn unseal_secret(self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
         let immutable = token.immutable();
         Ok(self.service.sealing_key(token).await?.unseal(immutable.accessor_id, &immutable.sealed_secret)?)
     }
 
     /// Returns the secret of a token, or [`REDACTED`] if the caller lacks `acl:write` in its namespace.
-    ///
-    /// # Errors
-    /// It is damaged, or the key file lacks its key.
     pub(crate) async fn visible_secret(
         self,
         caller: &Caller,

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::write::MAX_TOKEN_RECORDS;
+use super::token_records::MAX_TOKEN_RECORDS;
 use crate::AclMetrics;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
 use crate::model::token::TokenRecord;
 use crate::service::acl_service::AclService;
 use crate::service::error::ServiceError;
-use crate::service::keys;
+use crate::service::record_keys;
 use crate::service::transaction::Transaction;
 use crate::store::{Batch, CommitError, Freshness, Key};
 use keyward_telemetry::error_chain::format_chain;
@@ -38,10 +38,7 @@ impl AclService {
 }
 
 impl TokenSweeper<'_> {
-    /// Deletes expired tokens; returns their number.
-    ///
-    /// # Errors
-    /// The store failed, or a restore is in progress. Deletions so far persist.
+    /// Deletes expired tokens; returns their number. After an error, the deletions so far persist.
     pub(crate) async fn sweep(self) -> Result<usize, ServiceError> {
         self.service.epoch(Freshness::Linearizable).await?;
         let mut swept = 0;
@@ -63,21 +60,22 @@ impl TokenSweeper<'_> {
         // Read once: with a second reading of a clock that is set back in between, a token would lose its entry and stay.
         let now = self.service.now();
         let until = now.sort_key();
-        let page = self.service.repository.page::<NamespaceName>("token-end/", after, Freshness::Linearizable).await?;
+        let page = self.service.typed_store.page::<NamespaceName>("token-end/", after, Freshness::Linearizable).await?;
         let mut transaction = Transaction::default();
         let mut tokens = 0;
         for (key, namespace) in &page.entries {
             let Some((end, accessor)) = parse_end_key(key) else { continue };
+            // Keys are in the order of their times: no later one has expired.
             if end > until.as_str() {
                 break;
             }
             if transaction.writes() + MAX_TOKEN_RECORDS + 1 > Batch::MAX_OPERATIONS {
-                self.service.repository.commit(std::mem::take(&mut transaction)).await?;
+                self.service.typed_store.commit(std::mem::take(&mut transaction)).await?;
                 *swept += std::mem::take(&mut tokens);
             }
-            let token = keys::token(&namespace.value, accessor);
-            let record = match self.service.repository.get::<TokenRecord>(&token, Freshness::Linearizable).await {
-                Err(error) if self.service.repository.skip_unreadable(&error) => continue,
+            let token = record_keys::token(&namespace.value, accessor);
+            let record = match self.service.typed_store.get::<TokenRecord>(&token, Freshness::Linearizable).await {
+                Err(error) if self.service.typed_store.skip_unreadable(&error) => continue,
                 result => result?,
             };
             if let Some(token) = record
@@ -86,10 +84,11 @@ impl TokenSweeper<'_> {
                 transaction = self.service.token_records().delete(&token, transaction).await?;
                 tokens += 1;
             }
+            // Also without a token: a left-over entry would be read by each sweep.
             transaction = transaction.delete(key.clone());
         }
         if transaction.writes() > 0 {
-            self.service.repository.commit(transaction).await?;
+            self.service.typed_store.commit(transaction).await?;
             *swept += tokens;
         }
         let past =

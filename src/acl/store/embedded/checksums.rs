@@ -23,9 +23,6 @@ pub(super) struct Checksums(Arc<hmac::Key>);
 
 impl Checksums {
     /// Returns a new random key in its stored form.
-    ///
-    /// # Errors
-    /// The system has no random numbers.
     pub(super) fn new_key() -> Result<String, StoreError> {
         let mut key = [0; 32];
         let none = |_| StoreError::failed(std::io::Error::other("no random numbers"));

@@ -56,9 +56,6 @@ pub struct Embedded {
 
 impl Embedded {
     /// Opens the store in `folder` and creates it if missing. Blocks: after a crash the whole file is checked.
-    ///
-    /// # Errors
-    /// Another process has it open, it belongs to another datacenter, it is damaged, or it cannot be opened.
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let folder = secure_dir::create_private(folder, 0o022)?;
         let path = Self::file_in(&folder);
@@ -67,9 +64,6 @@ impl Embedded {
 
     /// Opens a store over any backend; `path` is its name in errors. The caller ensures exclusive access. Blocks, as
     /// [`Embedded::open`] does.
-    ///
-    /// # Errors
-    /// It belongs to another datacenter, it is damaged, or it cannot be read and written.
     pub fn open_backend(backend: impl StorageBackend, path: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let store = path.display().to_string();
         let path = path.to_owned();
@@ -94,9 +88,6 @@ impl Embedded {
     }
 
     /// Verifies the store in `folder`, which no server may have open. Changes nothing. Blocks.
-    ///
-    /// # Errors
-    /// It does not exist, a server has it open, or it is not a readable store.
     pub fn verify_file(folder: &Path) -> Result<Verification, OpenError> {
         let path = Self::file_in(folder);
         let damaged = |source: StoreError| OpenError::Damaged { store: path.display().to_string(), source };

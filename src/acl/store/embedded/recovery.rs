@@ -49,6 +49,7 @@ impl SharedState {
         // A batch whose write failed may be visible now, or no longer.
         self.cache.clear();
         self.load_kind_revisions()?;
+        // If that batch is visible now, its writer has not woken the tasks that wait for it.
         self.watchers.wake_all();
         Ok(())
     }

@@ -90,9 +90,6 @@ pub(super) fn sum_contribution(key: &str, checksums: &Checksums, bytes: &[u8]) -
 }
 
 /// Decodes and verifies a record.
-///
-/// # Errors
-/// The checksum is wrong, or the record is malformed.
 pub(super) fn decode(key: &str, checksums: &Checksums, bytes: &[u8]) -> Result<Record, StoreError> {
     let stored = StoredRecord::read(bytes).filter(|stored| stored.has_valid_checksum(key, checksums));
     let stored = stored.ok_or_else(|| StoreError::Unreadable { key: key.to_owned() })?;
@@ -161,6 +158,7 @@ pub(super) fn count_records(
     mut look: impl FnMut(&str, &[u8]),
 ) -> Result<TotalsByKind, StoreError> {
     let mut all: TotalsByKind = BTreeMap::new();
+    // Kinds whose records are all deleted have a revision too, which must not be lost.
     for entry in kinds.iter()? {
         let (kind, revision) = entry?;
         if kind.value() != ALL_KINDS {

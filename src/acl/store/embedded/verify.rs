@@ -43,6 +43,7 @@ pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, Sto
 /// opening it checks all pages.
 pub(super) fn pages(disk: &mut BackendHandle) -> Result<Option<bool>, StoreError> {
     let lease = disk.lease_read_only().map_err(redb::Error::Io)?;
+    // redb would initialize an empty file.
     if lease.len().map_err(redb::Error::Io)? == 0 {
         return Ok(None);
     }

@@ -64,6 +64,7 @@ pub(super) fn start(
     mut jobs: mpsc::Receiver<CommitJob>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let mut writer = Writer { shared, disk, failure: None };
+    // A thread of its own: a disk sync blocks for milliseconds.
     std::thread::Builder::new().name("acl-store".into()).spawn(move || {
         let mut last = 0;
         while let Some(group) = collect_group(&mut jobs, last) {
@@ -176,6 +177,7 @@ impl Writer {
         let mut outage = self.failure.take().map(|failure| failure.outage).unwrap_or_default();
         outage.record_failure(start);
         self.failure =
+            // Reopening may check the whole file: at most a tenth of the time is spent on it.
             Some(Failure { error, outage, retry_at: end + RETRY_DELAY.max(end.since(start) * 10), writable });
         writable
     }
@@ -206,6 +208,7 @@ impl<E: Into<StoreError>> From<E> for WriteFailure {
 
 fn write(shared: &SharedState, group: &[CommitJob]) -> Result<Outcomes, WriteFailure> {
     let mut transaction = shared.database().begin_write()?;
+    // `Store::commit` promises that acknowledged writes survive a crash.
     transaction.set_durability(Durability::Immediate)?;
     let Applied { outcomes, changed, .. } =
         apply(&transaction, &shared.checksums, group, shared.kinds.last(ALL_KINDS))?;
@@ -214,9 +217,11 @@ fn write(shared: &SharedState, group: &[CommitJob]) -> Result<Outcomes, WriteFai
         return Ok(outcomes);
     }
     let written = group.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+    // From here to `end_write` readers may still find the old values, and must not cache them.
     shared.cache.begin_write(written.flat_map(|(job, _)| job.batch.writes.iter().map(Write::key)));
     let committed = transaction.commit();
     if committed.is_ok() {
+        // Before the watchers wake: they compare with these revisions.
         shared.kinds.record(changed);
     }
     shared.cache.end_write();

@@ -36,9 +36,6 @@ pub(super) struct EtcdTls(Option<FileBacked<Arc<TlsOptions>>>);
 
 impl EtcdTls {
     /// Reads the certificate files.
-    ///
-    /// # Errors
-    /// A file is unreadable or damaged, or certificate and key do not belong together.
     pub(super) fn new(options: &Arc<EtcdOptions>) -> Result<Self, OpenError> {
         let Some(ca_file) = options.ca_file.clone() else { return Ok(Self(None)) };
         let identity = options.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
@@ -82,9 +79,6 @@ impl LastLogin {
 
 impl Connection {
     /// Creates a connection to `member`.
-    ///
-    /// # Errors
-    /// The certificates cannot be used.
     pub(super) async fn new(
         member: &Arc<str>,
         options: &EtcdOptions,
@@ -123,9 +117,6 @@ impl Connection {
     }
 
     /// Logs in if the last login is still number `known_login`; returns the valid login.
-    ///
-    /// # Errors
-    /// The password file cannot be read, or the member rejects the login or does not answer by `end`.
     pub(super) async fn log_in(&self, known_login: u64, end: Instant) -> Result<LastLogin, MemberError> {
         let Some(login) = &self.login else { return Ok(LastLogin::default()) };
         let attempt = async {

@@ -25,6 +25,7 @@ pub(crate) struct Export {
 impl Export {
     pub(super) async fn begin(members: &Arc<Members>, prefix: &Prefix) -> Result<Self, MemberErrors> {
         let start = prefix.prepend_to("");
+        // No record has this key: the response is read for its revision.
         let ask = |client: Client| {
             let start = start.clone();
             async move { client.kv_client().get(start, None).await }

@@ -43,9 +43,6 @@ const ROUND_PAUSE: Duration = Duration::from_millis(100);
 
 impl Members {
     /// Creates the configured members without connecting.
-    ///
-    /// # Errors
-    /// The certificates cannot be used.
     pub(super) async fn new(
         options: &Arc<EtcdOptions>,
         tls: &EtcdTls,
@@ -106,6 +103,7 @@ impl Members {
                     Ok(response) => return Ok(response),
                     Err(error) => errors.add(error),
                 }
+                // A member that refuses a call is healthy, and others would refuse it too.
                 if errors.kind() != FailureKind::Refused {
                     self.prefer_next_after(index);
                 }

@@ -61,9 +61,6 @@ struct StoreMetadata {
 
 impl Etcd {
     /// Opens the store and creates it if missing.
-    ///
-    /// # Errors
-    /// A file is invalid, no member answers, the user is rejected, or the store belongs to another datacenter.
     pub async fn open(options: &EtcdOptions, datacenter: &str) -> Result<Self, OpenError> {
         let store = || options.to_string();
         let shared = Arc::new(options.clone());
@@ -95,6 +92,7 @@ impl Etcd {
         }
         let kinds = Arc::new(KindRevisions::default());
         let watchers = Arc::new(Watchers::default());
+        // The watch begins after this revision: of earlier changes only this bound is known.
         kinds.raise_lower_bound(now);
         let follower = ChangeWatch {
             members: Arc::clone(&members),

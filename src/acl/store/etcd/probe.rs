@@ -10,9 +10,6 @@ use super::members::Members;
 use super::{EtcdOptions, OpenError};
 
 /// Reads from the cluster, linearizably; returns a description for people.
-///
-/// # Errors
-/// A file is invalid, no member answers, or the user is rejected.
 pub async fn probe(options: &EtcdOptions) -> Result<String, OpenError> {
     let shared = Arc::new(options.clone());
     let tls = EtcdTls::new(&shared)?;

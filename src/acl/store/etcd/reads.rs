@@ -41,6 +41,7 @@ impl Etcd {
         if at(response.header()) >= last_change {
             return Ok(response);
         }
+        // No member has caught up in time: the caller accepts a stale answer.
         Ok(self.members.read(Instant::now() + CATCH_UP, ask(options)).await.unwrap_or(response))
     }
 

@@ -50,9 +50,6 @@ struct WatchEnd {
 
 impl ChangeWatch {
     /// Opens a watch from a revision on any member.
-    ///
-    /// # Errors
-    /// No member confirms the watch in time, or the user lacks the permission.
     pub(super) async fn begin(&self, from: Revision) -> Result<OpenWatch, MemberErrors> {
         let end = self.members.deadline();
         let mut errors = MemberErrors::default();

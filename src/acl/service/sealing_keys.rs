@@ -12,10 +12,7 @@ use crate::store::{Freshness, Record, StoreError};
 use keyward_telemetry::error_chain::format_chain;
 
 impl AclService {
-    /// Reads the key record and returns the keys that it names.
-    ///
-    /// # Errors
-    /// The key file lacks a named key; the store failed.
+    /// Reads the key record and returns the keys that it names. Fails if the key file lacks one.
     pub(super) async fn reload_keys(&self) -> Result<Arc<SealKeys>, ServiceError> {
         let record = self.key_record().await?;
         self.sealer.refresh(&record).await.map_err(|error| key_missing(&error))
@@ -24,14 +21,11 @@ impl AclService {
     /// Reads the record that names the active keys.
     pub(super) async fn key_record(&self) -> Result<Record, ServiceError> {
         let key = seal::key_record();
-        let record = self.repository.store().get(&key, Freshness::Linearizable).await?;
+        let record = self.typed_store.store().get(&key, Freshness::Linearizable).await?;
         Ok(record.ok_or_else(|| StoreError::Unreadable { key: key.as_str().to_owned() })?)
     }
 
-    /// Returns the key that a token's secret is sealed with.
-    ///
-    /// # Errors
-    /// The key file lacks it; the store failed.
+    /// Returns the key that a token's secret is sealed with. Fails if the key file lacks it.
     pub(super) async fn sealing_key(&self, token: &TokenRecord) -> Result<Arc<SealKey>, ServiceError> {
         let id = &token.immutable().sealed_secret.key_id;
         if let Some(key) = self.sealer.keys().file.find(id) {

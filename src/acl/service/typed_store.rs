@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use super::error::ServiceError;
-use super::keys;
 use super::record_cache::RecordCache;
+use super::record_keys;
 use super::transaction::Transaction;
 use super::unreadable_records::UnreadableRecords;
 use crate::AclMetrics;
@@ -26,7 +26,7 @@ pub(crate) struct Stored<T> {
 
 /// Typed view of the store, with a cache of deserialized records.
 #[derive(Debug, Clone)]
-pub(crate) struct Repository {
+pub(crate) struct TypedStore {
     store: Arc<dyn Store>,
     cache: Arc<RecordCache>,
     unreadable: Arc<UnreadableRecords>,
@@ -59,8 +59,8 @@ pub(crate) struct ListOf<T> {
 /// Records in one page.
 pub(crate) const PAGE: usize = 256;
 
-impl Repository {
-    /// Creates a repository over a store.
+impl TypedStore {
+    /// Creates a typed view of a store.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, cache: Arc::default(), unreadable: Arc::default() }
     }
@@ -77,9 +77,6 @@ impl Repository {
     }
 
     /// Reads a record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store failed, or the record is unreadable.
     pub(crate) async fn get<T: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
@@ -119,9 +116,6 @@ impl Repository {
 
     /// Reads a page of the records under `prefix`, which ends with a slash, after the key `after`. Unreadable records
     /// are reported and skipped: failing would make all others inaccessible.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn page<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -143,10 +137,7 @@ impl Repository {
         Ok(PageOf { entries, unreadable: unreadable.into_iter().next(), next, revision: listing.revision })
     }
 
-    /// Reads all records under `prefix`, as [`Repository::page`] does. For kinds with few records.
-    ///
-    /// # Errors
-    /// The store failed.
+    /// Reads all records under `prefix`, as [`TypedStore::page`] does. For kinds with few records.
     pub(crate) async fn all<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -165,9 +156,6 @@ impl Repository {
     }
 
     /// Returns the revision of the last change of the kind that `prefix` starts with.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn revision(&self, prefix: &str, freshness: Freshness) -> Result<Revision, ServiceError> {
         if let Some(last) = self.store.last(prefix.split('/').next().unwrap_or_default()) {
             return Ok(last);
@@ -176,12 +164,9 @@ impl Repository {
     }
 
     /// Commits a transaction atomically; rejected during a restore.
-    ///
-    /// # Errors
-    /// A precondition failed, a restore is in progress, or the store failed.
     pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Revision, ServiceError> {
         let mut batch = transaction.batch;
-        let mark = keys::restore_marker();
+        let mark = record_keys::restore_marker();
         // First, because the store reports the first failed check.
         batch.checks.insert(0, Check::Absent(mark.clone()));
         match self.store.commit(batch).await {
@@ -192,9 +177,6 @@ impl Repository {
 }
 
 /// Deserializes a record.
-///
-/// # Errors
-/// The record does not have the expected form.
 pub(crate) fn decode<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
     let value =
         serde_json::from_slice(&record.value).map_err(|_| StoreError::Unreadable { key: key.as_str().to_owned() })?;

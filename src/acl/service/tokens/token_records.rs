@@ -6,16 +6,16 @@ use crate::model::secret::PlainSecret;
 use crate::model::timestamp::Timestamp;
 use crate::model::token::{ANONYMOUS, ImmutableFields, LoginOrigin, TokenRecord};
 use crate::service::acl_service::AclService;
-use crate::service::active_keys::require_same_keys;
 use crate::service::builtin::accessor_as_secret;
 use crate::service::caller::LiveToken;
 use crate::service::error::ServiceError;
-use crate::service::keys::{self, TokenIndexEntry};
-use crate::service::records::WritableNamespace;
+use crate::service::namespaced_records::WritableNamespace;
+use crate::service::record_keys::{self, TokenIndexEntry};
 use crate::service::rejection::InvalidRequest;
-use crate::service::repository::{Stored, decode};
 use crate::service::seal::{SealKey, SealKeys};
+use crate::service::sealing_keys::require_same_keys;
 use crate::service::transaction::{Transaction, retry_on_conflict};
+use crate::service::typed_store::{Stored, decode};
 use crate::store::{CommitError, Freshness, Key, Record};
 
 /// Validated fields of a new token.
@@ -55,10 +55,8 @@ impl AclService {
 }
 
 impl TokenRecords<'_> {
-    /// Creates a token, together with the preconditions and writes of `transaction`. It is durable on return.
-    ///
-    /// # Errors
-    /// The accessor or the secret is taken by any token; the store failed.
+    /// Creates a token, together with the preconditions and writes of `transaction`. It is durable on return. Fails if
+    /// the accessor or the secret is that of any token.
     pub(crate) async fn insert(
         self,
         target: &WritableNamespace,
@@ -107,7 +105,7 @@ impl TokenRecords<'_> {
             transaction = keys
                 .hashes(id)
                 .iter()
-                .fold(transaction, |transaction, hash| transaction.require_absent(&keys::token_id(hash)));
+                .fold(transaction, |transaction, hash| transaction.require_absent(&record_keys::token_id(hash)));
         }
         transaction = transaction
             .put(token_keys.token, &token)?
@@ -116,26 +114,23 @@ impl TokenRecords<'_> {
         for key in token_keys.end.into_iter().chain(token_keys.login) {
             transaction = transaction.put(key, &target.name)?;
         }
-        let revision = self.service.repository.commit(transaction).await?;
+        let revision = self.service.typed_store.commit(transaction).await?;
         let read_at = token.immutable().create_time;
         Ok(LiveToken { token: Stored { value: token.into(), created: revision, modified: revision }, read_at })
     }
 
-    /// Deletes a token; a missing one is not an error.
-    ///
-    /// # Errors
-    /// It is the anonymous token, whose secret anyone can present; the store failed.
+    /// Deletes a token; a missing one is not an error. Refuses the anonymous token, whose secret anyone can present.
     pub(crate) async fn destroy(self, token: &TokenRecord) -> Result<(), ServiceError> {
         require_deletable(token.immutable().accessor_id)?;
         retry_on_conflict(|| self.try_destroy(token.immutable())).await
     }
 
     async fn try_destroy(self, immutable: &ImmutableFields) -> Result<(), ServiceError> {
-        let key = keys::token(&immutable.namespace, immutable.accessor_id);
-        let token = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
+        let key = record_keys::token(&immutable.namespace, immutable.accessor_id);
+        let token = self.service.typed_store.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
         // A newer token with the same accessor is another one.
         if let Some(token) = token.filter(|token| token.value.immutable().create_time == immutable.create_time) {
-            self.service.repository.commit(self.delete(&token, Transaction::default()).await?).await?;
+            self.service.typed_store.commit(self.delete(&token, Transaction::default()).await?).await?;
         }
         Ok(())
     }
@@ -158,16 +153,14 @@ impl TokenRecords<'_> {
 
     /// Deletes a token whose record is unreadable, with its index entries. Only the record has the hash of the secret and
     /// the times in their keys, so they are searched: by an entry that remained, the old secret would authenticate as a
-    /// later token with the same accessor.
-    ///
-    /// # Errors
-    /// A conflict if the record was replaced or deleted meanwhile; the store failed.
+    /// later token with the same accessor. Fails with a conflict if the record was replaced or deleted
+    /// meanwhile.
     pub(super) async fn delete_unreadable(self, key: &Key) -> Result<(), ServiceError> {
         let records = &self.service.records;
         let modified = records.unreadable_revision::<TokenRecord>(key).await?;
         let is_of_token = |entry: &Key, record: &Record| {
             decode::<TokenIndexEntry>(entry, record)
-                .is_ok_and(|entry| keys::token(&entry.value.namespace, entry.value.accessor) == *key)
+                .is_ok_and(|entry| record_keys::token(&entry.value.namespace, entry.value.accessor) == *key)
         };
         // An accessor is unique in all namespaces.
         let has_accessor = |entry: &Key, _: &Record| entry.last_segment() == key.last_segment();
@@ -176,15 +169,12 @@ impl TokenRecords<'_> {
             found.extend(records.find_keys(prefix, has_accessor).await?);
         }
         let transaction = Transaction::default().require_unchanged(key, modified).delete(key.clone());
-        self.service.repository.commit(found.into_iter().fold(transaction, Transaction::delete)).await?;
+        self.service.typed_store.commit(found.into_iter().fold(transaction, Transaction::delete)).await?;
         Ok(())
     }
 }
 
 /// Refuses to delete the anonymous token: requests without a token need it.
-///
-/// # Errors
-/// It is the anonymous token.
 pub(super) fn require_deletable(accessor: Id) -> Result<(), InvalidRequest> {
     if accessor == ANONYMOUS { Err(InvalidRequest::AnonymousToken) } else { Ok(()) }
 }
@@ -207,15 +197,15 @@ impl TokenKeys {
         let immutable = token.immutable();
         let accessor = immutable.accessor_id;
         Self {
-            token: keys::token(&immutable.namespace, accessor),
-            by_secret: keys::token_id(&immutable.secret_hash),
-            by_accessor: keys::token_id(&key.hash(&accessor_as_secret(accessor))),
-            end: immutable.expiration_time.map(|end| keys::token_end(end, accessor)),
+            token: record_keys::token(&immutable.namespace, accessor),
+            by_secret: record_keys::token_id(&immutable.secret_hash),
+            by_accessor: record_keys::token_id(&key.hash(&accessor_as_secret(accessor))),
+            end: immutable.expiration_time.map(|end| record_keys::token_end(end, accessor)),
             login: immutable
                 .login
                 .as_ref()
                 .and_then(|login| login.method_id)
-                .map(|method| keys::token_login(method, accessor)),
+                .map(|method| record_keys::token_login(method, accessor)),
         }
     }
 }

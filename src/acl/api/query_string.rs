@@ -75,9 +75,6 @@ const MAX_WAIT: Duration = Duration::from_mins(10);
 
 impl QueryString {
     /// Decodes a query string.
-    ///
-    /// # Errors
-    /// It is not UTF-8.
     pub(super) fn parse(text: Option<&str>) -> Result<Self, QueryError> {
         let text = text.unwrap_or_default();
         if text.is_empty() {
@@ -102,20 +99,15 @@ impl QueryString {
         url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
 
-    /// Returns the value of a parameter; `None` if it is absent or empty.
-    ///
-    /// # Errors
-    /// The parameter has two different values.
+    /// Returns the value of a parameter; `None` if it is absent or empty. Two different values are an error.
     pub(super) fn get(&self, name: &'static str) -> Result<Option<&str>, QueryError> {
+        // Consul skips empty values. Of two different ones, a proxy that checks requests may see the other.
         let mut values = self.pairs.iter().filter(|(key, value)| key == name && !value.is_empty());
         let Some((_, first)) = values.next() else { return Ok(None) };
         if values.any(|(_, other)| other != first) { Err(QueryError::Conflicting(name)) } else { Ok(Some(first)) }
     }
 
     /// Returns the value of a bool parameter; one without a value is true, an absent one is false.
-    ///
-    /// # Errors
-    /// The value is not a bool, or there are two different ones.
     pub(super) fn parse_flag(&self, name: &'static str) -> Result<bool, QueryError> {
         if !self.has(name) {
             return Ok(false);
@@ -129,9 +121,6 @@ impl QueryString {
 
     /// Removes the parameters for blocking, consistency and the token, so that the rest identifies the request in the response
     /// cache however long the caller waits. `cache_control` is the header of that name.
-    ///
-    /// # Errors
-    /// A parameter is malformed, or two contradict each other.
     pub(super) fn take_blocking_query(&mut self, cache_control: Option<&str>) -> Result<BlockingQuery, QueryError> {
         let index = match self.get("index")? {
             None => 0,
@@ -143,9 +132,11 @@ impl QueryString {
             None => DEFAULT_WAIT,
             Some(text) => {
                 let wait = text.parse::<GoDuration>().map_err(|_| QueryError::Wait)?;
+                // As Consul: zero and negative waits are the default, and longer ones than the maximum are cut.
                 wait.to_duration().filter(|wait| !wait.is_zero()).unwrap_or(DEFAULT_WAIT).min(MAX_WAIT)
             }
         };
+        // The directives have no effect here, but Consul refuses malformed ones.
         if let Some(text) = cache_control {
             check_cache_control(text)?;
         }
@@ -155,6 +146,7 @@ impl QueryString {
         {
             return Err(QueryError::MaxStale(text.chars().take(64).collect()));
         }
+        // `max_stale` implies `stale`, as in Consul.
         let mode = match (self.has("stale") || max_stale.is_some(), self.has("consistent")) {
             (true, true) => return Err(QueryError::ConflictingModes),
             (true, false) => ConsistencyMode::Stale,

@@ -22,6 +22,7 @@ pub(super) async fn signed_claims<T: DeserializeOwned>(
 ) -> Result<T, LoginError> {
     let unverified_jwt = unverified_jwt.expose_secret();
     let unverified_header = unverified_header(unverified_jwt).ok_or(LoginError::Malformed)?;
+    // The token chooses among the allowed ones only: not `none`, nor HMAC with a public key (RFC 8725, 3.1).
     let algorithm = Algorithm::parse(&unverified_header.alg).filter(|algorithm| allowed.contains(algorithm));
     let Some(algorithm) = algorithm else {
         let expected: Vec<_> = allowed.iter().map(|algorithm| algorithm.as_str()).collect();
@@ -47,6 +48,7 @@ pub(super) async fn signed_claims<T: DeserializeOwned>(
     for key in &candidates {
         match jsonwebtoken::decode::<T>(unverified_jwt, key, &signature_alone) {
             Ok(signed) => return Ok(signed.claims),
+            // The signature is verified before the claims are parsed, so another key would not help.
             Err(error) if matches!(error.kind(), ErrorKind::Json(_)) => return Err(LoginError::Claims),
             Err(_) => {}
         }
@@ -80,6 +82,7 @@ fn is_present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Err
 
 fn unverified_header(jwt: &str) -> Option<UnverifiedHeader> {
     let mut parts = jwt.split('.');
+    // Three parts are a signed JWT (RFC 7515, 7.1), five an encrypted one (RFC 7516, 7.1).
     let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
         return None;
     };

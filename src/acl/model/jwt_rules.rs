@@ -38,9 +38,6 @@ impl JwtRules {
     }
 
     /// Verifies claims and returns the mapped values.
-    ///
-    /// # Errors
-    /// The first rule that they violate.
     pub(crate) fn verify(&self, claims: &Claims, now: Timestamp) -> Result<VerifiedClaims, ClaimsError> {
         let issuer = match claims.get("iss").filter(|claim| !claim.is_null()) {
             None => "",

@@ -1,13 +1,13 @@
-//! Create, read, update and delete for one record of any kind.
+//! Create, read, update and delete for single records of a namespace: checks the rights of the caller and the state of the namespace.
 
 use serde::de::DeserializeOwned;
 
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys;
+use super::record_keys;
 use super::rejection::{Conflict, NotFound};
-use super::repository::{PAGE, Repository, Stored, decode};
 use super::transaction::{Transaction, retry_on_conflict};
+use super::typed_store::{PAGE, Stored, TypedStore, decode};
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::NamespaceRecord;
@@ -29,42 +29,37 @@ impl WritableNamespace {
     }
 }
 
-/// Operations on single records of a namespace, whatever their kind.
+/// Operations on the records of namespaces, whatever their kind.
 #[derive(Debug, Clone)]
-pub(crate) struct Records {
-    pub(super) repository: Repository,
+pub(crate) struct NamespacedRecords {
+    pub(super) typed_store: TypedStore,
 }
 
-impl Records {
-    pub(super) fn new(repository: Repository) -> Self {
-        Self { repository }
+impl NamespacedRecords {
+    pub(super) fn new(typed_store: TypedStore) -> Self {
+        Self { typed_store }
     }
 
     /// Returns the namespace record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(crate) async fn namespace(
         &self,
         name: &NamespaceName,
         freshness: Freshness,
     ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
-        self.repository.get(&keys::namespace(name), freshness).await
+        self.typed_store.get(&record_keys::namespace(name), freshness).await
     }
 
     /// Returns the namespace for a write.
-    ///
-    /// # Errors
-    /// It does not exist or is marked for deletion.
     pub(super) async fn writable_namespace(&self, name: &NamespaceName) -> Result<WritableNamespace, ServiceError> {
         let namespace = self.active_namespace(name).await?;
-        Ok(WritableNamespace { name: namespace.value.name.clone(), key: keys::namespace(name), at: namespace.modified })
+        Ok(WritableNamespace {
+            name: namespace.value.name.clone(),
+            key: record_keys::namespace(name),
+            at: namespace.modified,
+        })
     }
 
     /// Returns the namespace record unless it is marked for deletion.
-    ///
-    /// # Errors
-    /// It does not exist or is marked for deletion.
     pub(super) async fn active_namespace(&self, name: &NamespaceName) -> Result<Stored<NamespaceRecord>, ServiceError> {
         let Some(namespace) = self.namespace(name, Freshness::Linearizable).await? else {
             return Err(namespace_not_found(name));
@@ -73,9 +68,6 @@ impl Records {
     }
 
     /// Checks that the namespace exists, for reads in it.
-    ///
-    /// # Errors
-    /// It does not exist.
     pub(crate) async fn require_namespace(
         &self,
         name: &NamespaceName,
@@ -84,10 +76,7 @@ impl Records {
         if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(namespace_not_found(name)) }
     }
 
-    /// Reads a record for a caller; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:read`; the namespace does not exist; the store failed.
+    /// Reads a record for a caller; `None` if it does not exist. Needs `acl:read`.
     pub(super) async fn get_record<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -98,13 +87,10 @@ impl Records {
         caller.require(Privilege::AclRead, namespace)?;
         self.require_namespace(namespace, freshness).await?;
         let Some(key) = key else { return Ok(None) };
-        self.repository.get(&key, freshness).await
+        self.typed_store.get(&key, freshness).await
     }
 
-    /// Reads a record by the index entry of its name; `by_id` builds the key of the record.
-    ///
-    /// # Errors
-    /// See [`Records::get_record`].
+    /// Reads a record by the index entry of its name; `by_id` builds the key of the record. Needs `acl:read`.
     pub(super) async fn get_record_by_name<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -114,53 +100,41 @@ impl Records {
         freshness: Freshness,
     ) -> Result<Option<Stored<R>>, ServiceError> {
         let Some(id) = self.get_record::<Id>(caller, namespace, by_name, freshness).await? else { return Ok(None) };
-        self.repository.get(&by_id(namespace, *id.value), freshness).await
+        self.typed_store.get(&by_id(namespace, *id.value), freshness).await
     }
 
     /// Reads a record for an update; `describe` names it in the error if it does not exist.
-    ///
-    /// # Errors
-    /// It does not exist; the store failed.
     pub(super) async fn load_for_update<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
         describe: impl FnOnce() -> String,
     ) -> Result<Stored<R>, ServiceError> {
-        let record = self.repository.get(key, Freshness::Linearizable).await?;
+        let record = self.typed_store.get(key, Freshness::Linearizable).await?;
         record.ok_or_else(|| NotFound::Record(describe()).into())
     }
 
     /// Checks that a name is not taken; `conflict` builds the error.
-    ///
-    /// # Errors
-    /// The name is taken; the store failed.
     pub(super) async fn require_absent(
         &self,
         name: &Key,
         conflict: impl FnOnce() -> Conflict,
     ) -> Result<(), ServiceError> {
-        let existing = self.repository.store().get(name, Freshness::Linearizable).await?;
+        let existing = self.typed_store.store().get(name, Freshness::Linearizable).await?;
         if existing.is_some() { Err(conflict().into()) } else { Ok(()) }
     }
 
     /// Commits the transaction that creates a record.
-    ///
-    /// # Errors
-    /// A precondition failed; the store failed.
     pub(super) async fn commit_new<R>(
         &self,
         target: &WritableNamespace,
         transaction: Transaction,
         value: R,
     ) -> Result<Stored<R>, ServiceError> {
-        let revision = self.repository.commit(target.require_unchanged(transaction)).await?;
+        let revision = self.typed_store.commit(target.require_unchanged(transaction)).await?;
         Ok(Stored { value: value.into(), created: revision, modified: revision })
     }
 
     /// Commits the transaction that replaces a record.
-    ///
-    /// # Errors
-    /// A precondition failed; the store failed.
     pub(super) async fn commit_update<R>(
         &self,
         target: &WritableNamespace,
@@ -168,15 +142,12 @@ impl Records {
         previous: &Stored<R>,
         value: R,
     ) -> Result<Stored<R>, ServiceError> {
-        let modified = self.repository.commit(target.require_unchanged(transaction)).await?;
+        let modified = self.typed_store.commit(target.require_unchanged(transaction)).await?;
         Ok(Stored { value: value.into(), created: previous.created, modified })
     }
 
     /// Deletes a record and the index entry of its name that `name_key` returns, also if it is unreadable. Returns false
-    /// if it does not exist.
-    ///
-    /// # Errors
-    /// The caller lacks `acl:write`; `name_key` returned an error; it is unreadable and built in; the store failed.
+    /// if it does not exist. Needs `acl:write`. An unreadable record that is built in is not deleted.
     pub(super) async fn delete_record<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -187,7 +158,7 @@ impl Records {
         caller.require(Privilege::AclWrite, namespace)?;
         let attempt = async || {
             let target = self.writable_namespace(namespace).await?;
-            let transaction = match self.repository.get::<R>(key, Freshness::Linearizable).await {
+            let transaction = match self.typed_store.get::<R>(key, Freshness::Linearizable).await {
                 Ok(Some(previous)) => {
                     let transaction =
                         Transaction::default().require_unchanged(key, previous.modified).delete(key.clone());
@@ -197,7 +168,7 @@ impl Records {
                 Err(error) if is_unreadable(&error) && !is_built_in(key) => self.delete_unreadable::<R>(key).await?,
                 Err(error) => return Err(error),
             };
-            self.repository.commit(target.require_unchanged(transaction)).await?;
+            self.typed_store.commit(target.require_unchanged(transaction)).await?;
             Ok(true)
         };
         retry_on_conflict(attempt).await
@@ -216,17 +187,15 @@ impl Records {
         Ok(found.into_iter().fold(transaction, Transaction::delete))
     }
 
-    /// Returns the revision of an unreadable record whose key ends with an id.
-    ///
-    /// # Errors
-    /// A conflict if the record was replaced or deleted meanwhile; its revision is damaged too; the store failed.
+    /// Returns the revision of an unreadable record whose key ends with an id. Fails with a conflict if the record was
+    /// replaced or deleted meanwhile.
     pub(super) async fn unreadable_revision<R: DeserializeOwned>(&self, key: &Key) -> Result<Revision, ServiceError> {
         // Only lists return damaged records. At most 16 keys differ from this one in the last digit of the id alone.
         let mut after = key.as_str().to_owned();
         after.pop();
         let prefix = after.trim_end_matches(|letter: char| letter != '/').to_owned();
         let page = Page { after: Some(Key::from(after)), limit: 16 };
-        let listing = self.repository.store().list(&prefix, page, Freshness::Linearizable).await?;
+        let listing = self.typed_store.store().list(&prefix, page, Freshness::Linearizable).await?;
         let record = listing.entries.into_iter().find(|(listed, _)| listed == key).map(|(_, record)| record);
         match record.filter(|record| decode::<R>(key, record).is_err()) {
             // No check of a batch matches it.
@@ -239,9 +208,6 @@ impl Records {
     }
 
     /// Returns the keys under `prefix`, which ends with a slash, of the records that match.
-    ///
-    /// # Errors
-    /// The store failed.
     pub(super) async fn find_keys(
         &self,
         prefix: &str,
@@ -251,7 +217,7 @@ impl Records {
         let mut after = None;
         loop {
             let page = Page { after, limit: PAGE };
-            let listing = self.repository.store().list(prefix, page, Freshness::Linearizable).await?;
+            let listing = self.typed_store.store().list(prefix, page, Freshness::Linearizable).await?;
             after = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
             found.extend(listing.entries.into_iter().filter(|(key, record)| is_match(key, record)).map(|(key, _)| key));
             if after.is_none() {

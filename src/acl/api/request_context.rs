@@ -1,4 +1,4 @@
-//! Authentication of a request, and the results of changes made by the authenticated caller.
+//! Authenticated caller and namespace of a request, and the results of its changes.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,16 +15,13 @@ use crate::store::Freshness;
 
 /// Caller of a request, and the namespace that the request acts in.
 #[derive(Debug)]
-pub(super) struct Authenticated {
+pub(super) struct RequestContext {
     pub(super) caller: Arc<Caller>,
     pub(super) namespace: NamespaceName,
 }
 
-impl Authenticated {
+impl RequestContext {
     /// Authenticates a read.
-    ///
-    /// # Errors
-    /// The token does not exist, or the namespace name is invalid.
     pub(super) async fn for_read(
         state: &ApiState,
         request: &ApiRequest,
@@ -36,9 +33,6 @@ impl Authenticated {
     }
 
     /// Authenticates a change. `body_namespace` is the namespace that the body names.
-    ///
-    /// # Errors
-    /// The token does not exist, or the namespace name is invalid.
     pub(super) async fn for_write(
         state: &ApiState,
         request: &ApiRequest,
@@ -50,9 +44,6 @@ impl Authenticated {
     }
 
     /// Builds the result of a change; `view` is the record after it, `subject` its id or name for the audit log.
-    ///
-    /// # Errors
-    /// The view cannot be written as JSON.
     pub(super) fn into_change(
         self,
         request: &ApiRequest,
@@ -67,9 +58,6 @@ impl Authenticated {
     }
 
     /// Builds the result of a deletion; `deleted` is false if there was no such record.
-    ///
-    /// # Errors
-    /// The response cannot be written as JSON.
     pub(super) fn into_deletion(
         self,
         request: &ApiRequest,
