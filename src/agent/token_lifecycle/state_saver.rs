@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::SessionStateOptions;
 use super::current_token::CurrentToken;
-use super::session_state::{LoadedState, SessionStateFile};
+use super::state_file::{LoadedState, SessionStateFile};
 use crate::login::Login;
 use crate::retry_budget::RetryBudget;
 use keyward_machine::clock::ClockReading;

@@ -11,7 +11,7 @@ use keyward_telemetry::count_format::format_count;
 
 /// The next step of a session, and the retry budget that it is taken from.
 #[derive(Debug)]
-pub(super) struct StepPlanner {
+pub(super) struct BudgetedSchedule {
     pub(super) budget: RetryBudget,
     next: NextStep,
     /// True if the next login replaces a token on schedule, so that it takes nothing from the bucket.
@@ -22,7 +22,7 @@ pub(super) struct StepPlanner {
     no_renewal_until: Option<ClockReading>,
 }
 
-impl StepPlanner {
+impl BudgetedSchedule {
     /// Plans a login now.
     pub(super) const fn new(now: ClockReading) -> Self {
         let budget = RetryBudget::new(now);
