@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use super::file::{EncryptedFile, FileRejected};
+use super::file_encryption::{EncryptedFile, FileRejected};
 use keyward_machine::clock::{Clock, ClockReading};
 
 /// Extent of the changes since the last write.

@@ -1,4 +1,4 @@
-//! An encrypted file: as a whole behind a header, or in one field of a document.
+//! Encrypts a file as a whole behind a header, or in one field of a document; refuses one that cannot be used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use super::file_kind::FileKind;
-use super::sealing_key::SealingKey;
-use super::state_file::StateFile;
+use super::ordered_file::OrderedFile;
+use super::sealing_key::{FileKind, SealingKey};
 use keyward_machine::clock::{ClockReading, millis};
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
@@ -40,7 +39,7 @@ impl Eq for PersistOptions {}
 #[derive(Debug, Clone)]
 pub(crate) struct EncryptedFile {
     kind: FileKind,
-    file: Arc<StateFile>,
+    file: Arc<OrderedFile>,
     /// `None` for a document whose fields are omitted because no key is configured.
     key: Option<Arc<SealingKey>>,
 }
@@ -57,7 +56,7 @@ impl EncryptedFile {
 
     /// Prepares a file that holds nothing encrypted.
     pub(crate) fn without_key(path: PathBuf, kind: FileKind) -> Self {
-        Self { kind, file: StateFile::new(path), key: None }
+        Self { kind, file: OrderedFile::new(path), key: None }
     }
 
     /// Continues the write order of `old` if both are the same file.
