@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::entries::LeaseRenewal;
 use super::entry::LeaseRef;
+use super::entry_table::LeaseRenewal;
 use super::key::TokenScope;
+use super::shared_cache::{Cache, CacheState};
 use super::snapshot;
-use super::store::{Cache, CacheState};
 use crate::encrypted_file::{
     BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, PersistOptions,
 };
