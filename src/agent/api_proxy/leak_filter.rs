@@ -17,8 +17,7 @@ use http::header::CONTENT_ENCODING;
 use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 
-use super::sampled_search::SampledSearch;
-use super::token_search::{TokenFinder, partial_match_len, token_bytes};
+use super::token_search::{SampledSearch, TokenFinder, partial_match_len, token_bytes};
 use crate::token::Token;
 use keyward_http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 

@@ -14,9 +14,8 @@ use super::cache::{Cache, LeaseRenewer, LeaseRenewerDeps};
 use super::leak_filter::LeakFilter;
 use super::metrics::{CacheMetrics, ProxyMetrics};
 use super::options::{ApiProxyOptions, CacheOptions};
-use super::probe::{self, Probe};
 use super::response::{ProxyBody, error_response};
-use super::response_cache::ResponseCache;
+use super::response_cache::{Probe, ResponseCache, run_probes};
 use super::router::{CallerTokenResolver, ProxyRouter};
 use super::send::RequestSender;
 use super::server_dialect::ServerDialect;
@@ -201,7 +200,7 @@ impl ApiProxy {
     pub async fn run_cache(&self, stop: CancellationToken, served: impl Future<Output = ()>) {
         let tasks = self.cache_tasks.lock().take();
         if let Some(CacheTasks { renewer, probes }) = tasks {
-            tokio::join!(renewer.run(stop.clone(), served), probe::run(probes, stop));
+            tokio::join!(renewer.run(stop.clone(), served), run_probes(probes, stop));
         }
     }
 }

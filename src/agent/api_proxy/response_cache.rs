@@ -1,5 +1,6 @@
 //! Serves cacheable requests: from the cache while an entry is good, by one request to the server for all that arrive at once.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, reque
 use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::cache::{
     BufferedResponse, Cache, CacheEntry, CacheHit, CacheKey, EntryKind, FlightResult, JoinOutcome, Leader, TokenScope,
@@ -16,7 +18,6 @@ use super::cache::{
 use super::listener::ProxyListener;
 use super::options::CacheOptions;
 use super::path::ApiPath;
-use super::probe::Probe;
 use super::request_body::CallerBody;
 use super::request_headers::RequestHeaders;
 use super::response::{NoFreeConnection, ProxyBody, truncated_response};
@@ -267,6 +268,19 @@ impl ResponseCache {
         let namespace = self.sender.dialect.namespace(headers, options.is_root_path);
         CacheKey::new(token_scope(options, headers), method, namespace, path, query, body)
     }
+}
+
+/// A request whose caller does not wait for it: while callers get stale entries, one at a time tests whether the server responds.
+pub(super) type Probe = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs probes until `stop` is cancelled.
+pub(super) async fn run_probes(mut probes: mpsc::Receiver<Probe>, stop: CancellationToken) {
+    let all = async {
+        while let Some(probe) = probes.recv().await {
+            probe.await;
+        }
+    };
+    stop.run_until_cancelled(all).await;
 }
 
 fn token_scope(options: &ForwardOptions, headers: &RequestHeaders<'_>) -> TokenScope {

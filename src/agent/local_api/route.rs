@@ -12,9 +12,8 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::query::{self, Query};
-use super::served_session::{CALLER_TOKEN_WAIT, ServedSession, note_token};
-use super::token_wait::TokenWait;
-use super::wait_slots::WaitSlots;
+use super::token::{CALLER_TOKEN_WAIT, ServedSession, note_token};
+use super::token_wait::{TokenWait, WaitSlots};
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
 use crate::caller_tokens::{PendingProcessToken, TokenMap};
 use crate::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
