@@ -136,7 +136,7 @@ impl ApiProxy {
         let tokens = Arc::new(TokenRecovery::from_handle(SessionHandle { watch, refresh_signal }, clock.clone()));
         let timeout = options.response_timeout;
         let sender =
-            Arc::new(RequestSender::new(dialect, tokens, (forwarder, recorder), leak_filter, timeout, (clock, health)));
+            Arc::new(RequestSender::new(dialect, tokens, forwarder, recorder, leak_filter, timeout, clock, health));
         let (probes, queue) = mpsc::channel(1);
         let (cache, cache_tasks) = match built_cache {
             None => (None, None),

@@ -87,13 +87,14 @@ impl ResponseCache {
         &self,
         listener: &ProxyListener,
         options: &ForwardOptions,
-        (path, headers): (&str, &RequestHeaders<'_>),
+        path: &str,
+        headers: &RequestHeaders<'_>,
         request: &Request<Incoming>,
     ) -> Option<Response<ProxyBody>> {
         if !request.body().is_end_stream() || headers.has_cache_control {
             return None;
         }
-        let key = self.key(options, headers, (request.method(), path, request.uri().query()), b"");
+        let key = self.key(options, headers, request.method(), path, request.uri().query(), b"");
         let hit = self.cache.lookup(&key).filter(|hit| self.cache.is_fresh(hit))?;
         listener.hits.inc();
         Some(response_to_hit(&hit, "HIT"))
@@ -103,7 +104,8 @@ impl ResponseCache {
     pub(super) async fn respond(
         self: &Arc<Self>,
         listener: &Arc<ProxyListener>,
-        (options, kind): (ForwardOptions, EntryKind),
+        options: ForwardOptions,
+        kind: EntryKind,
         path: &str,
         mut parts: request::Parts,
         body: Incoming,
@@ -114,7 +116,7 @@ impl ResponseCache {
             Err(response) => return *response,
         };
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
-        let key = self.key(&options, &headers, (&parts.method, path, parts.uri.query()), &body);
+        let key = self.key(&options, &headers, &parts.method, path, parts.uri.query(), &body);
         let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
         let cache = &self.cache;
@@ -262,7 +264,9 @@ impl ResponseCache {
         &self,
         options: &ForwardOptions,
         headers: &RequestHeaders<'_>,
-        (method, path, query): (&Method, &str, Option<&str>),
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
         body: &[u8],
     ) -> CacheKey {
         let namespace = self.sender.dialect.namespace(headers, options.is_root_path);

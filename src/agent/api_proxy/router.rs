@@ -92,7 +92,7 @@ impl ProxyRouter {
             Err(response) => return ResponseFuture::ready(listener.count(*response)),
         };
         if let ProxyRoute::Cached(options, cache, _, path, headers) = &route
-            && let Some(response) = cache.lookup(listener, options, (path.without_trailing_slash(), headers), &request)
+            && let Some(response) = cache.lookup(listener, options, path.without_trailing_slash(), headers, &request)
         {
             return ResponseFuture::ready(listener.count(response));
         }
@@ -122,7 +122,7 @@ impl ProxyRouter {
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move {
                     let path = path.without_trailing_slash();
-                    listener.count(cache.respond(&listener, (options, kind), path, parts, body).await)
+                    listener.count(cache.respond(&listener, options, kind, path, parts, body).await)
                 })
             }
             ProxyRoute::Write(options, cache, kind, path) => {
@@ -130,7 +130,7 @@ impl ProxyRouter {
                 let path = path.into_owned();
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move {
-                    listener.count(cache.forward_write(&listener, (options, kind), &path, parts, body).await)
+                    listener.count(cache.forward_write(&listener, options, kind, &path, parts, body).await)
                 })
             }
             ProxyRoute::ClearCache(cache) => {
@@ -179,9 +179,9 @@ impl ProxyRouter {
         if !is_permitted {
             return refuse_caller(caller.refuse_request("namespace", "name that namespace"));
         }
-        self.check_rules(operation, &rule_path, (&caller, limits), audited)?;
+        self.check_rules(operation, &rule_path, &caller, limits, audited)?;
         let has_listener_key = local.key_as_token;
-        let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
+        let with_session = self.uses_session_token(request, &headers, has_listener_key, &path, &rule_path)?;
         if with_session
             && may_await_session
             && let Some(token) = self.caller_tokens.tokens.process_token(&caller, &self.session)
@@ -245,7 +245,8 @@ impl ProxyRouter {
         request: &Request<Incoming>,
         headers: &RequestHeaders<'_>,
         has_listener_key: bool,
-        (path, rule_path): (&ApiPath<'_>, &ApiPath<'_>),
+        path: &ApiPath<'_>,
+        rule_path: &ApiPath<'_>,
     ) -> Result<bool, Box<Response<ProxyBody>>> {
         let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
         let has_token = headers.has_token(has_listener_key) || has_query_token;
@@ -277,7 +278,8 @@ impl ProxyRouter {
         &self,
         operation: Operation,
         path: &ApiPath<'_>,
-        (caller, limits): (&AdmittedCaller<'_>, Option<&CallerProxyRules>),
+        caller: &AdmittedCaller<'_>,
+        limits: Option<&CallerProxyRules>,
         audited: Option<&AuditedRequest>,
     ) -> Result<(), Box<Response<ProxyBody>>> {
         if let Err(violation) = self.options.rules.check(operation, path) {

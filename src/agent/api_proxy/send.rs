@@ -72,10 +72,12 @@ impl RequestSender {
     pub(super) fn new(
         dialect: ServerDialect,
         tokens: Arc<TokenRecovery>,
-        (forwarder, recorder): (Forwarder, UpstreamRecorder),
+        forwarder: Forwarder,
+        recorder: UpstreamRecorder,
         leak_filter: LeakFilter,
         response_timeout: Duration,
-        (clock, component): (Clock, Option<Arc<HealthHandle>>),
+        clock: Clock,
+        component: Option<Arc<HealthHandle>>,
     ) -> Self {
         Self {
             dialect,

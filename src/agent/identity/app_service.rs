@@ -13,7 +13,9 @@ use keyward_machine::secret_string::SecretString;
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(
     transport: &Transport,
-    (endpoint, header, form): (&Url, &SecretString, AppServiceApi),
+    endpoint: &Url,
+    header: &SecretString,
+    form: AppServiceApi,
     managed_identity: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, AttemptError> {

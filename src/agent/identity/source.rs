@@ -206,8 +206,7 @@ impl CloudSource {
                     .await
             }
             SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, managed_identity) => {
-                app_service::request_token(self.machine()?, (endpoint, header, *form), managed_identity, &resource)
-                    .await
+                app_service::request_token(self.machine()?, endpoint, header, *form, managed_identity, &resource).await
             }
             SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
                 arc::request_token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await

@@ -81,7 +81,8 @@ impl CreationLimit {
         &self,
         now: ClockReading,
         failure: FailureCause,
-        (code, error): (Option<ErrorCode>, &str),
+        code: Option<ErrorCode>,
+        error: &str,
         retry_after: Option<Duration>,
         unit: f64,
     ) {
@@ -126,7 +127,7 @@ mod tests {
     fn one_failure_delays_the_creation_for_all_until_one_succeeds() {
         let now = Clock::System.now();
         let limit = CreationLimit::new(now);
-        limit.record_failure(now, FailureCause::Refused, (Some(ErrorCode::AccessDenied), "HTTP 403"), None, 0.0);
+        limit.record_failure(now, FailureCause::Refused, Some(ErrorCode::AccessDenied), "HTTP 403", None, 0.0);
         let refusal = |wait| CreationRefusal::Failing {
             code: Some(ErrorCode::AccessDenied),
             error: "HTTP 403".into(),

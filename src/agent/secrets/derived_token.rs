@@ -341,7 +341,7 @@ impl DerivedTokenManager {
         let code = error.code();
         let text = format!("{}{}", format_chain(error), self.kind.advice(error));
         if let Some(limit) = &self.deps.creation_limit {
-            limit.record_failure(now, failure, (code, &text), error.retry_after(), random_unit());
+            limit.record_failure(now, failure, code, &text, error.retry_after(), random_unit());
         }
         tracing::warn!(
             event = "token.derived.failed",

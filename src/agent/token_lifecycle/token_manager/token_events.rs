@@ -114,7 +114,8 @@ impl TokenManager {
         self.publisher.record_error(code, message);
     }
 
-    pub(super) fn on_lookup(&mut self, sent: ClockReading, (generation, result): LookupOutcome) {
+    pub(super) fn on_lookup(&mut self, sent: ClockReading, outcome: LookupOutcome) {
+        let (generation, result) = outcome;
         let now = self.clock.now();
         self.publisher.mark_checked(now);
         if self.current.as_ref().is_some_and(|current| current.token.generation == generation) {
