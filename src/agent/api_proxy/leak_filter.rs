@@ -49,9 +49,6 @@ impl LeakFilter {
     }
 
     /// Searches a response's head, and its body if it is in memory; otherwise the body is searched as it streams.
-    ///
-    /// # Errors
-    /// The response is not to be passed on.
     pub(super) fn filter(
         self: &Arc<Self>,
         response: Response<ResponseBody>,

@@ -22,9 +22,6 @@ pub(super) enum PathError {
 
 impl<'a> ApiPath<'a> {
     /// Parses a request's path without its query.
-    ///
-    /// # Errors
-    /// The path is outside the API, or ambiguous.
     pub(super) fn parse(path: &'a str) -> Result<Self, PathError> {
         let Some(below) = path.strip_prefix("/v1/").filter(|below| !below.is_empty()) else {
             return Err(PathError::OutsideApi);

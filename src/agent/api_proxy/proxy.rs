@@ -91,9 +91,6 @@ struct CacheTasks {
 
 impl ApiProxy {
     /// Builds a proxy and reads the certificate files that the server's options name. Connects to nothing.
-    ///
-    /// # Errors
-    /// A file is unusable, or the server's address has no host.
     pub fn build(options: ApiProxyOptions, deps: ApiProxyDeps) -> Result<Self, BuildError> {
         let UpstreamTarget { target, tls, host, prefix } = UpstreamTarget::resolve(&deps.upstream.client)?;
         let label = ListenerLabel { listener: deps.listener_metrics.listener.clone() };

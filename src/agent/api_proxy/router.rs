@@ -150,9 +150,6 @@ impl ProxyRouter {
     }
 
     /// Chooses the route of a request.
-    ///
-    /// # Errors
-    /// The request is refused: the response for the caller.
     fn route<'a>(
         &'a self,
         listener: &ProxyListener,
@@ -223,9 +220,6 @@ impl ProxyRouter {
     }
 
     /// Returns the caller token that replaces the session's in a caller's requests; `None` for the session's.
-    ///
-    /// # Errors
-    /// The caller token is not available: the response for the caller.
     fn resolve_caller_token(
         &self,
         caller: &AdmittedCaller<'_>,
@@ -237,9 +231,6 @@ impl ProxyRouter {
     }
 
     /// Decides whether to set the session's token on a request.
-    ///
-    /// # Errors
-    /// The request must not be sent with it: the response for the caller.
     fn uses_session_token(
         &self,
         request: &Request<Incoming>,
@@ -271,9 +262,6 @@ impl ProxyRouter {
     }
 
     /// Checks a request by the rules of the listener and of its caller.
-    ///
-    /// # Errors
-    /// They refuse it: the response for the caller.
     fn check_rules(
         &self,
         operation: Operation,
@@ -297,9 +285,6 @@ impl ProxyRouter {
     }
 
     /// Returns the limits of a caller; `None` without callers.
-    ///
-    /// # Errors
-    /// It may not use this listener: the response for the caller.
     fn limits_of(&self, caller: &AdmittedCaller<'_>) -> Result<Option<&CallerProxyRules>, Box<Response<ProxyBody>>> {
         let Some(index) = caller.rule_index() else { return Ok(None) };
         match self.options.callers.get(index) {
@@ -358,9 +343,6 @@ fn is_root_path(path: &ApiPath<'_>) -> bool {
 }
 
 /// Parses path, query and operation of a request.
-///
-/// # Errors
-/// The response to a request that is none of the server's API, or that servers could read in several ways.
 fn parse_target<R>(request: &Request<R>) -> Result<(ApiPath<'_>, Query<'_>, Operation), Box<Response<ProxyBody>>> {
     let path = ApiPath::parse(request.uri().path()).or_else(|error| match error {
         PathError::OutsideApi => refuse(StatusCode::NOT_FOUND, OUTSIDE_API),

@@ -105,18 +105,12 @@ impl RequestSender {
     }
 
     /// Returns the session's token if the request carries it, without waiting for a login.
-    ///
-    /// # Errors
-    /// The session has no token.
     pub(super) fn current_token(options: &ForwardOptions) -> Result<Option<TokenHeader>, TokenUnavailable> {
         if options.with_session { options.tokens.current_token().map(Some) } else { Ok(None) }
     }
 
     /// Prepares a request. `parts` can be dropped afterwards: held, they would make hyper read the caller's connection into
     /// another buffer.
-    ///
-    /// # Errors
-    /// The request is not sent: the response for the caller.
     pub(super) fn prepare(
         &self,
         options: ForwardOptions,
@@ -220,9 +214,6 @@ impl RequestSender {
     }
 
     /// Sends a request once.
-    ///
-    /// # Errors
-    /// The response that replaces the server's.
     async fn send(
         &self,
         options: &ForwardOptions,

@@ -46,9 +46,6 @@ pub(crate) struct EncryptedFile {
 
 impl EncryptedFile {
     /// Prepares a file that opens only for the same `bound_to`: server, session, and all else that its content depends on.
-    ///
-    /// # Errors
-    /// The crypto library derives no key from the configured one.
     pub(crate) fn new(persist: &PersistOptions, kind: FileKind, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
         let key = SealingKey::new(&persist.seal, kind, bound_to).map_err(|_| EncryptedFileError)?;
         Ok(Self { key: Some(Arc::new(key)), ..Self::without_key(persist.file.clone(), kind) })
@@ -71,9 +68,6 @@ impl EncryptedFile {
     }
 
     /// Reads a document; returns `None` if there is no file. Blocks.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub(crate) fn read(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         self.file.read(self.kind.max_size()).map_err(FileRejected::Unreadable)
     }
@@ -92,9 +86,6 @@ impl EncryptedFile {
     }
 
     /// Decrypts a field of a document; returns `None` without a key.
-    ///
-    /// # Errors
-    /// The field was encrypted with another key or for other names, or is damaged.
     pub(crate) fn decrypt_field(&self, field: &str) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         let Some(key) = &self.key else { return Ok(None) };
         let sealed = STANDARD.decode(field).map_err(|_| FileRejected::Key)?;
@@ -211,9 +202,6 @@ pub(crate) enum FileRejected {
 
 /// Refuses a file that records a time in the future, in milliseconds since 1970: with the clock set back, neither ages nor
 /// remaining lifetimes can be computed.
-///
-/// # Errors
-/// The wall clock is behind that time.
 pub(crate) fn check_clock(recorded: u64, now: ClockReading) -> Result<(), FileRejected> {
     if recorded > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(()) }
 }

@@ -25,17 +25,11 @@ use keyward_telemetry::time_format::seconds;
 
 impl CloudIdentityOptions {
     /// Creates the source and checks the variables, without any request.
-    ///
-    /// # Errors
-    /// The variables of the source are incomplete, or the host cannot provide the configured identity.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
         self.build_source(clock, false)
     }
 
     /// Creates the source as [`CloudIdentityOptions::build`] does, for one attempt instead of retries.
-    ///
-    /// # Errors
-    /// As [`CloudIdentityOptions::build`].
     pub(crate) fn build_for_one_attempt(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
         self.build_source(clock, true)
     }

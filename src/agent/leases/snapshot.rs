@@ -28,9 +28,6 @@ impl<E> Snapshot<E> {
     }
 
     /// Parses a snapshot.
-    ///
-    /// # Errors
-    /// It has another format, or is newer than the clock.
     pub(crate) fn parse<'a>(json: &'a [u8], now: ClockReading) -> Result<Self, FileRejected>
     where
         E: Deserialize<'a>,

@@ -51,17 +51,11 @@ impl CreationLimit {
     }
 
     /// Checks that a token may be created, without taking a permit.
-    ///
-    /// # Errors
-    /// None may be created now.
     pub(crate) fn check(&self, now: ClockReading) -> Result<(), CreationRefusal> {
         self.0.lock().check(now)
     }
 
     /// Takes a permit.
-    ///
-    /// # Errors
-    /// None is left now, or the last creation failed.
     pub(crate) fn take(&self, now: ClockReading) -> Result<(), CreationRefusal> {
         let mut state = self.0.lock();
         state.check(now)?;

@@ -88,9 +88,6 @@ struct SavedSecret<'a> {
 
 impl PersistedSecrets {
     /// Creates an empty set. The file is restored only for the same `bound_to`.
-    ///
-    /// # Errors
-    /// The crypto library derives no key from the configured one.
     pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
         let file = EncryptedFile::new(&offline.persist, FileKind::TemplateSecrets, bound_to)?;
         let records = Mutex::default();

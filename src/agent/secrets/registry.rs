@@ -91,9 +91,6 @@ pub(crate) struct Subscription {
 
 impl SecretRegistry {
     /// Creates an empty registry and its worker.
-    ///
-    /// # Errors
-    /// The crypto library derives no key for the file that keeps secrets over a restart.
     pub fn new(deps: SecretRegistryDeps) -> Result<(Self, RegistryWorker), EncryptedFileError> {
         let (sender, commands) = mpsc::unbounded_channel();
         let clock = deps.clock.clone();

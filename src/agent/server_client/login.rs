@@ -14,9 +14,6 @@ use keyward_machine::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by a role id and, if the role requires one, a secret id (`POST auth/MOUNT/login`).
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a usable token.
     pub(crate) async fn login_by_approle(
         &self,
         mount: &str,
@@ -33,9 +30,6 @@ impl ServerClient {
     /// Logs in by the connection's client certificate (`POST auth/MOUNT/login`).
     ///
     /// Without a role the server selects one that the certificate fits.
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a usable token.
     pub(crate) async fn login_by_certificate(
         &self,
         mount: &str,
@@ -48,9 +42,6 @@ impl ServerClient {
     }
 
     /// Creates a child token of `parent`, which is revoked with it (`POST auth/token/create`, or that of a token role).
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a token.
     pub(crate) async fn create_derived_token(
         &self,
         parent: &ClientToken,
@@ -82,9 +73,6 @@ impl ServerClient {
     }
 
     /// Revokes the token of an accessor by another token (`POST auth/token/revoke-accessor`).
-    ///
-    /// # Errors
-    /// No response, or a refusal.
     pub(crate) async fn revoke_accessor(
         &self,
         token: &ClientToken,
@@ -97,9 +85,6 @@ impl ServerClient {
     }
 
     /// Wraps a token as the field `token` (`POST sys/wrapping/wrap`).
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a wrapping token.
     pub(crate) async fn wrap(
         &self,
         token: &ClientToken,
@@ -115,9 +100,6 @@ impl ServerClient {
     }
 
     /// Returns the API path whose response a wrapping token holds, without unwrapping it.
-    ///
-    /// # Errors
-    /// No response, an unknown or used wrapping token, or an invalid response.
     pub(crate) async fn wrapping_creation_path(
         &self,
         wrapping: &ClientToken,
@@ -130,9 +112,6 @@ impl ServerClient {
     }
 
     /// Unwraps a wrapping token, which works once, and returns one field of its data.
-    ///
-    /// # Errors
-    /// No response, an unknown or used wrapping token, or no such field.
     pub(crate) async fn unwrap(
         &self,
         wrapping: &ClientToken,

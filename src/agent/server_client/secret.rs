@@ -133,9 +133,6 @@ impl ServerClient {
     /// Reads a path (`GET PATH`), lists it (`GET PATH?list=true`), or posts fields to it (`POST PATH`).
     ///
     /// A list of a path with nothing below it is empty.
-    ///
-    /// # Errors
-    /// No response, a refusal, or an invalid response.
     pub async fn request_secret(
         &self,
         token: Option<&ClientToken>,
@@ -185,9 +182,6 @@ impl ServerClient {
     }
 
     /// Renews a lease by its first duration (`PUT sys/leases/renew`), and returns the rest of it.
-    ///
-    /// # Errors
-    /// No response, a refusal, or an invalid response.
     pub(crate) async fn renew_lease(
         &self,
         token: &ClientToken,
@@ -201,9 +195,6 @@ impl ServerClient {
     }
 
     /// Revokes a lease (`PUT sys/leases/revoke`).
-    ///
-    /// # Errors
-    /// No response, or a refusal.
     pub async fn revoke_lease(
         &self,
         token: &ClientToken,

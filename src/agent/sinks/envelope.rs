@@ -37,9 +37,6 @@ impl Envelope {
     }
 
     /// Encrypts `plain`. Reads the reader's key the first time.
-    ///
-    /// # Errors
-    /// The key cannot be read, or the crypto library refuses it.
     pub(super) async fn seal(&mut self, plain: Zeroizing<Vec<u8>>) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
         let reader = if let Some(reader) = self.reader {
             reader

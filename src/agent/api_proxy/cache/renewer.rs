@@ -78,9 +78,6 @@ impl LeaseRenewer {
     }
 
     /// Keeps the entries in a file over restarts. A file is restored only for the same `bound_to`.
-    ///
-    /// # Errors
-    /// The crypto library derives no key from the configured one.
     pub(crate) fn with_file(mut self, persist: &PersistOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
         let file = EncryptedFile::new(persist, FileKind::CachedResponses, bound_to)?;
         self.file = Some(BackgroundWriter::new(file));
