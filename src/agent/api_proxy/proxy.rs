@@ -22,7 +22,7 @@ use super::server_dialect::ServerDialect;
 use super::token_recovery::TokenRecovery;
 use crate::caller_tokens::{CallerTokens, TokenMap};
 use crate::callers::CallerGate;
-use crate::encrypted_file::EncryptedFileError;
+use crate::encrypted_file::KeyDerivationError;
 use crate::secrets::DerivedTokenOptions;
 use crate::server_client::{self, PathClass, ServerClient};
 use crate::token::{SessionHandle, TokenWatch};
@@ -244,7 +244,7 @@ pub enum BuildError {
     Client(#[from] client::BuildError),
     /// The file that keeps the cache over a restart has no usable key.
     #[error(transparent)]
-    File(#[from] EncryptedFileError),
+    File(#[from] KeyDerivationError),
 }
 
 /// Time that an idle connection to the server is kept: less than the usual load balancer's.

@@ -14,11 +14,11 @@ use keyward_http::peer::PeerIdentity;
 
 /// Tokens of all callers that have one of their own, by caller and session. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct CallerTokens(Arc<BTreeMap<(String, String), CallerTokenSource>>);
+pub struct CallerTokens(Arc<BTreeMap<(String, String), Source>>);
 
 /// Source of a caller token for one session.
 #[derive(Debug, Clone)]
-pub enum CallerTokenSource {
+pub enum Source {
     /// One token for all processes of the caller.
     Shared(CallerToken),
     /// A token for each process.
@@ -27,7 +27,7 @@ pub enum CallerTokenSource {
 
 impl CallerTokens {
     /// Creates the set from sources, by caller and session.
-    pub fn new(sources: BTreeMap<(String, String), CallerTokenSource>) -> Self {
+    pub fn new(sources: BTreeMap<(String, String), Source>) -> Self {
         Self(Arc::new(sources))
     }
 
@@ -43,8 +43,8 @@ impl CallerTokens {
         let Some((name, _, identity)) = caller.token_options() else { return Ok(None) };
         // Refuse if the caller token is missing: the session's token has more rights.
         match self.0.get(&(name.to_owned(), session.to_owned())) {
-            Some(CallerTokenSource::Shared(token)) => Ok(Some(token.clone())),
-            Some(CallerTokenSource::Process(tokens)) => {
+            Some(Source::Shared(token)) => Ok(Some(token.clone())),
+            Some(Source::Process(tokens)) => {
                 let token = tokens.get(identity);
                 token.map(Some).map_err(|refusal| caller.refuse(refusal.into_caller_refusal(name)))
             }
@@ -57,8 +57,8 @@ impl CallerTokens {
     pub(crate) fn process_token(&self, caller: &AdmittedCaller<'_>, session: &str) -> Option<PendingProcessToken> {
         let (name, _, identity) = caller.token_options()?;
         match self.0.get(&(name.to_owned(), session.to_owned()))? {
-            CallerTokenSource::Shared(_) => None,
-            CallerTokenSource::Process(tokens) => Some(PendingProcessToken {
+            Source::Shared(_) => None,
+            Source::Process(tokens) => Some(PendingProcessToken {
                 caller: name.to_owned(),
                 tokens: tokens.clone(),
                 identity: Arc::clone(identity),

@@ -10,7 +10,7 @@ mod process_tokens;
 mod lookup;
 
 pub(crate) use lookup::PendingProcessToken;
-pub use lookup::{CallerTokenSource, CallerTokens};
+pub use lookup::{CallerTokens, Source};
 pub use metrics::CallerTokenMetrics;
 pub use process_tokens::{ProcessTokenDeps, ProcessTokens};
 pub use token::CallerToken;

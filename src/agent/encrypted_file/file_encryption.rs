@@ -46,8 +46,8 @@ pub(crate) struct EncryptedFile {
 
 impl EncryptedFile {
     /// Prepares a file that opens only for the same `bound_to`: server, session, and all else that its content depends on.
-    pub(crate) fn new(persist: &PersistOptions, kind: FileKind, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
-        let key = SealingKey::new(&persist.seal, kind, bound_to).map_err(|_| EncryptedFileError)?;
+    pub(crate) fn new(persist: &PersistOptions, kind: FileKind, bound_to: &[&str]) -> Result<Self, KeyDerivationError> {
+        let key = SealingKey::new(&persist.seal, kind, bound_to).map_err(|_| KeyDerivationError)?;
         Ok(Self { key: Some(Arc::new(key)), ..Self::without_key(persist.file.clone(), kind) })
     }
 
@@ -178,7 +178,7 @@ impl EncryptedFile {
 /// The crypto library derives no key from the configured one.
 #[derive(Debug, thiserror::Error)]
 #[error("the crypto library cannot derive the key for the saved state")]
-pub struct EncryptedFileError;
+pub struct KeyDerivationError;
 
 /// Reason why a saved file is ignored.
 #[derive(Debug, thiserror::Error)]

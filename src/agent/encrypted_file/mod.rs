@@ -9,7 +9,7 @@ mod file_encryption;
 mod background_writer;
 
 pub(super) use background_writer::{BackgroundWriter, ChangeLevel};
-pub(crate) use file_encryption::EncryptedFileError;
+pub(crate) use file_encryption::KeyDerivationError;
 pub use file_encryption::PersistOptions;
 pub(super) use file_encryption::{EncryptedFile, FileRejected, check_clock};
 pub(super) use sealing_key::{FileKind, MAX_CONTENT};

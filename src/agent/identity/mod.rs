@@ -30,7 +30,7 @@ mod approle;
 mod jwt_file;
 
 // Layer 3: the source of a session
-mod source;
+mod cloud_source;
 mod method;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;

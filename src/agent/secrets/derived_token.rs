@@ -10,9 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::creation_limit::{CreationLimit, CreationRefusal};
 use super::current_derived_token::CurrentDerivedToken;
-use super::derived_token_kind::DerivedTokenKind;
 use crate::retry_budget::{FailureCause, RetryBudget};
-use crate::server_client::{CallError, LoginResponse, ServerClient, TokenVerdict};
+use crate::server_client::{CallError, DerivedTokenKind, LoginResponse, ServerClient, TokenVerdict};
 use crate::token::{Generation, Token, TokenPublisher, TokenWatch};
 use keyward_credentials::backoff::{random_unit, time_to_renewal};
 use keyward_credentials::credential_watch::{Availability, RefreshSignal};

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parse_response::{self, SecretJson};
-use super::{CallError, LoginResponse, ServerClient};
+use super::{CallError, LoginResponse, ServerClient, TokenVerdict};
 use crate::token::ClientToken;
 use keyward_machine::secret_string::SecretString;
 
@@ -200,6 +200,35 @@ impl DerivedTokenOptions {
             body["meta"] = json!(self.meta);
         }
         body
+    }
+}
+
+/// Kind of a token derived from the session's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DerivedTokenKind {
+    /// A child token.
+    Child(DerivedTokenOptions),
+    /// The session's token, response-wrapped with this TTL.
+    Wrapped(Duration),
+}
+
+impl DerivedTokenKind {
+    /// Returns advice about a refused creation, to append to its error; empty if the cause is unknown.
+    pub(crate) fn advice(&self, error: &CallError) -> String {
+        match self {
+            Self::Child(options) if error.verdict() == TokenVerdict::Denied => {
+                format!("; the policies of the session's token must allow update on {}", options.path())
+            }
+            Self::Child(_) if error.refuses_batch_option() => {
+                "; set token_type = service in the token role, or leave num_uses out".to_owned()
+            }
+            Self::Child(_) | Self::Wrapped(_) => String::new(),
+        }
+    }
+
+    /// Returns true if the server ends the token after a number of uses.
+    pub(crate) const fn ends_by_use(&self) -> bool {
+        matches!(self, Self::Child(options) if options.num_uses > 0)
     }
 }
 

@@ -25,7 +25,7 @@ use keyward_telemetry::metrics::Metrics;
 
 pub use error::{CallError, TokenVerdict};
 pub(crate) use error::{is_bare_denial, is_outage};
-pub use login::DerivedTokenOptions;
+pub use login::{DerivedTokenKind, DerivedTokenOptions};
 pub(crate) use parse_response::zeroize_json;
 pub(crate) use path_class::PathClass;
 pub(crate) use secret::SecretLease;

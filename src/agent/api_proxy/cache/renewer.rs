@@ -12,7 +12,7 @@ use super::key::TokenScope;
 use super::shared_cache::{Cache, CacheState};
 use super::snapshot;
 use crate::encrypted_file::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, PersistOptions,
+    BackgroundWriter, ChangeLevel, EncryptedFile, FileKind, KeyDerivationError, PersistOptions,
 };
 use crate::leases::{RenewalFailure, TokenFingerprint};
 use crate::retry_budget::{FailureCause, RetryBudget};
@@ -78,7 +78,7 @@ impl LeaseRenewer {
     }
 
     /// Keeps the entries in a file over restarts. A file is restored only for the same `bound_to`.
-    pub(crate) fn with_file(mut self, persist: &PersistOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
+    pub(crate) fn with_file(mut self, persist: &PersistOptions, bound_to: &[&str]) -> Result<Self, KeyDerivationError> {
         let file = EncryptedFile::new(persist, FileKind::CachedResponses, bound_to)?;
         self.file = Some(BackgroundWriter::new(file));
         self.state.is_persistent.store(true, Ordering::Relaxed);
