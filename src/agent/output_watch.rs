@@ -124,6 +124,7 @@ impl WatchState {
 
     fn notify(&self, folder: i32, name: Option<&OsStr>, events: ReadFlags) {
         let mut folders = self.folders.lock();
+        // Events were lost (inotify(7)): any of the files may have changed.
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
             folders.values().flatten().for_each(|(_, changed)| changed.notify_one());
         } else if events.contains(ReadFlags::IGNORED) {
@@ -165,6 +166,7 @@ type FileFingerprint = (u64, u64, u64, i64, i64);
 
 fn fingerprint(path: &Path) -> Option<FileFingerprint> {
     let file = std::fs::symlink_metadata(path).ok()?;
+    // Not by mtime, which a writer can set to any time; ctime it cannot.
     Some((file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec()))
 }
 

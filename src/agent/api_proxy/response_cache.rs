@@ -50,6 +50,7 @@ struct CacheRefresh {
 impl CacheOptions {
     /// Returns the kind of entry that a request's response makes by its path and headers; `None` where it is not cached.
     fn entry_kind(&self, operation: Operation, path: &ApiPath<'_>, headers: &RequestHeaders<'_>) -> Option<EntryKind> {
+        // Each token has a cubbyhole of its own, and a login replaces the session's token.
         if headers.uncacheable || path.suffixes().any(|suffix| suffix.starts_with("cubbyhole/")) {
             return None;
         }
@@ -118,6 +119,7 @@ impl ResponseCache {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let key = self.key(&options, &headers, &parts.method, path, parts.uri.query(), &body);
         let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
+        // All callers of the same request share the response, and each reads only the encodings that it names.
         parts.headers.remove(ACCEPT_ENCODING);
         let cache = &self.cache;
         let refresh = CacheRefresh { options: options.clone(), kind, key };
@@ -316,6 +318,7 @@ fn response_from_buffer(buffered: &BufferedResponse) -> Response<ProxyBody> {
 
 /// Joins a head and a body, and makes the head's framing headers fit the body.
 fn into_buffered(mut parts: response::Parts, body: Bytes) -> BufferedResponse {
+    // The listener sets `Date` for each response, and a body in memory has no trailers.
     for name in [DATE, TRAILER] {
         parts.headers.remove(name);
     }

@@ -118,10 +118,12 @@ impl RequestSender {
         body: CallerBody,
         token: Option<TokenHeader>,
     ) -> Result<PreparedRequest, Box<Response<ProxyBody>>> {
+        // In a wrapped response the token could not be redacted.
         if options.returns_token && parts.headers.contains_key(WRAP_TTL) {
             return Err(Box::new(error_response(StatusCode::FORBIDDEN, WRAPPED_TOKEN)));
         }
         let is_blocking = self.dialect.is_blocking_query(parts.uri.query());
+        // Only a request with the session's token may be sent again, with the token of a newer login.
         let (body, replay) = if token.is_some() {
             body.with_replay(&self.replay_budget)
         } else {
@@ -281,6 +283,7 @@ impl RequestSender {
 
     fn record_failure(&self, error: &ForwardError) -> Response<ProxyBody> {
         let text = format_chain(error);
+        // The caller's body failed, which says nothing about the server.
         if matches!(error, ForwardError::RequestBody(_)) {
             return error_response(error.status(), &text);
         }

@@ -126,6 +126,7 @@ impl BackgroundWriter {
 }
 
 const CONTENT_DELAY: Duration = Duration::from_secs(1);
+/// A lost write of ages makes entries only seem older than they are.
 const AGE_DELAY: Duration = Duration::from_mins(1);
 const RETRY_DELAY: Duration = Duration::from_mins(1);
 

@@ -116,6 +116,7 @@ impl EncryptedFile {
     fn decrypt(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         let Some((key, bytes)) = self.key.as_ref().zip(self.read()?) else { return Ok(None) };
         let Some(sealed) = bytes.strip_prefix(self.header(key).as_bytes()) else {
+            // Another binding shows in the header's digest; other bytes are not this program's.
             return Err(if bytes.starts_with(b"keyward ") { FileRejected::OtherBinding } else { FileRejected::Format });
         };
         key.open(sealed).map(Some).map_err(|_| FileRejected::Key)

@@ -35,6 +35,7 @@ impl OrderedFile {
     /// Removes temporary files of interrupted writes beside it. Blocks.
     pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
         sweep_and_log(&self.path);
+        // NONBLOCK: opening a FIFO would wait for its writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => return Ok(None),

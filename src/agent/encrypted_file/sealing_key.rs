@@ -21,6 +21,7 @@ impl SealingKey {
         let mut key = Zeroizing::new([0_u8; 32]);
         let derived = Salt::new(HKDF_SHA256, kind.salt()).extract(text.expose_secret().as_bytes());
         derived.expand(&[b"seal 1"], KeyLength)?.fill(&mut *key)?;
+        // The version of this encoding. The length of each name keeps neighbours from running into each other.
         let mut bound = vec![1];
         for name in bound_to {
             bound.extend_from_slice(&(name.len() as u64).to_be_bytes());
@@ -69,6 +70,7 @@ impl FileKind {
     pub(super) const fn salt(self) -> &'static [u8] {
         match self {
             Self::SessionState => b"keyward session state",
+            // Older than these names: with another label, files of earlier releases would not open.
             Self::CachedResponses => b"keyward kept answers",
             Self::TemplateSecrets => b"keyward kept secrets",
         }

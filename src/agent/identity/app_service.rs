@@ -23,6 +23,7 @@ pub(super) async fn request_token(
         AppServiceApi::Current => ("2019-08-01", "x-identity-header"),
         AppServiceApi::Old => ("2017-09-01", "secret"),
     };
+    // The two versions name an identity differently. `check_identity` refuses an object id for the old one.
     let id_parameter = match (managed_identity, form) {
         (ManagedIdentity::System, _) => None,
         (ManagedIdentity::ObjectId(id), _) => Some(("principal_id", id)),

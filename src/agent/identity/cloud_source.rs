@@ -113,6 +113,8 @@ impl CloudSource {
         };
         let (jwt, claims) = self.get_token(source, endpoint).await?;
         let instance = match (endpoint, &claims) {
+            // Only tokens for Azure's own resources name the machine in `xms_mirid` or `xms_az_rid`; others need the
+            // document.
             (IdentityEndpoint::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::names_resource) => {
                 self.instance().await
             }

@@ -88,6 +88,7 @@ impl TokenProxy {
             // `from_variables` has checked the name.
             let _ = url.set_host(Some(name));
         }
+        // The proxy serves the authority's paths below a path of its own.
         let below = format!("{}{path}", url.path().trim_end_matches('/'));
         url.set_path(&below);
         url

@@ -154,6 +154,8 @@ impl DerivedTokenManager {
         let step = self.next.filter(|_| self.parent.is_some());
         let clock = self.deps.clock.clone();
         Some(tokio::select! {
+            // The end of the token comes first, so that it is not served any longer while other events follow each
+            // other.
             biased;
             () = clock.sleep_until_some(ends) => Event::TokenEnded,
             changed = self.deps.tokens.changed() => {
@@ -314,6 +316,7 @@ impl DerivedTokenManager {
             self.issued.push(Arc::clone(&token));
         }
         self.current = Some(CurrentDerivedToken::new(Arc::clone(&token), parent, response.is_orphan));
+        // The server may refuse the new token too: a check of it is accepted at once.
         self.deps.refresh_signal.allow_one();
         self.deps.publisher.publish(Availability::Available(token), Some(now));
         if let Some(health) = &self.deps.health {

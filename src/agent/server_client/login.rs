@@ -92,6 +92,7 @@ impl ServerClient {
         ttl: Duration,
     ) -> Result<LoginResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
+        // Whole seconds: a shorter time must not become zero.
         let request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
         let request = request.json(&WrappingBody { token: token.secret().expose_secret() });
         let response = self.client.send(request).await?;

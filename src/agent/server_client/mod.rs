@@ -212,6 +212,7 @@ impl ServerClient {
     }
 
     fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> ZeroizingRequest {
+        // A listener of Vault Agent or keyward in between may require this header (`require_request_header`).
         let request = self.client.request(method, path).header("x-vault-request", "true");
         match namespace {
             Some(namespace) => request.header("x-vault-namespace", namespace),

@@ -52,6 +52,7 @@ impl Envelope {
             );
             *self.reader.insert(reader)
         };
+        // Each encryption differs, so without this the file would change at every retry.
         let hash = digest(&SHA256, &plain);
         if let Some((last, bytes)) = &self.last
             && last.as_ref() == hash.as_ref()

@@ -260,6 +260,7 @@ impl OpenServer {
 
 async fn write(stream: &mut UnixStream, value: &SecretString) -> std::io::Result<()> {
     stream.write_all(value.expose_secret().as_bytes()).await?;
+    // systemd reads up to the end of the stream.
     stream.shutdown().await
 }
 

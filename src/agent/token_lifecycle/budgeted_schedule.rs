@@ -64,6 +64,7 @@ impl BudgetedSchedule {
             next_step(lifetime, last, self.not_before(), now, random_unit())
         };
         self.is_scheduled = lifetime.is_some() && last != LastOutcome::Failed && !suspect;
+        // Such a login is unplanned, so it waits until the bucket holds one.
         if let (NextStep::LoginAt(at), false) = (self.next, self.is_scheduled) {
             let earliest = self.budget.earliest_login(now);
             if earliest.boot > at.boot {
@@ -193,5 +194,7 @@ impl BudgetedSchedule {
     }
 }
 
+/// A role that forbids renewals costs one refused call in this time.
 const RENEWAL_SUSPENSION: Duration = Duration::from_hours(1);
+/// Look-ups that callers request wait for a login that is this near.
 const SOON: Duration = Duration::from_secs(5);

@@ -37,6 +37,7 @@ impl SessionShutdown {
             return;
         }
         if self.current.is_some() {
+            // Before the revocation, so that no reader uses a token that is revoked already.
             let reason = "the session has ended and its token is revoked".into();
             self.publisher.publish(Availability::Unavailable { reason, retry_after: REVOCATION_LIMIT }, None);
         }
@@ -53,6 +54,7 @@ impl SessionShutdown {
         let session = &self.session;
         let accessor = token.accessor.as_deref();
         let error = match tokio::time::timeout_at(end, call).await {
+            // A token that the server does not know needs no revocation.
             Ok(Err(error)) if !error.verdict().suspects_token() => format_chain(&error),
             Ok(_) => {
                 tracing::info!(event = "token.revoke.ok", session, accessor, "revoked a token of the session");

@@ -156,6 +156,8 @@ impl TokenManager {
         let lookup = self.lookups.next().filter(|_| !self.calls.is_looking_up());
         let clock = &self.clock;
         tokio::select! {
+            // In this order: a token that has ended is not served on, and a result is known before the next step
+            // begins.
             biased;
             () = clock.sleep_until_some(ends) => Event::Expired,
             completed = self.calls.next() => Event::Completed(completed),

@@ -78,6 +78,7 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
     let age = Duration::from_millis(wall.saturating_sub(record.obtained));
     let ttl = Duration::from_secs(record.ttl);
     let granted = Duration::from_secs(record.granted);
+    // Bounded by the granted lease: the wall clock may have been set back since the token was saved.
     let remaining = record.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Ok(None);

@@ -171,6 +171,7 @@ impl LeaseRenewer {
             self.state.publish_changes(&mut entries);
         }
         let fingerprint = self.token.as_deref().map(TokenFingerprint::new);
+        // The file names the token that its entries end with, so it is written again.
         if fingerprint.is_some() && fingerprint != self.fingerprint {
             self.fingerprint = fingerprint;
             self.schedule_write(ChangeLevel::Content);
@@ -231,6 +232,7 @@ impl LeaseRenewer {
                     "cannot renew a cached lease"
                 );
                 match RenewalFailure::from_error(error) {
+                    // The cached token itself has ended, and not the session's.
                     RenewalFailure::SuspectToken if *renewed_itself => entries.remove_renewed(renewal),
                     RenewalFailure::Refused => entries.refuse_renewal(renewal, unit),
                     failure @ (RenewalFailure::Outage | RenewalFailure::SuspectToken) => {

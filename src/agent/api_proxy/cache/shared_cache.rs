@@ -168,6 +168,7 @@ impl Cache {
 
     fn invalidate_own(&self, scope: &Invalidate<'_>) -> usize {
         if let Invalidate::Accessor(accessor) = scope {
+            // The response to any request under way may hold the token of this accessor.
             self.0.singleflight.mark_outdated(|_| true);
             let tokens = self.0.entries().tokens_by_accessor(accessor);
             return tokens.iter().map(|token| self.invalidate_own(&Invalidate::Token(token.as_bytes()))).sum();

@@ -72,7 +72,9 @@ impl TokenManager {
             self.planner.budget.record_success(now);
             self.publisher.clear_error();
         }
+        // Renewals of a lease that is too short would follow each other without a pause.
         new.lifetime.renewable &= !short && self.planner.may_renew(now);
+        // A token that is too short must not replace one that lives at least as long.
         let outlived = short && self.current.as_ref().is_some_and(|old| old.remaining(now) >= new.remaining(now));
         if !outlived {
             let expires = new.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
