@@ -11,7 +11,6 @@ pub mod server_client;
 pub mod encrypted_file;
 mod leases;
 pub mod output_watch;
-pub mod output_metrics;
 pub mod callers;
 
 // 1: identity sources

@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use tokio::io::Interest;
 use tokio::sync::Notify;
@@ -21,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_machine::os;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Reaction to an output that another process deleted or changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -120,6 +124,7 @@ impl WatchState {
 
     fn notify(&self, folder: i32, name: Option<&OsStr>, events: ReadFlags) {
         let mut folders = self.folders.lock();
+        // Events were lost (inotify(7)): any of the files may have changed.
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
             folders.values().flatten().for_each(|(_, changed)| changed.notify_one());
         } else if events.contains(ReadFlags::IGNORED) {
@@ -161,6 +166,7 @@ type FileFingerprint = (u64, u64, u64, i64, i64);
 
 fn fingerprint(path: &Path) -> Option<FileFingerprint> {
     let file = std::fs::symlink_metadata(path).ok()?;
+    // Not by mtime, which a writer can set to any time; ctime it cannot.
     Some((file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec()))
 }
 
@@ -241,6 +247,28 @@ impl RestoreBackoff {
 
 const RESET_AFTER: Duration = Duration::from_mins(10);
 const MAX_WAIT: Duration = Duration::from_mins(1);
+
+/// Metrics of outputs that others delete or change.
+#[derive(Debug, Clone)]
+pub struct OutputMetrics {
+    /// Outputs (`sink/NAME`, `template/NAME`) that others deleted or changed. `outcome` is `restored` or `left`.
+    pub(crate) changes: Family<OutputChangeLabels, Counter>,
+}
+
+impl MetricSet for OutputMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self { changes: registry.add("output_changes", "Outputs that another process deleted or changed") }
+    }
+}
+
+/// Labels of an output that others deleted or changed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct OutputChangeLabels {
+    /// Such as `sink/NAME` or `template/NAME`.
+    pub output: String,
+    /// `restored` or `left`.
+    pub outcome: &'static str,
+}
 
 #[cfg(test)]
 mod tests;

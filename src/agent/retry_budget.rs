@@ -95,9 +95,11 @@ impl RetryBudget {
         let slow = Duration::from_secs(150).mul_f64(1.0 + unit);
         let wait = match failure {
             FailureCause::Transient => backoff.next(unit),
+            // The source has retried by itself for up to 90 s, each time with a call.
             FailureCause::Identity => Backoff::new(Duration::from_secs(10), Duration::from_mins(5))
                 .with_failures(self.failures)
                 .next(0.5 + unit / 2.0),
+            // The first time, the proof says when it is valid. If it is refused again, a clock is wrong.
             FailureCause::Clock(wait) if self.clock_failures == 0 => wait.clamp(Duration::from_secs(1), MAX_WAIT),
             FailureCause::Clock(wait) => wait.clamp(slow, MAX_WAIT),
             FailureCause::Refused => slow,
@@ -260,9 +262,11 @@ impl RetryBudget {
             renewal_failures: record.renewal_failures,
             renewal_not_before: record.renewal_not_before.map_or(now, in_future),
             retry_after_until: record.retry_after_until.map_or(now, in_future),
+            // As if the last login had failed just now: a restart brings no login for callers forward.
             failed: record.failing_since.map(|_| now),
             failing_since: record.failing_since.map(in_past),
             succeeded: None,
+            // Bounded, since the file may hold any number, and a cost above the bucket's size would never be met.
             caller_cost: record.caller_cost.map(|caller_cost| caller_cost.clamp(1, IDENTITY_COST)),
             callers: match &record.callers {
                 Some(callers) => CallerRetries::restore(callers, in_past),

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::derived_tokens;
 use super::draining::{self, DrainingListeners};
 use super::session::{SessionRefs, Shared};
-use keyward_agent::caller_tokens::{CallerToken, CallerTokenSource, CallerTokens, ProcessTokenDeps, ProcessTokens};
+use keyward_agent::caller_tokens::{self, CallerToken, CallerTokens, ProcessTokenDeps, ProcessTokens};
 use keyward_agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
 use keyward_agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions};
 use keyward_agent::server_client::ServerClient;
@@ -40,7 +40,7 @@ pub(super) struct RunningCallerTokens {
 #[derive(Debug)]
 struct RunningToken {
     inputs: TokenInputs,
-    source: CallerTokenSource,
+    source: caller_tokens::Source,
     stop: CancellationToken,
 }
 
@@ -48,7 +48,7 @@ struct RunningToken {
 #[derive(Debug)]
 struct BuiltToken {
     inputs: TokenInputs,
-    source: CallerTokenSource,
+    source: caller_tokens::Source,
     /// Manager of a token that all processes of the caller share.
     manager: Option<DerivedTokenManager>,
 }
@@ -98,7 +98,7 @@ impl RunningCallerTokens {
                 built.insert(key.clone(), token);
                 source
             };
-            if let CallerTokenSource::Shared(token) = &source {
+            if let caller_tokens::Source::Shared(token) = &source {
                 pairs.insert(key.clone(), (session_handle.watch.clone(), token.handle.watch.clone()));
             }
             sources.insert(key, source);
@@ -121,7 +121,7 @@ impl RunningCallerTokens {
             });
         }
         for (key, required) in reused {
-            if self.running.get(&key).is_some_and(|token| matches!(token.source, CallerTokenSource::Shared(_))) {
+            if self.running.get(&key).is_some_and(|token| matches!(token.source, caller_tokens::Source::Shared(_))) {
                 health.set_required(&component(&key), required);
             }
         }
@@ -129,7 +129,7 @@ impl RunningCallerTokens {
             let stop = self.tasks.stop_token().child_token();
             let name = format!("tokens of caller {} for session {}", key.0, key.1);
             match (&source, manager) {
-                (CallerTokenSource::Process(tokens), _) => {
+                (caller_tokens::Source::Process(tokens), _) => {
                     let tokens = tokens.clone();
                     let stop = stop.clone();
                     self.tasks.start(name, async move {
@@ -137,14 +137,14 @@ impl RunningCallerTokens {
                         Ok(())
                     });
                 }
-                (CallerTokenSource::Shared(_), Some(manager)) => {
+                (caller_tokens::Source::Shared(_), Some(manager)) => {
                     let stop = stop.clone();
                     self.tasks.start(name, async move {
                         manager.run(stop).await;
                         Ok(())
                     });
                 }
-                (CallerTokenSource::Shared(_), None) => {}
+                (caller_tokens::Source::Shared(_), None) => {}
             }
             self.running.insert(key, RunningToken { inputs, source, stop });
         }
@@ -220,7 +220,7 @@ fn build(
             let kind = DerivedTokenKind::Child(options);
             let (manager, handle) =
                 derived_tokens::build_manager((output, limit), kind, (session, source), Some(health), shared)?;
-            let source = CallerTokenSource::Shared(CallerToken::new(handle));
+            let source = caller_tokens::Source::Shared(CallerToken::new(handle));
             Ok(BuiltToken { inputs, source, manager: Some(manager) })
         }
         CallerTokenScope::Process => {
@@ -236,7 +236,7 @@ fn build(
                 metrics: shared.metrics.clone(),
                 clock: shared.clock.clone(),
             });
-            Ok(BuiltToken { inputs, source: CallerTokenSource::Process(tokens), manager: None })
+            Ok(BuiltToken { inputs, source: caller_tokens::Source::Process(tokens), manager: None })
         }
     }
 }

@@ -13,7 +13,7 @@ use keyward_agent::api_proxy::{CacheMetrics, ProxyMetrics};
 use keyward_agent::caller_tokens::CallerTokenMetrics;
 use keyward_agent::callers::CallerMetrics;
 use keyward_agent::local_api::ReadyMetrics;
-use keyward_agent::output_metrics::OutputMetrics;
+use keyward_agent::output_watch::OutputMetrics;
 use keyward_agent::process::ProcessMetrics;
 use keyward_agent::secrets::SecretMetrics;
 use keyward_agent::sinks::SinkMetrics;

@@ -8,9 +8,6 @@ use super::query::Query;
 use super::rules::Operation;
 
 /// Checks a request with a path below `/v1/`, by the caller with this rule index.
-///
-/// # Errors
-/// It is refused: the reason.
 pub fn explain_request(
     options: &ApiProxyOptions,
     rule_index: usize,

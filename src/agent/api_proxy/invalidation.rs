@@ -24,7 +24,8 @@ impl ResponseCache {
     pub(super) async fn forward_write(
         self: &Arc<Self>,
         listener: &Arc<ProxyListener>,
-        (options, kind): (ForwardOptions, Option<EntryKind>),
+        options: ForwardOptions,
+        kind: Option<EntryKind>,
         path: &ApiPath<'_>,
         parts: request::Parts,
         body: Incoming,
@@ -34,7 +35,7 @@ impl ResponseCache {
         scopeguard::defer! { self.invalidate_written(path, &namespace) };
         if let Some(kind) = kind {
             // Boxed, as few writes are cached.
-            Box::pin(self.respond(listener, (options, kind), path.without_trailing_slash(), parts, body)).await
+            Box::pin(self.respond(listener, options, kind, path.without_trailing_slash(), parts, body)).await
         } else if revocation_in_path(path).is_some() {
             self.forward_revocation(listener, options, path, parts, body).await
         } else {

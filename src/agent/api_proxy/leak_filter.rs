@@ -17,8 +17,7 @@ use http::header::CONTENT_ENCODING;
 use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 
-use super::sampled_search::SampledSearch;
-use super::token_search::{TokenFinder, partial_match_len, token_bytes};
+use super::token_search::{SampledSearch, TokenFinder, partial_match_len, token_bytes};
 use crate::token::Token;
 use keyward_http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 
@@ -50,9 +49,6 @@ impl LeakFilter {
     }
 
     /// Searches a response's head, and its body if it is in memory; otherwise the body is searched as it streams.
-    ///
-    /// # Errors
-    /// The response is not to be passed on.
     pub(super) fn filter(
         self: &Arc<Self>,
         response: Response<ResponseBody>,

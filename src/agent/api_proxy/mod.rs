@@ -15,7 +15,6 @@ mod revocation;
 // 1: the session's token, in requests and responses
 mod session_token;
 mod token_search;
-mod sampled_search;
 mod leak_filter;
 mod response;
 mod redact_token;
@@ -30,7 +29,6 @@ mod send;
 // 3: the response cache
 mod cache;
 mod options;
-mod probe;
 mod response_cache;
 mod invalidation;
 mod cache_clear;

@@ -38,9 +38,6 @@ pub struct NamespacePattern {
 
 impl NamespacePattern {
     /// Parses a pattern.
-    ///
-    /// # Errors
-    /// The text of a configuration error.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (path, is_below) = match text.strip_suffix('*') {
             Some("") => ("", true),
@@ -79,9 +76,6 @@ impl fmt::Display for NamespacePattern {
 const ROOT: &str = "root";
 
 /// Parses a header's value into the path of a namespace without a slash at either end; empty for the root.
-///
-/// # Errors
-/// The value is not a path, or servers differ in how they read it.
 pub(super) fn parse(value: &[u8]) -> Result<&str, &'static str> {
     let value = std::str::from_utf8(value).map_err(|_| "the namespace is not UTF-8")?;
     let path = value.strip_prefix('/').unwrap_or(value);

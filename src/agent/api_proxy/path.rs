@@ -22,9 +22,6 @@ pub(super) enum PathError {
 
 impl<'a> ApiPath<'a> {
     /// Parses a request's path without its query.
-    ///
-    /// # Errors
-    /// The path is outside the API, or ambiguous.
     pub(super) fn parse(path: &'a str) -> Result<Self, PathError> {
         let Some(below) = path.strip_prefix("/v1/").filter(|below| !below.is_empty()) else {
             return Err(PathError::OutsideApi);
@@ -114,6 +111,7 @@ fn decode(path: &str) -> Result<String, PathError> {
     if !bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || (hex(at + 1) && hex(at + 2))) {
         return Err(PathError::Ambiguous("the path holds a percent sign without two hexadecimal digits"));
     }
+    // Some servers take it for a separator, others for a part of the segment.
     if ["%2f", "%2F", "%5c", "%5C"].iter().any(|encoded| path.contains(encoded)) {
         return Err(PathError::Ambiguous("the path holds an encoded slash"));
     }

@@ -14,16 +14,15 @@ use super::cache::{Cache, LeaseRenewer, LeaseRenewerDeps};
 use super::leak_filter::LeakFilter;
 use super::metrics::{CacheMetrics, ProxyMetrics};
 use super::options::{ApiProxyOptions, CacheOptions};
-use super::probe::{self, Probe};
 use super::response::{ProxyBody, error_response};
-use super::response_cache::ResponseCache;
+use super::response_cache::{Probe, ResponseCache, run_probes};
 use super::router::{CallerTokenResolver, ProxyRouter};
 use super::send::RequestSender;
 use super::server_dialect::ServerDialect;
 use super::token_recovery::TokenRecovery;
 use crate::caller_tokens::{CallerTokens, TokenMap};
 use crate::callers::CallerGate;
-use crate::encrypted_file::EncryptedFileError;
+use crate::encrypted_file::KeyDerivationError;
 use crate::secrets::DerivedTokenOptions;
 use crate::server_client::{self, PathClass, ServerClient};
 use crate::token::{SessionHandle, TokenWatch};
@@ -92,9 +91,6 @@ struct CacheTasks {
 
 impl ApiProxy {
     /// Builds a proxy and reads the certificate files that the server's options name. Connects to nothing.
-    ///
-    /// # Errors
-    /// A file is unusable, or the server's address has no host.
     pub fn build(options: ApiProxyOptions, deps: ApiProxyDeps) -> Result<Self, BuildError> {
         let UpstreamTarget { target, tls, host, prefix } = UpstreamTarget::resolve(&deps.upstream.client)?;
         let label = ListenerLabel { listener: deps.listener_metrics.listener.clone() };
@@ -137,7 +133,7 @@ impl ApiProxy {
         let tokens = Arc::new(TokenRecovery::from_handle(SessionHandle { watch, refresh_signal }, clock.clone()));
         let timeout = options.response_timeout;
         let sender =
-            Arc::new(RequestSender::new(dialect, tokens, (forwarder, recorder), leak_filter, timeout, (clock, health)));
+            Arc::new(RequestSender::new(dialect, tokens, forwarder, recorder, leak_filter, timeout, clock, health));
         let (probes, queue) = mpsc::channel(1);
         let (cache, cache_tasks) = match built_cache {
             None => (None, None),
@@ -201,7 +197,7 @@ impl ApiProxy {
     pub async fn run_cache(&self, stop: CancellationToken, served: impl Future<Output = ()>) {
         let tasks = self.cache_tasks.lock().take();
         if let Some(CacheTasks { renewer, probes }) = tasks {
-            tokio::join!(renewer.run(stop.clone(), served), probe::run(probes, stop));
+            tokio::join!(renewer.run(stop.clone(), served), run_probes(probes, stop));
         }
     }
 }
@@ -248,7 +244,7 @@ pub enum BuildError {
     Client(#[from] client::BuildError),
     /// The file that keeps the cache over a restart has no usable key.
     #[error(transparent)]
-    File(#[from] EncryptedFileError),
+    File(#[from] KeyDerivationError),
 }
 
 /// Time that an idle connection to the server is kept: less than the usual load balancer's.

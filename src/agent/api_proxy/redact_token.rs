@@ -19,6 +19,7 @@ pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Resp
             "cannot parse the server's response, which may contain the session's token",
         )
     };
+    // The request asked for `identity`: a compressed body cannot be searched for the token.
     if parts.headers.contains_key(CONTENT_ENCODING) {
         return unreadable();
     }
@@ -29,9 +30,11 @@ pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Resp
         None => body,
         Some(redacted) => redacted.into(),
     };
+    // The token may stand in a field that is not known here.
     if body.windows(secret.len()).any(|window| window == secret.as_bytes()) {
         return unreadable();
     }
+    // The new body has a length, and no trailers.
     parts.headers.remove(TRAILER);
     parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     Response::from_parts(parts, Either::Right(Full::new(body)))

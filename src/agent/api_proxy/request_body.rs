@@ -24,9 +24,6 @@ pub(super) enum CallerBody {
 
 impl CallerBody {
     /// Reads a body of any framing into memory if it ends within `limit` bytes.
-    ///
-    /// # Errors
-    /// The body is incomplete or late: the response for the caller.
     pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Self, Box<Response<ProxyBody>>> {
         if body.is_end_stream() {
             return Ok(Self::Buffered(Bytes::new()));

@@ -1,5 +1,6 @@
 //! Serves cacheable requests: from the cache while an entry is good, by one request to the server for all that arrive at once.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, reque
 use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::cache::{
     BufferedResponse, Cache, CacheEntry, CacheHit, CacheKey, EntryKind, FlightResult, JoinOutcome, Leader, TokenScope,
@@ -16,7 +18,6 @@ use super::cache::{
 use super::listener::ProxyListener;
 use super::options::CacheOptions;
 use super::path::ApiPath;
-use super::probe::Probe;
 use super::request_body::CallerBody;
 use super::request_headers::RequestHeaders;
 use super::response::{NoFreeConnection, ProxyBody, truncated_response};
@@ -49,6 +50,7 @@ struct CacheRefresh {
 impl CacheOptions {
     /// Returns the kind of entry that a request's response makes by its path and headers; `None` where it is not cached.
     fn entry_kind(&self, operation: Operation, path: &ApiPath<'_>, headers: &RequestHeaders<'_>) -> Option<EntryKind> {
+        // Each token has a cubbyhole of its own, and a login replaces the session's token.
         if headers.uncacheable || path.suffixes().any(|suffix| suffix.starts_with("cubbyhole/")) {
             return None;
         }
@@ -86,13 +88,14 @@ impl ResponseCache {
         &self,
         listener: &ProxyListener,
         options: &ForwardOptions,
-        (path, headers): (&str, &RequestHeaders<'_>),
+        path: &str,
+        headers: &RequestHeaders<'_>,
         request: &Request<Incoming>,
     ) -> Option<Response<ProxyBody>> {
         if !request.body().is_end_stream() || headers.has_cache_control {
             return None;
         }
-        let key = self.key(options, headers, (request.method(), path, request.uri().query()), b"");
+        let key = self.key(options, headers, request.method(), path, request.uri().query(), b"");
         let hit = self.cache.lookup(&key).filter(|hit| self.cache.is_fresh(hit))?;
         listener.hits.inc();
         Some(response_to_hit(&hit, "HIT"))
@@ -102,7 +105,8 @@ impl ResponseCache {
     pub(super) async fn respond(
         self: &Arc<Self>,
         listener: &Arc<ProxyListener>,
-        (options, kind): (ForwardOptions, EntryKind),
+        options: ForwardOptions,
+        kind: EntryKind,
         path: &str,
         mut parts: request::Parts,
         body: Incoming,
@@ -113,8 +117,9 @@ impl ResponseCache {
             Err(response) => return *response,
         };
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
-        let key = self.key(&options, &headers, (&parts.method, path, parts.uri.query()), &body);
+        let key = self.key(&options, &headers, &parts.method, path, parts.uri.query(), &body);
         let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
+        // All callers of the same request share the response, and each reads only the encodings that it names.
         parts.headers.remove(ACCEPT_ENCODING);
         let cache = &self.cache;
         let refresh = CacheRefresh { options: options.clone(), kind, key };
@@ -261,12 +266,27 @@ impl ResponseCache {
         &self,
         options: &ForwardOptions,
         headers: &RequestHeaders<'_>,
-        (method, path, query): (&Method, &str, Option<&str>),
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
         body: &[u8],
     ) -> CacheKey {
         let namespace = self.sender.dialect.namespace(headers, options.is_root_path);
         CacheKey::new(token_scope(options, headers), method, namespace, path, query, body)
     }
+}
+
+/// A request whose caller does not wait for it: while callers get stale entries, one at a time tests whether the server responds.
+pub(super) type Probe = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs probes until `stop` is cancelled.
+pub(super) async fn run_probes(mut probes: mpsc::Receiver<Probe>, stop: CancellationToken) {
+    let all = async {
+        while let Some(probe) = probes.recv().await {
+            probe.await;
+        }
+    };
+    stop.run_until_cancelled(all).await;
 }
 
 fn token_scope(options: &ForwardOptions, headers: &RequestHeaders<'_>) -> TokenScope {
@@ -298,6 +318,7 @@ fn response_from_buffer(buffered: &BufferedResponse) -> Response<ProxyBody> {
 
 /// Joins a head and a body, and makes the head's framing headers fit the body.
 fn into_buffered(mut parts: response::Parts, body: Bytes) -> BufferedResponse {
+    // The listener sets `Date` for each response, and a body in memory has no trailers.
     for name in [DATE, TRAILER] {
         parts.headers.remove(name);
     }

@@ -92,7 +92,7 @@ impl ProxyRouter {
             Err(response) => return ResponseFuture::ready(listener.count(*response)),
         };
         if let ProxyRoute::Cached(options, cache, _, path, headers) = &route
-            && let Some(response) = cache.lookup(listener, options, (path.without_trailing_slash(), headers), &request)
+            && let Some(response) = cache.lookup(listener, options, path.without_trailing_slash(), headers, &request)
         {
             return ResponseFuture::ready(listener.count(response));
         }
@@ -122,7 +122,7 @@ impl ProxyRouter {
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move {
                     let path = path.without_trailing_slash();
-                    listener.count(cache.respond(&listener, (options, kind), path, parts, body).await)
+                    listener.count(cache.respond(&listener, options, kind, path, parts, body).await)
                 })
             }
             ProxyRoute::Write(options, cache, kind, path) => {
@@ -130,7 +130,7 @@ impl ProxyRouter {
                 let path = path.into_owned();
                 let (parts, body) = request.into_parts();
                 ResponseFuture::waiting(async move {
-                    listener.count(cache.forward_write(&listener, (options, kind), &path, parts, body).await)
+                    listener.count(cache.forward_write(&listener, options, kind, &path, parts, body).await)
                 })
             }
             ProxyRoute::ClearCache(cache) => {
@@ -150,9 +150,6 @@ impl ProxyRouter {
     }
 
     /// Chooses the route of a request.
-    ///
-    /// # Errors
-    /// The request is refused: the response for the caller.
     fn route<'a>(
         &'a self,
         listener: &ProxyListener,
@@ -179,9 +176,9 @@ impl ProxyRouter {
         if !is_permitted {
             return refuse_caller(caller.refuse_request("namespace", "name that namespace"));
         }
-        self.check_rules(operation, &rule_path, (&caller, limits), audited)?;
+        self.check_rules(operation, &rule_path, &caller, limits, audited)?;
         let has_listener_key = local.key_as_token;
-        let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
+        let with_session = self.uses_session_token(request, &headers, has_listener_key, &path, &rule_path)?;
         if with_session
             && may_await_session
             && let Some(token) = self.caller_tokens.tokens.process_token(&caller, &self.session)
@@ -223,9 +220,6 @@ impl ProxyRouter {
     }
 
     /// Returns the caller token that replaces the session's in a caller's requests; `None` for the session's.
-    ///
-    /// # Errors
-    /// The caller token is not available: the response for the caller.
     fn resolve_caller_token(
         &self,
         caller: &AdmittedCaller<'_>,
@@ -237,15 +231,13 @@ impl ProxyRouter {
     }
 
     /// Decides whether to set the session's token on a request.
-    ///
-    /// # Errors
-    /// The request must not be sent with it: the response for the caller.
     fn uses_session_token(
         &self,
         request: &Request<Incoming>,
         headers: &RequestHeaders<'_>,
         has_listener_key: bool,
-        (path, rule_path): (&ApiPath<'_>, &ApiPath<'_>),
+        path: &ApiPath<'_>,
+        rule_path: &ApiPath<'_>,
     ) -> Result<bool, Box<Response<ProxyBody>>> {
         let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
         let has_token = headers.has_token(has_listener_key) || has_query_token;
@@ -270,14 +262,12 @@ impl ProxyRouter {
     }
 
     /// Checks a request by the rules of the listener and of its caller.
-    ///
-    /// # Errors
-    /// They refuse it: the response for the caller.
     fn check_rules(
         &self,
         operation: Operation,
         path: &ApiPath<'_>,
-        (caller, limits): (&AdmittedCaller<'_>, Option<&CallerProxyRules>),
+        caller: &AdmittedCaller<'_>,
+        limits: Option<&CallerProxyRules>,
         audited: Option<&AuditedRequest>,
     ) -> Result<(), Box<Response<ProxyBody>>> {
         if let Err(violation) = self.options.rules.check(operation, path) {
@@ -295,9 +285,6 @@ impl ProxyRouter {
     }
 
     /// Returns the limits of a caller; `None` without callers.
-    ///
-    /// # Errors
-    /// It may not use this listener: the response for the caller.
     fn limits_of(&self, caller: &AdmittedCaller<'_>) -> Result<Option<&CallerProxyRules>, Box<Response<ProxyBody>>> {
         let Some(index) = caller.rule_index() else { return Ok(None) };
         match self.options.callers.get(index) {
@@ -356,9 +343,6 @@ fn is_root_path(path: &ApiPath<'_>) -> bool {
 }
 
 /// Parses path, query and operation of a request.
-///
-/// # Errors
-/// The response to a request that is none of the server's API, or that servers could read in several ways.
 fn parse_target<R>(request: &Request<R>) -> Result<(ApiPath<'_>, Query<'_>, Operation), Box<Response<ProxyBody>>> {
     let path = ApiPath::parse(request.uri().path()).or_else(|error| match error {
         PathError::OutsideApi => refuse(StatusCode::NOT_FOUND, OUTSIDE_API),

@@ -50,9 +50,6 @@ impl Operation {
     }
 
     /// Returns the operation of a method and a query. As for the server, a `GET` with `list=true` is a `LIST`.
-    ///
-    /// # Errors
-    /// The API has no such method, or the query is ambiguous.
     pub(super) fn parse(method: &Method, query: Query<'_>) -> Result<Self, OperationError> {
         let bit = METHODS.iter().position(|name| *name == method.as_str()).ok_or(OperationError::Method)?;
         let operation = Self(1 << bit);
@@ -120,9 +117,6 @@ impl Rule {
     /// Parses `[METHOD,...] PATTERN`. A pattern is a path without `/v1/`; `+` matches one segment, `*` at the end any rest.
     /// Without methods, the rule matches all of them. Percent-encoding is decoded as in a request's path: `%20` is a space,
     /// which would end the methods otherwise.
-    ///
-    /// # Errors
-    /// The text of a configuration error.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let (methods, pattern) = match text.split_once(char::is_whitespace) {
@@ -287,9 +281,6 @@ impl RuleViolation {
 
 impl Rules {
     /// Checks a request with any token.
-    ///
-    /// # Errors
-    /// `allow` has no rule for it, or `deny` has one.
     pub(super) fn check(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
         let is_folder = operation.is_list() || path.ends_in_slash();
         let allows =
@@ -306,9 +297,6 @@ impl Rules {
     }
 
     /// Checks a request that carries the session's token.
-    ///
-    /// # Errors
-    /// It is a protected operation without an exemption.
     pub(super) fn check_session_token(&self, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
         let covers = |paths: &[&str], end: &str| {
             paths.iter().any(|covered| match covered.strip_suffix('*') {

@@ -72,10 +72,12 @@ impl RequestSender {
     pub(super) fn new(
         dialect: ServerDialect,
         tokens: Arc<TokenRecovery>,
-        (forwarder, recorder): (Forwarder, UpstreamRecorder),
+        forwarder: Forwarder,
+        recorder: UpstreamRecorder,
         leak_filter: LeakFilter,
         response_timeout: Duration,
-        (clock, component): (Clock, Option<Arc<HealthHandle>>),
+        clock: Clock,
+        component: Option<Arc<HealthHandle>>,
     ) -> Self {
         Self {
             dialect,
@@ -103,18 +105,12 @@ impl RequestSender {
     }
 
     /// Returns the session's token if the request carries it, without waiting for a login.
-    ///
-    /// # Errors
-    /// The session has no token.
     pub(super) fn current_token(options: &ForwardOptions) -> Result<Option<TokenHeader>, TokenUnavailable> {
         if options.with_session { options.tokens.current_token().map(Some) } else { Ok(None) }
     }
 
     /// Prepares a request. `parts` can be dropped afterwards: held, they would make hyper read the caller's connection into
     /// another buffer.
-    ///
-    /// # Errors
-    /// The request is not sent: the response for the caller.
     pub(super) fn prepare(
         &self,
         options: ForwardOptions,
@@ -122,10 +118,12 @@ impl RequestSender {
         body: CallerBody,
         token: Option<TokenHeader>,
     ) -> Result<PreparedRequest, Box<Response<ProxyBody>>> {
+        // In a wrapped response the token could not be redacted.
         if options.returns_token && parts.headers.contains_key(WRAP_TTL) {
             return Err(Box::new(error_response(StatusCode::FORBIDDEN, WRAPPED_TOKEN)));
         }
         let is_blocking = self.dialect.is_blocking_query(parts.uri.query());
+        // Only a request with the session's token may be sent again, with the token of a newer login.
         let (body, replay) = if token.is_some() {
             body.with_replay(&self.replay_budget)
         } else {
@@ -218,9 +216,6 @@ impl RequestSender {
     }
 
     /// Sends a request once.
-    ///
-    /// # Errors
-    /// The response that replaces the server's.
     async fn send(
         &self,
         options: &ForwardOptions,
@@ -288,6 +283,7 @@ impl RequestSender {
 
     fn record_failure(&self, error: &ForwardError) -> Response<ProxyBody> {
         let text = format_chain(error);
+        // The caller's body failed, which says nothing about the server.
         if matches!(error, ForwardError::RequestBody(_)) {
             return error_response(error.status(), &text);
         }

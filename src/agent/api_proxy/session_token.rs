@@ -46,9 +46,6 @@ impl SessionToken {
     }
 
     /// Returns the current token. A token past its end is refused even where the session has not published that yet.
-    ///
-    /// # Errors
-    /// The session has no token.
     pub(super) fn current(&self) -> Result<TokenHeader, TokenUnavailable> {
         self.watch.read(|state| match &state.availability {
             Availability::Available(token) if token.expires.is_some_and(|end| self.clock.has_reached(end)) => {

@@ -93,17 +93,11 @@ impl TokenRecovery {
     }
 
     /// Returns the session's token without waiting.
-    ///
-    /// # Errors
-    /// The session has no token.
     pub(super) fn current_token(&self) -> Result<TokenHeader, TokenUnavailable> {
         self.session_token.current()
     }
 
     /// Returns the session's token, or waits a moment for a login that may be under way.
-    ///
-    /// # Errors
-    /// No login succeeded in time.
     pub(super) async fn wait_for_token(&self) -> Result<TokenHeader, TokenUnavailable> {
         match self.session_token.current() {
             Err(_) => Box::pin(self.wait_for_token_until(Instant::now() + WAIT_FOR_TOKEN)).await,

@@ -1,20 +1,17 @@
 //! Caller tokens, derived from a session's token: one for all processes of a caller, or one for each process.
 //!
 //! Both are kept by [`crate::secrets::DerivedTokenManager`]. The token of a process is created when it first needs one
-//! and revoked when it ends; `process_tokens` has the table, `process_token` one entry of it.
+//! and revoked when it ends; `process_tokens` has the table of them, and the task of each. `lookup` finds the token for a request.
 
 mod metrics;
-mod revocation;
-mod caller_token;
-mod process_token;
+mod token_revoker;
+mod token;
 mod process_tokens;
-mod pending_token;
-mod tokens;
-mod token_map;
+mod lookup;
 
-pub use caller_token::CallerToken;
+pub(crate) use lookup::PendingProcessToken;
+pub use lookup::{CallerTokens, Source};
 pub use metrics::CallerTokenMetrics;
-pub(crate) use pending_token::PendingProcessToken;
 pub use process_tokens::{ProcessTokenDeps, ProcessTokens};
-pub(crate) use token_map::TokenMap;
-pub use tokens::{CallerTokenSource, CallerTokens};
+pub use token::CallerToken;
+pub(crate) use token::TokenMap;

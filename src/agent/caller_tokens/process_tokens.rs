@@ -1,5 +1,7 @@
 //! Tokens of a caller's processes: one for each, created on its first request.
 
+mod task;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,17 +12,17 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::caller_token::CallerToken;
-use super::metrics::{CallerTokenLabels, CallerTokenMetrics, RevocationLabels};
-use super::process_token::{LiveSlot, ProcessToken};
-use super::revocation::{Revocation, TokenRevoker};
+use self::task::{LiveSlot, ProcessToken};
+use super::metrics::{CallerTokenLabels, CallerTokenMetrics};
+use super::token::CallerToken;
+use super::token_revoker::TokenRevoker;
 use crate::callers::{CallerRegistry, unit_of_cgroup};
 use crate::secrets::{
     CreationLimit, CreationRefusal, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions,
     describe_failure,
 };
 use crate::server_client::ServerClient;
-use crate::token::{SessionHandle, Token};
+use crate::token::SessionHandle;
 use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward_http::peer::{PeerIdentity, PinnedProcess};
 use keyward_machine::clock::Clock;
@@ -160,45 +162,6 @@ impl ProcessTokens {
 }
 
 impl ProcessTable {
-    /// Manages one token until its process ends, `stop` is cancelled, or creation fails for good; then revokes it.
-    async fn maintain_token(self: Arc<Self>, token: ProcessToken, stop: CancellationToken) {
-        // The slot is free when the task ends, also by a panic.
-        let ProcessToken { id, output, process, manager, slot: _slot } = token;
-        let _report = PanicReport { table: &self, id, output: &output, process: &process };
-        let ends = CancellationToken::new();
-        let mut managed = std::pin::pin!(manager.run_on_demand(ends.clone()));
-        let tokens = tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            () = process.wait_for_end() => None,
-            tokens = &mut managed => Some(tokens),
-        };
-        // From here on no request gets the token: another process may already have the id.
-        self.remove(&process, id);
-        let tokens = if let Some(tokens) = tokens {
-            tokens
-        } else {
-            ends.cancel();
-            managed.await
-        };
-        self.revoke_all(&tokens, &output, &stop).await;
-    }
-
-    async fn revoke_all(&self, tokens: &[Arc<Token>], output: &str, stop: &CancellationToken) {
-        for token in tokens {
-            let outcome = self.revoker.revoke(token, output, stop).await;
-            self.count_ended(outcome);
-            tracing::info!(
-                event = "token.derived.revoked",
-                output,
-                accessor = token.accessor,
-                outcome = outcome.name(),
-                "{}",
-                outcome.describe()
-            );
-        }
-    }
-
     fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
         let process = identity.process().ok_or(ProcessTokenRefusal::NoProcess)?;
         let pid = process.id().ok_or(ProcessTokenRefusal::NoProcess)?;
@@ -286,21 +249,6 @@ impl ProcessTable {
         })
     }
 
-    /// Removes an ended process from the table, unless a new process has taken its id.
-    fn remove(&self, process: &PinnedProcess, id: u64) {
-        let mut entries = self.entries.lock();
-        if let Some(pid) = process.id()
-            && entries.get(&pid).is_some_and(|entry| entry.token.id == id)
-        {
-            entries.remove(&pid);
-        }
-    }
-
-    fn count_ended(&self, outcome: Revocation) {
-        let labels = RevocationLabels { caller: self.deps.caller.clone(), outcome: outcome.name() };
-        self.deps.metrics.get::<CallerTokenMetrics>().ended.get_or_create(&labels).inc();
-    }
-
     /// Publishes the number of live tokens, and a warning while none can be created.
     fn publish(&self) {
         let live = MAX_PROCESS_TOKENS - self.slots.available_permits();
@@ -318,30 +266,6 @@ impl ProcessTable {
             }
             _ => health.clear_warning(),
         }
-    }
-}
-
-/// Reports a panic of the task that has it, and lets the process get another token.
-struct PanicReport<'a> {
-    table: &'a ProcessTable,
-    id: u64,
-    output: &'a str,
-    process: &'a PinnedProcess,
-}
-
-impl Drop for PanicReport<'_> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        self.table.remove(self.process, self.id);
-        self.table.count_ended(Revocation::Failed);
-        tracing::error!(
-            event = "token.derived.panicked",
-            output = self.output,
-            "the task of a process's token panicked, which is a bug in keyward: the token stays valid until it expires, and the \
-             next request of the process creates another; report the panic that was printed before"
-        );
     }
 }
 

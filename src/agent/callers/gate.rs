@@ -76,9 +76,6 @@ pub(crate) struct WaitingCaller {
 
 impl WaitingCaller {
     /// Checks that the process still is the caller.
-    ///
-    /// # Errors
-    /// It has ended, or is another caller or none by now.
     pub(crate) fn check(&self) -> Result<(), CallerRefusal> {
         let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), self.audited.as_ref(), refusal);
         self.gate.identify(&self.identity, ExecutableAge::Current).map(drop).map_err(refuse)

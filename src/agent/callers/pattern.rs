@@ -60,9 +60,6 @@ pub struct CgroupPattern(Vec<NamePattern>);
 
 impl CgroupPattern {
     /// Parses a path.
-    ///
-    /// # Errors
-    /// The text of a configuration error.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let Some(path) = text.strip_prefix('/') else { return Err("does not begin with /") };
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -101,9 +98,6 @@ pub struct PodPattern(Option<String>);
 
 impl PodPattern {
     /// Parses a UID or `*`.
-    ///
-    /// # Errors
-    /// The text of a configuration error.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         match text {
             "*" => Ok(Self(None)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use super::file::{EncryptedFile, FileRejected};
+use super::file_encryption::{EncryptedFile, FileRejected};
 use keyward_machine::clock::{Clock, ClockReading};
 
 /// Extent of the changes since the last write.
@@ -126,6 +126,7 @@ impl BackgroundWriter {
 }
 
 const CONTENT_DELAY: Duration = Duration::from_secs(1);
+/// A lost write of ages makes entries only seem older than they are.
 const AGE_DELAY: Duration = Duration::from_mins(1);
 const RETRY_DELAY: Duration = Duration::from_mins(1);
 

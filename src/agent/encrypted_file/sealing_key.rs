@@ -1,10 +1,9 @@
-//! Keys of encrypted files: derived from a configured key for one kind of file, and bound to names.
+//! Kinds of encrypted files, and the key of each: derived from a configured key, and bound to names.
 
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use zeroize::Zeroizing;
 
-use super::file_kind::FileKind;
 use keyward_credentials::aead;
 use keyward_machine::secret_string::SecretString;
 
@@ -22,6 +21,7 @@ impl SealingKey {
         let mut key = Zeroizing::new([0_u8; 32]);
         let derived = Salt::new(HKDF_SHA256, kind.salt()).extract(text.expose_secret().as_bytes());
         derived.expand(&[b"seal 1"], KeyLength)?.fill(&mut *key)?;
+        // The version of this encoding. The length of each name keeps neighbours from running into each other.
         let mut bound = vec![1];
         for name in bound_to {
             bound.extend_from_slice(&(name.len() as u64).to_be_bytes());
@@ -53,6 +53,58 @@ impl KeyType for KeyLength {
         32
     }
 }
+
+/// Kind of an encrypted file; each derives a different key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// State of a session, of which only the token is encrypted.
+    SessionState,
+    /// Cached responses of the API proxy.
+    CachedResponses,
+    /// Secrets of templates.
+    TemplateSecrets,
+}
+
+impl FileKind {
+    /// Label of the key derivation.
+    pub(super) const fn salt(self) -> &'static [u8] {
+        match self {
+            Self::SessionState => b"keyward session state",
+            // Older than these names: with another label, files of earlier releases would not open.
+            Self::CachedResponses => b"keyward kept answers",
+            Self::TemplateSecrets => b"keyward kept secrets",
+        }
+    }
+
+    /// Content of the file in log events.
+    pub(crate) const fn describe(self) -> &'static str {
+        match self {
+            Self::SessionState => "the state of a session",
+            Self::CachedResponses => "cached responses",
+            Self::TemplateSecrets => "secrets of templates",
+        }
+    }
+
+    /// Content of the file in its header, which never changes.
+    pub(super) const fn content(self) -> &'static str {
+        match self {
+            Self::SessionState => "session state",
+            Self::CachedResponses => "kept answers",
+            Self::TemplateSecrets => "kept secrets",
+        }
+    }
+
+    /// Largest file that is read, in bytes: the content with JSON around it.
+    pub(super) const fn max_size(self) -> u64 {
+        match self {
+            Self::SessionState => 256 * 1024,
+            Self::CachedResponses | Self::TemplateSecrets => 4 * MAX_CONTENT as u64,
+        }
+    }
+}
+
+/// Bounds the content of a file, in bytes before encryption.
+pub(crate) const MAX_CONTENT: usize = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {

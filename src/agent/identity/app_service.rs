@@ -13,7 +13,9 @@ use keyward_machine::secret_string::SecretString;
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(
     transport: &Transport,
-    (endpoint, header, form): (&Url, &SecretString, AppServiceApi),
+    endpoint: &Url,
+    header: &SecretString,
+    form: AppServiceApi,
     managed_identity: &ManagedIdentity,
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
@@ -21,6 +23,7 @@ pub(super) async fn request_token(
         AppServiceApi::Current => ("2019-08-01", "x-identity-header"),
         AppServiceApi::Old => ("2017-09-01", "secret"),
     };
+    // The two versions name an identity differently. `check_identity` refuses an object id for the old one.
     let id_parameter = match (managed_identity, form) {
         (ManagedIdentity::System, _) => None,
         (ManagedIdentity::ObjectId(id), _) => Some(("principal_id", id)),

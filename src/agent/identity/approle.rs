@@ -85,6 +85,8 @@ impl AppRoleSource {
             },
             _ => denied(format!("the secret id cannot be unwrapped: {error}"), ALREADY_UNWRAPPED),
         };
+        // Checked before the token is used up: a thief who unwrapped it may have put a wrapping token of his own into
+        // the file.
         let creation_path = self.upstream.wrapping_creation_path(&token, namespace).await.map_err(failed)?;
         if creation_path.trim_matches('/') != path.trim_matches('/') {
             return Err(denied(
@@ -93,6 +95,7 @@ impl AppRoleSource {
             ));
         }
         let inside = self.upstream.unwrap(&token, "secret_id", namespace).await.map_err(failed)?;
+        // Unwrapping works once: without this, the next login would have no secret id.
         *self.consumed.unwrapped.lock() = Some((wrapping, inside.clone()));
         Ok(inside)
     }

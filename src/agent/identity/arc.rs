@@ -21,6 +21,7 @@ pub(super) async fn request_token(
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
     let mut url = endpoint.clone();
+    // The agent serves versions from 2019-11-01 to 2021-02-01.
     url.query_pairs_mut().append_pair("api-version", "2020-06-01").append_pair("resource", resource);
     let ask = || transport.http.get(url.clone()).header("metadata", "true");
     let challenge = match transport.send(ask()).await {
@@ -59,8 +60,10 @@ fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptErro
     };
     let home = folder.canonicalize().map_err(|error| cannot(folder, &error))?;
     let parent = path.parent().filter(|_| path.is_absolute()).ok_or_else(|| refuse("is not an absolute path"))?;
+    // Compared with symlinks resolved, so that neither `..` nor a link leads out of the folder.
     let parent = parent.canonicalize().map_err(|_| refuse(OUTSIDE))?;
     let name = path.file_name().filter(|_| parent == home).ok_or_else(|| refuse(OUTSIDE))?;
+    // NONBLOCK: opening a FIFO would wait for its writer. NOFOLLOW: the last part of the path is not resolved above.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(home.join(name), flags, Mode::empty()) {
         Ok(file) => std::fs::File::from(file),
@@ -71,6 +74,7 @@ fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptErro
         return Err(refuse("is not a regular file"));
     }
     let mut key = Zeroizing::new(String::new());
+    // One byte more than allowed shows that the file is larger, whatever size it had when it was opened.
     file.take(MAX_KEY_SIZE + 1).read_to_string(&mut key).map_err(|error| cannot(path, &error))?;
     if key.len() as u64 > MAX_KEY_SIZE {
         return Err(refuse("is larger than 4096 bytes"));

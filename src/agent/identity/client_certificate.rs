@@ -136,6 +136,7 @@ impl Signer {
         let mut header = json!({
             "alg": "PS256", "typ": "JWT", "x5t#S256": URL_SAFE_NO_PAD.encode(digest(&SHA256, leaf)),
         });
+        // The chain lets Azure trust any certificate of this subject and issuer, not only one that was uploaded.
         if send_chain {
             header["x5c"] = self.chain.iter().map(|certificate| STANDARD.encode(certificate)).collect::<Value>();
         }

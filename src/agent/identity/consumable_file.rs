@@ -58,6 +58,7 @@ impl ConsumableFile {
                 Ok(read)
             }
             Err(error) => {
+                // A file that exists and is unreadable may hold a newer secret, which the last one must not replace.
                 let cached = last.clone().filter(|_| !self.path.exists());
                 cached.ok_or_else(|| unreadable(source_name, &error))
             }

@@ -9,6 +9,7 @@ pub struct AzureEnv(BTreeMap<String, String>);
 impl AzureEnv {
     /// Selects Azure's variables (`AZURE_*`, `IDENTITY_*`, `IMDS_*`, `MSI_*`) from `all`. Empty ones are treated as unset.
     pub fn from_vars(all: impl IntoIterator<Item = (String, String)>) -> Self {
+        // Only these are kept, so that no other secret of the environment stays in memory.
         let is_azure =
             |name: &str| ["AZURE_", "IDENTITY_", "IMDS_", "MSI_"].iter().any(|prefix| name.starts_with(prefix));
         Self(all.into_iter().filter(|(name, value)| is_azure(name) && !value.is_empty()).collect())

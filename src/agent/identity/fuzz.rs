@@ -7,9 +7,6 @@ use super::token_response;
 use keyward_machine::secret_string::SecretString;
 
 /// Parses a token response of Azure; errors as an operator reads them.
-///
-/// # Errors
-/// The response holds no token.
 pub fn parse_token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, String> {
     token_response::parse_token(body, secrets).map_err(|error| error.to_string())
 }
@@ -20,9 +17,6 @@ pub fn parse_error(status: StatusCode, body: &[u8], secrets: &[SecretString]) ->
 }
 
 /// Parses a certificate with its key, in PEM or PKCS#12.
-///
-/// # Errors
-/// The reason, as an operator reads it.
 pub fn certificate_and_key(content: &[u8], password: &str) -> Result<(), &'static str> {
     Signer::parse(content, password).map(drop)
 }

@@ -41,6 +41,7 @@ pub(super) fn detect(
         let message = format!("{set} is set, but {missing} is missing");
         Err(config_error(message, Some("the platform sets both; pass both on to the agent, or none")))
     };
+    // The order of Azure's SDKs. Service Fabric sets App Service's two variables and a third one, so it comes first.
     match (get("IDENTITY_ENDPOINT"), get("IDENTITY_HEADER"), get("IMDS_ENDPOINT")) {
         (Some(_), Some(_), _) if get("IDENTITY_SERVER_THUMBPRINT").is_some() => {
             Err(config_error("managed identities of Service Fabric are not supported".to_owned(), None))
@@ -53,6 +54,7 @@ pub(super) fn detect(
         (Some(endpoint), None, Some(_)) => arc(url("IDENTITY_ENDPOINT", endpoint)?),
         (Some(_), None, None) => partial("IDENTITY_ENDPOINT", "IDENTITY_HEADER (App Service) or IMDS_ENDPOINT (Arc)"),
         (None, Some(_), _) => partial("IDENTITY_HEADER", "IDENTITY_ENDPOINT"),
+        // Functions on Linux in a consumption plan set only these. Azure Machine Learning sets the same pair.
         (None, None, _) => match (get("MSI_ENDPOINT"), get("MSI_SECRET")) {
             (Some(endpoint), Some(secret)) => Ok(ManagedIdentityHost::AppService {
                 endpoint: url("MSI_ENDPOINT", endpoint)?,

@@ -54,16 +54,19 @@ async fn request_without_sdk(
         .append_pair("api-version", "2019-08-01")
         .append_pair("resource", resource)
         .extend_pairs(id_parameter);
+    // The service refuses requests without this header, which a forged request seldom can set.
     transport.request_token(transport.http.get(url).header("metadata", "true")).await
 }
 
 /// Requests the instance document within 2 s, with one retry if the service is busy.
 pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<InstanceMetadata, AttemptError> {
     let mut url = with_path(base, "/metadata/instance/compute");
+    // The field `resourceId` exists since version 2019-03-11.
     url.set_query(Some("api-version=2021-02-01"));
     let ask = || transport.send(transport.http.get(url.clone()).header("metadata", "true"));
     let asking = async {
         match ask().await {
+            // 410 while the service updates itself; 429 beyond 5 requests a second of the whole machine.
             Err(AttemptError::Refused(ErrorResponse { status: 410 | 429 | 500.., .. })) => {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 ask().await

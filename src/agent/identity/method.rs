@@ -45,9 +45,6 @@ impl IdentityMethod {
 
     /// Creates the identity source as [`IdentityMethod::build`] does. It has the secrets that an earlier source consumed,
     /// and adds its own.
-    ///
-    /// # Errors
-    /// As [`IdentityMethod::build`].
     pub fn build_with(
         &self,
         clock: Clock,
@@ -67,9 +64,6 @@ impl IdentityMethod {
     }
 
     /// Creates the identity source as [`IdentityMethod::build`] does, for one attempt instead of retries.
-    ///
-    /// # Errors
-    /// As [`IdentityMethod::build`].
     pub fn build_for_one_attempt(
         &self,
         clock: Clock,

@@ -30,7 +30,7 @@ mod approle;
 mod jwt_file;
 
 // Layer 3: the source of a session
-mod source;
+mod cloud_source;
 mod method;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -107,9 +107,6 @@ pub struct LoginFields {
 #[async_trait]
 pub trait IdentitySource: std::fmt::Debug + Send + Sync {
     /// Gets a fresh proof. Retries temporary failures and gives up within about 90 s. Dropping the future cancels it.
-    ///
-    /// # Errors
-    /// The error has a kind, its cause, and often advice for the operator.
     async fn prove(&self) -> Result<IdentityProof, IdentityError>;
 
     /// Describes the source for logs and status, such as `metadata service (client_id 1234...)`.

@@ -131,12 +131,15 @@ pub(super) fn failure_kind(failure: &AttemptError, endpoint: IdentityEndpoint) -
 fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> FailureKind {
     let any = |codes: &[u32]| refusal.codes.iter().any(|code| codes.contains(code));
     if endpoint == IdentityEndpoint::Authority {
+        // AADSTS700024: the assertion has expired or is not valid yet. A rotated file may hold a good one.
         if any(&[700_024]) {
             return FailureKind::AssertionExpired;
         }
+        // AADSTS70021 and the others: a new federated credential takes some minutes to be known everywhere.
         if any(&[70_021, 700_211, 700_212, 700_213]) {
             return FailureKind::NotReplicated;
         }
+        // AADSTS90061: the token endpoint could not reach the issuer of the federated token.
         if any(&[90_061, 50_196, 90_033]) || refusal.error == "temporarily_unavailable" {
             return FailureKind::ServerError;
         }
@@ -145,9 +148,11 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
         400 if endpoint != IdentityEndpoint::Authority && is_identity_missing(&refusal.text) => {
             FailureKind::IdentityNotFound
         }
+        // The metadata service responds with 404 or 410 while it updates itself.
         404 if endpoint != IdentityEndpoint::Authority => FailureKind::EndpointMissing,
         410 if endpoint != IdentityEndpoint::Authority => FailureKind::Updating,
         429 => FailureKind::Throttled,
+        // The metadata service sends neither: a proxy responds in its place.
         502 | 504 => FailureKind::Gateway,
         408 | 500..=599 => FailureKind::ServerError,
         _ if refusal.is_foreign && endpoint == IdentityEndpoint::Metadata => FailureKind::Intercepted,
@@ -190,6 +195,7 @@ const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRul
             IdentityErrorKind::NotReady,
             Some("the service is being updated, or this host has no managed identity"),
         ),
+        // Eight waits of 10 s cover the 70 s that an update of the metadata service takes at most.
         FailureKind::Updating => (&[10; 8], IdentityErrorKind::NotReady, Some("the metadata service is being updated")),
         FailureKind::Throttled => (&[2, 4, 8, 16], IdentityErrorKind::Throttled, None),
         FailureKind::Gateway if metadata => (

@@ -109,6 +109,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
         return Err(config_error(format!("AZURE_TOKEN_CREDENTIALS selects a source that needs {missing}"), None));
     }
     reject_orphan_tenant(variables)?;
+    // As in Azure's SDKs, the variable by itself names a user-assigned identity.
     let managed_identity = match variables.get("AZURE_CLIENT_ID") {
         Some(id) => ManagedIdentity::ClientId(id.to_owned()),
         None => ManagedIdentity::System,
@@ -159,6 +160,8 @@ impl AllowedSources {
     fn from_env(variables: &AzureEnv) -> Result<Self, IdentityError> {
         let allowed = |principal, workload, managed| Ok(Self { principal, workload, managed });
         match variables.get("AZURE_TOKEN_CREDENTIALS").map(str::to_ascii_lowercase).as_deref() {
+            // `prod` of Azure's SDKs: environment, workload identity and managed identity, without the tools of
+            // developers.
             None | Some("prod") => allowed(true, true, true),
             Some("environmentcredential") => allowed(true, false, false),
             Some("workloadidentitycredential") => allowed(false, true, false),
@@ -191,6 +194,7 @@ fn principal(variables: &AzureEnv, because: &str) -> Result<ServicePrincipal, Id
 }
 
 fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
+    // Any https host is accepted: sovereign clouds have authorities of their own.
     let written = variables.get("AZURE_AUTHORITY_HOST").unwrap_or("https://login.microsoftonline.com/");
     let bad = || {
         let message = "AZURE_AUTHORITY_HOST is not an https URL of only a host".to_owned();

@@ -39,9 +39,6 @@ const CA_DATA: &str = "AZURE_KUBERNETES_CA_DATA";
 
 impl TokenProxy {
     /// Returns the proxy of the variables, if they name one.
-    ///
-    /// # Errors
-    /// The variables are incomplete or invalid.
     pub(super) fn from_variables(variables: &AzureEnv) -> Result<Option<Self>, IdentityError> {
         let Some(text) = variables.get(URL) else {
             return match [SERVER_NAME, CA_FILE, CA_DATA].into_iter().find(|name| variables.get(name).is_some()) {
@@ -91,6 +88,7 @@ impl TokenProxy {
             // `from_variables` has checked the name.
             let _ = url.set_host(Some(name));
         }
+        // The proxy serves the authority's paths below a path of its own.
         let below = format!("{}{path}", url.path().trim_end_matches('/'));
         url.set_path(&below);
         url

@@ -55,6 +55,7 @@ impl Transport {
         ca: Option<(&[u8], &str)>,
         connect_to: Option<&Host<&str>>,
     ) -> Result<Self, AttemptError> {
+        // HTTP/1.1 sends the `Host` header of the request; HTTP/2 would send the name in the URL.
         let mut builder =
             reqwest::Client::builder().https_only(true).no_proxy().http1_only().connect_timeout(AUTHORITY_CONNECT);
         if let Some((pem, name)) = ca {
@@ -69,7 +70,9 @@ impl Transport {
 
     fn build(builder: reqwest::ClientBuilder, limit: Duration) -> Result<Self, AttemptError> {
         let http = builder
+            // A redirect would carry the assertion, or the key of a challenge, to another host.
             .redirect(reqwest::redirect::Policy::none())
+            // `RetryPolicy` retries, so that each attempt is counted and logged.
             .retry(reqwest::retry::never())
             .referer(false)
             // Logins are hours apart: an idle connection would be dead by then.
@@ -140,6 +143,7 @@ fn is_tls_error(error: &reqwest::Error) -> bool {
     causes(error).any(<dyn std::error::Error>::is::<rustls::Error>)
 }
 
+/// Local services are link-local or on loopback: one that takes longer is absent, or a firewall drops the packets.
 const LOCAL_CONNECT: Duration = Duration::from_secs(2);
 /// The metadata service may itself have to call the token endpoint.
 const LOCAL_LIMIT: Duration = Duration::from_secs(10);

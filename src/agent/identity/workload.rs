@@ -65,6 +65,7 @@ fn with_age(failure: AttemptError, file: &Path, now: SystemTime) -> AttemptError
     let claims = read(file).ok().and_then(|token| UnverifiedClaims::decode(token.expose_secret()).ok());
     let expired = claims.and_then(|claims| now.duration_since(claims.exp?).ok());
     match expired {
+        // AADSTS700024: the assertion has expired or is not valid yet.
         Some(since) if refusal.codes.contains(&700_024) => {
             let age = format!("the token in {} expired {} s ago; ", file.display(), since.as_secs());
             AttemptError::Refused(ErrorResponse { text: age + &refusal.text, ..refusal })

@@ -2,9 +2,7 @@
 //! renewal's response means for it, and what the next process restores. Pure: time is passed in.
 
 mod active_lease;
-mod renewal;
 mod snapshot;
 
-pub(super) use active_lease::{ActiveLease, Step};
-pub(super) use renewal::RenewalFailure;
+pub(super) use active_lease::{ActiveLease, RenewalFailure, Step};
 pub(super) use snapshot::{SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};

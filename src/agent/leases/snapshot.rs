@@ -28,9 +28,6 @@ impl<E> Snapshot<E> {
     }
 
     /// Parses a snapshot.
-    ///
-    /// # Errors
-    /// It has another format, or is newer than the clock.
     pub(crate) fn parse<'a>(json: &'a [u8], now: ClockReading) -> Result<Self, FileRejected>
     where
         E: Deserialize<'a>,
@@ -83,6 +80,7 @@ impl TokenFingerprint {
     pub(crate) fn new(token: &Token) -> Self {
         let text = token.secret.secret().expose_secret();
         let mut hash = [0; 32];
+        // A token is long and random, so that a plain hash does not reveal it.
         hash.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
         Self { hash, expires: token.expires.map(|end| millis(end.wall)) }
     }
@@ -130,6 +128,7 @@ impl SavedLease {
     /// whether it is still valid.
     pub(crate) fn restore(&self, now: ClockReading) -> Option<ActiveLease> {
         let wall = millis(now.wall);
+        // Bounded by what was left at that time: the wall clock may have been set back since.
         let remaining = Duration::from_millis(self.expires.saturating_sub(wall).min(self.remaining));
         if remaining.is_zero() {
             return None;

@@ -13,13 +13,11 @@
 //! cost of a token read.
 
 mod check;
-mod wait_slots;
 mod metrics;
 mod health_endpoints;
 mod query;
 mod retry;
 mod token;
-mod served_session;
 mod token_wait;
 mod route;
 

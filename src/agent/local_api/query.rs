@@ -31,9 +31,6 @@ pub(super) enum QueryError {
 
 impl<'a> Query<'a> {
     /// Parses the parameters in `allowed`.
-    ///
-    /// # Errors
-    /// Another parameter, a repeated one, or an invalid `wait`.
     pub(super) fn parse(text: Option<&'a str>, allowed: &[&str]) -> Result<Self, QueryError> {
         let mut query = Self::default();
         let mut parsed_names = Vec::new();

@@ -12,9 +12,8 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::query::{self, Query};
-use super::served_session::{CALLER_TOKEN_WAIT, ServedSession, note_token};
-use super::token_wait::TokenWait;
-use super::wait_slots::WaitSlots;
+use super::token::{CALLER_TOKEN_WAIT, ServedSession, note_token};
+use super::token_wait::{TokenWait, WaitSlots};
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
 use crate::caller_tokens::{PendingProcessToken, TokenMap};
 use crate::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
@@ -184,7 +183,7 @@ impl Api {
         {
             let served = self.with_caller_token(caller, name, served)?;
             if !served.is_missing_caller_token() {
-                self.record_grant(caller, "token", (name, &served), request);
+                self.record_grant(caller, "token", name, &served, request);
                 return Ok(ApiFuture::ready(served.reader.now()));
             }
         }
@@ -205,7 +204,7 @@ impl Api {
             }
             served
         };
-        self.record_grant(caller, "token", (name, &served), request);
+        self.record_grant(caller, "token", name, &served, request);
         if !awaits_session && (wait.is_zero() || served.reader.has_changed(query.after.as_deref())) {
             return Ok(ApiFuture::ready(served.reader.now()));
         }
@@ -226,7 +225,7 @@ impl Api {
     fn check<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(request.uri().query(), &["session"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.record_grant(caller, "check", (name, &served), request);
+        self.record_grant(caller, "check", name, &served, request);
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let clock = self.deps.clock.clone();
         let stop = self.deps.stop.clone();
@@ -237,7 +236,7 @@ impl Api {
     fn retry<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(request.uri().query(), &["session"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.record_grant(caller, "retry", (name, &served), request);
+        self.record_grant(caller, "retry", name, &served, request);
         let clock = self.deps.clock.clone();
         let stop = self.deps.stop.clone();
         let response = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
@@ -306,7 +305,8 @@ impl Api {
         &self,
         granted: GrantedCaller<'_>,
         what: &'static str,
-        (session, served): (&str, &ServedSession),
+        session: &str,
+        served: &ServedSession,
         request: &Request<B>,
     ) {
         if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {

@@ -88,6 +88,7 @@ impl Login {
                 (_, error) => error,
             })?;
         let ttl = response.lease.ttl;
+        // The wall clock may have been set during the call; the time of the request is kept by BOOTTIME.
         let obtained = now.rebase(sent);
         Ok(Token {
             secret: response.secret,
@@ -209,6 +210,7 @@ fn check_proof(signed: &SignedToken, now: ClockReading) -> Result<Vec<String>, L
 /// then a clock is wrong, and a wait does not help.
 fn retry_time(error: &CallError, start: SystemTime, now: ClockReading) -> Option<SystemTime> {
     let server_now = server_time(error).unwrap_or(now.wall);
+    // Vault's Azure plugin allows no leeway for `nbf`, and `Date` has whole seconds.
     let wait = start.duration_since(server_now).ok()?.saturating_add(Duration::from_secs(1));
     now.wall.checked_add(wait).filter(|_| wait <= MAX_WAIT)
 }

@@ -130,6 +130,7 @@ impl Supervisor {
                     error = error.to_string(),
                     "the child process cannot be started"
                 );
+                // The exit codes of a shell (POSIX.1-2017, Shell Command Language, 2.8.2).
                 let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
                 return ExitCause::NotStarted(format!("it cannot be started: {error}"), code);
             }
@@ -184,6 +185,7 @@ impl Supervisor {
                 Some(signal) = self.deps.signals.recv() => running.signal(signal),
                 () = self.inputs.changed() => {
                     let now = clock.now();
+                    // Bounded: inputs that change all the time must not delay the reaction for ever.
                     let latest = debounce.map_or(now + self.options.debounce * 4, |(_, latest)| latest);
                     let quiet = now + self.options.debounce;
                     debounce = Some((if quiet.boot < latest.boot { quiet } else { latest }, latest));

@@ -51,17 +51,11 @@ impl CreationLimit {
     }
 
     /// Checks that a token may be created, without taking a permit.
-    ///
-    /// # Errors
-    /// None may be created now.
     pub(crate) fn check(&self, now: ClockReading) -> Result<(), CreationRefusal> {
         self.0.lock().check(now)
     }
 
     /// Takes a permit.
-    ///
-    /// # Errors
-    /// None is left now, or the last creation failed.
     pub(crate) fn take(&self, now: ClockReading) -> Result<(), CreationRefusal> {
         let mut state = self.0.lock();
         state.check(now)?;
@@ -81,7 +75,8 @@ impl CreationLimit {
         &self,
         now: ClockReading,
         failure: FailureCause,
-        (code, error): (Option<ErrorCode>, &str),
+        code: Option<ErrorCode>,
+        error: &str,
         retry_after: Option<Duration>,
         unit: f64,
     ) {
@@ -126,7 +121,7 @@ mod tests {
     fn one_failure_delays_the_creation_for_all_until_one_succeeds() {
         let now = Clock::System.now();
         let limit = CreationLimit::new(now);
-        limit.record_failure(now, FailureCause::Refused, (Some(ErrorCode::AccessDenied), "HTTP 403"), None, 0.0);
+        limit.record_failure(now, FailureCause::Refused, Some(ErrorCode::AccessDenied), "HTTP 403", None, 0.0);
         let refusal = |wait| CreationRefusal::Failing {
             code: Some(ErrorCode::AccessDenied),
             error: "HTTP 403".into(),

@@ -10,9 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::creation_limit::{CreationLimit, CreationRefusal};
 use super::current_derived_token::CurrentDerivedToken;
-use super::derived_token_kind::DerivedTokenKind;
 use crate::retry_budget::{FailureCause, RetryBudget};
-use crate::server_client::{CallError, LoginResponse, ServerClient, TokenVerdict};
+use crate::server_client::{CallError, DerivedTokenKind, LoginResponse, ServerClient, TokenVerdict};
 use crate::token::{Generation, Token, TokenPublisher, TokenWatch};
 use keyward_credentials::backoff::{random_unit, time_to_renewal};
 use keyward_credentials::credential_watch::{Availability, RefreshSignal};
@@ -155,6 +154,8 @@ impl DerivedTokenManager {
         let step = self.next.filter(|_| self.parent.is_some());
         let clock = self.deps.clock.clone();
         Some(tokio::select! {
+            // The end of the token comes first, so that it is not served any longer while other events follow each
+            // other.
             biased;
             () = clock.sleep_until_some(ends) => Event::TokenEnded,
             changed = self.deps.tokens.changed() => {
@@ -315,6 +316,7 @@ impl DerivedTokenManager {
             self.issued.push(Arc::clone(&token));
         }
         self.current = Some(CurrentDerivedToken::new(Arc::clone(&token), parent, response.is_orphan));
+        // The server may refuse the new token too: a check of it is accepted at once.
         self.deps.refresh_signal.allow_one();
         self.deps.publisher.publish(Availability::Available(token), Some(now));
         if let Some(health) = &self.deps.health {
@@ -341,7 +343,7 @@ impl DerivedTokenManager {
         let code = error.code();
         let text = format!("{}{}", format_chain(error), self.kind.advice(error));
         if let Some(limit) = &self.deps.creation_limit {
-            limit.record_failure(now, failure, (code, &text), error.retry_after(), random_unit());
+            limit.record_failure(now, failure, code, &text, error.retry_after(), random_unit());
         }
         tracing::warn!(
             event = "token.derived.failed",

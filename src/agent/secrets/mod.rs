@@ -12,7 +12,6 @@ mod retry;
 // 1: one secret, or one token derived from the session's
 mod persisted_secrets;
 mod creation_limit;
-mod derived_token_kind;
 mod current_derived_token;
 mod derived_token;
 mod renewer;
@@ -28,7 +27,6 @@ pub use self::creation_limit::CreationLimit;
 pub(crate) use self::creation_limit::CreationRefusal;
 pub(crate) use self::derived_token::describe_failure;
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenManager};
-pub use self::derived_token_kind::DerivedTokenKind;
 pub use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
 pub(crate) use self::registry::Subscription;
@@ -36,7 +34,9 @@ pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
 pub use self::renewer::{SecretRenewer, SecretRenewerDeps};
 pub use self::retry::QuickRetryBudget;
 pub(crate) use crate::server_client::zeroize_json;
-pub use crate::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
+pub use crate::server_client::{
+    DerivedTokenKind, DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse,
+};
 
 /// Options of one secret.
 #[derive(Debug, Clone, PartialEq, Eq)]

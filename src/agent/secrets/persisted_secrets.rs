@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::reread::is_certificate;
 use super::{SecretFields, SecretRequest};
 use crate::encrypted_file::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, FileRejected, MAX_CONTENT,
+    BackgroundWriter, ChangeLevel, EncryptedFile, FileKind, FileRejected, KeyDerivationError, MAX_CONTENT,
     PersistOptions,
 };
 use crate::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
@@ -88,10 +88,7 @@ struct SavedSecret<'a> {
 
 impl PersistedSecrets {
     /// Creates an empty set. The file is restored only for the same `bound_to`.
-    ///
-    /// # Errors
-    /// The crypto library derives no key from the configured one.
-    pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
+    pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, KeyDerivationError> {
         let file = EncryptedFile::new(&offline.persist, FileKind::TemplateSecrets, bound_to)?;
         let records = Mutex::default();
         let changed = Notify::new();

@@ -14,7 +14,7 @@ use super::persisted_secrets::{OfflineOptions, PersistedSecrets};
 use super::renewer::{SecretRenewer, SecretRenewerDeps};
 use super::retry::QuickRetryBudget;
 use super::{SecretOptions, SecretRequest, SecretResponse};
-use crate::encrypted_file::EncryptedFileError;
+use crate::encrypted_file::KeyDerivationError;
 use crate::server_client::ServerClient;
 use crate::token::TokenWatch;
 use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
@@ -91,10 +91,7 @@ pub(crate) struct Subscription {
 
 impl SecretRegistry {
     /// Creates an empty registry and its worker.
-    ///
-    /// # Errors
-    /// The crypto library derives no key for the file that keeps secrets over a restart.
-    pub fn new(deps: SecretRegistryDeps) -> Result<(Self, RegistryWorker), EncryptedFileError> {
+    pub fn new(deps: SecretRegistryDeps) -> Result<(Self, RegistryWorker), KeyDerivationError> {
         let (sender, commands) = mpsc::unbounded_channel();
         let clock = deps.clock.clone();
         let circuit_breaker = CircuitBreaker::new(clock.clone());

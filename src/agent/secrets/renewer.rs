@@ -168,6 +168,8 @@ impl<T> SecretRenewer<T> {
         let revoke_at = self.revoke_at();
         let ends = self.ends();
         Some(tokio::select! {
+            // The end of the lease comes first, so that the secret is not served any longer while other events follow
+            // each other.
             biased;
             () = clock.sleep_until_some(ends) => Event::LeaseEnded,
             () = clock.sleep_until_some(self.publish_restored_at) => Event::PublishRestored,

@@ -33,6 +33,7 @@ pub(super) fn reread_interval(
         let remaining = end.duration_since(now.wall);
         return remaining.map_or(interval, |remaining| remaining.mul_f64(2.0 / 3.0).max(Duration::from_secs(1)));
     }
+    // Static roles of Vault's database engine return both. A second later, the password is new.
     if let (Some(remaining), Some(_)) = (number("ttl"), number("rotation_period")) {
         return Duration::from_secs(remaining.saturating_add(1)).min(interval);
     }
@@ -42,6 +43,7 @@ pub(super) fn reread_interval(
 /// Returns the end of a certificate.
 fn certificate_end(data: &SecretFields) -> Option<SystemTime> {
     data.as_map().get("certificate")?;
+    // As Vault's PKI engine returns it.
     let end = data.as_map().get("expiration")?.as_u64()?;
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(end.min(YEAR_9999)))
 }

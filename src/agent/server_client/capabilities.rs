@@ -10,9 +10,6 @@ use crate::token::ClientToken;
 
 impl ServerClient {
     /// Returns the capabilities of a token on paths (`POST sys/capabilities-self`), such as `read` and `list`, by path.
-    ///
-    /// # Errors
-    /// No response, a refusal, or an invalid response.
     pub async fn capabilities_self(
         &self,
         token: &ClientToken,

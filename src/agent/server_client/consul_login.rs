@@ -18,9 +18,6 @@ use keyward_machine::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by an auth method with a signed token (`POST acl/login`).
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a usable token.
     pub(crate) async fn consul_login(
         &self,
         method: &str,

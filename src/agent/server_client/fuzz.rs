@@ -23,9 +23,6 @@ pub enum ResponseKind {
 }
 
 /// Parses a response to a call that sent the credential `sent`; returns the token of a login.
-///
-/// # Errors
-/// A refusal, or an invalid response.
 pub fn parse(
     kind: ResponseKind,
     status: StatusCode,

@@ -8,15 +8,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parse_response::{self, SecretJson};
-use super::{CallError, LoginResponse, ServerClient};
+use super::{CallError, LoginResponse, ServerClient, TokenVerdict};
 use crate::token::ClientToken;
 use keyward_machine::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by a role id and, if the role requires one, a secret id (`POST auth/MOUNT/login`).
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a usable token.
     pub(crate) async fn login_by_approle(
         &self,
         mount: &str,
@@ -33,9 +30,6 @@ impl ServerClient {
     /// Logs in by the connection's client certificate (`POST auth/MOUNT/login`).
     ///
     /// Without a role the server selects one that the certificate fits.
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a usable token.
     pub(crate) async fn login_by_certificate(
         &self,
         mount: &str,
@@ -48,9 +42,6 @@ impl ServerClient {
     }
 
     /// Creates a child token of `parent`, which is revoked with it (`POST auth/token/create`, or that of a token role).
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a token.
     pub(crate) async fn create_derived_token(
         &self,
         parent: &ClientToken,
@@ -82,9 +73,6 @@ impl ServerClient {
     }
 
     /// Revokes the token of an accessor by another token (`POST auth/token/revoke-accessor`).
-    ///
-    /// # Errors
-    /// No response, or a refusal.
     pub(crate) async fn revoke_accessor(
         &self,
         token: &ClientToken,
@@ -97,9 +85,6 @@ impl ServerClient {
     }
 
     /// Wraps a token as the field `token` (`POST sys/wrapping/wrap`).
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a wrapping token.
     pub(crate) async fn wrap(
         &self,
         token: &ClientToken,
@@ -107,6 +92,7 @@ impl ServerClient {
         ttl: Duration,
     ) -> Result<LoginResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
+        // Whole seconds: a shorter time must not become zero.
         let request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
         let request = request.json(&WrappingBody { token: token.secret().expose_secret() });
         let response = self.client.send(request).await?;
@@ -115,9 +101,6 @@ impl ServerClient {
     }
 
     /// Returns the API path whose response a wrapping token holds, without unwrapping it.
-    ///
-    /// # Errors
-    /// No response, an unknown or used wrapping token, or an invalid response.
     pub(crate) async fn wrapping_creation_path(
         &self,
         wrapping: &ClientToken,
@@ -130,9 +113,6 @@ impl ServerClient {
     }
 
     /// Unwraps a wrapping token, which works once, and returns one field of its data.
-    ///
-    /// # Errors
-    /// No response, an unknown or used wrapping token, or no such field.
     pub(crate) async fn unwrap(
         &self,
         wrapping: &ClientToken,
@@ -221,6 +201,35 @@ impl DerivedTokenOptions {
             body["meta"] = json!(self.meta);
         }
         body
+    }
+}
+
+/// Kind of a token derived from the session's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DerivedTokenKind {
+    /// A child token.
+    Child(DerivedTokenOptions),
+    /// The session's token, response-wrapped with this TTL.
+    Wrapped(Duration),
+}
+
+impl DerivedTokenKind {
+    /// Returns advice about a refused creation, to append to its error; empty if the cause is unknown.
+    pub(crate) fn advice(&self, error: &CallError) -> String {
+        match self {
+            Self::Child(options) if error.verdict() == TokenVerdict::Denied => {
+                format!("; the policies of the session's token must allow update on {}", options.path())
+            }
+            Self::Child(_) if error.refuses_batch_option() => {
+                "; set token_type = service in the token role, or leave num_uses out".to_owned()
+            }
+            Self::Child(_) | Self::Wrapped(_) => String::new(),
+        }
+    }
+
+    /// Returns true if the server ends the token after a number of uses.
+    pub(crate) const fn ends_by_use(&self) -> bool {
+        matches!(self, Self::Child(options) if options.num_uses > 0)
     }
 }
 

@@ -25,7 +25,7 @@ use keyward_telemetry::metrics::Metrics;
 
 pub use error::{CallError, TokenVerdict};
 pub(crate) use error::{is_bare_denial, is_outage};
-pub use login::DerivedTokenOptions;
+pub use login::{DerivedTokenKind, DerivedTokenOptions};
 pub(crate) use parse_response::zeroize_json;
 pub(crate) use path_class::PathClass;
 pub(crate) use secret::SecretLease;
@@ -134,9 +134,6 @@ pub struct RenewResponse {
 
 impl ServerClient {
     /// Builds a client without sending anything.
-    ///
-    /// # Errors
-    /// The HTTP client's options name an unusable file, or conflict.
     pub fn build(options: &ServerClientOptions) -> Result<Self, client::BuildError> {
         let client = ZeroizingClient::build(&options.client)?;
         let name = options.name.clone();
@@ -177,9 +174,6 @@ impl ServerClient {
     }
 
     /// Logs in by a signed token (`POST auth/MOUNT/login`), within the time limit of logins.
-    ///
-    /// # Errors
-    /// No response, a refusal, or a response without a usable token.
     pub async fn login(
         &self,
         mount: &str,
@@ -191,9 +185,6 @@ impl ServerClient {
     }
 
     /// Looks up the token that authenticates the request (`GET auth/token/lookup-self`, for Consul `GET acl/token/self`).
-    ///
-    /// # Errors
-    /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.
     pub async fn lookup_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<LookupResponse, CallError> {
         if self.kind == ServerKind::Consul {
             return self.consul_lookup(token, namespace).await;
@@ -204,9 +195,6 @@ impl ServerClient {
     }
 
     /// Renews a token (`POST auth/token/renew-self`) for the server's default increment.
-    ///
-    /// # Errors
-    /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.
     pub async fn renew_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<RenewResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/auth/token/renew-self", token, namespace);
         let response = self.client.send(request.json(&serde_json::Map::new())).await?;
@@ -214,9 +202,6 @@ impl ServerClient {
     }
 
     /// Revokes a token (`POST auth/token/revoke-self`, for Consul `POST acl/logout`).
-    ///
-    /// # Errors
-    /// No response, or a refusal.
     pub async fn revoke_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
         if self.kind == ServerKind::Consul {
             return self.consul_logout(token, namespace).await;
@@ -227,6 +212,7 @@ impl ServerClient {
     }
 
     fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> ZeroizingRequest {
+        // A listener of Vault Agent or keyward in between may require this header (`require_request_header`).
         let request = self.client.request(method, path).header("x-vault-request", "true");
         match namespace {
             Some(namespace) => request.header("x-vault-namespace", namespace),

@@ -74,6 +74,7 @@ pub(super) fn check_status(response: &ClientResponse, sent: &SecretString) -> Re
     } else {
         errors(&response.body, sent)
     };
+    // The server's own time, so that a `Retry-After` with a date does not depend on our clock.
     let retry_after = parse_retry_after(&response.headers, date.unwrap_or_else(SystemTime::now));
     Err(CallError::Status { status: response.status.as_u16(), errors, retry_after, date })
 }
@@ -106,6 +107,7 @@ pub(super) fn login(response: &mut Value, wrapped: bool) -> Result<(LoginRespons
     let uses = parse_use_limit(auth, "auth")?;
     let batch = auth.get("token_type").and_then(Value::as_str) == Some("batch");
     let mut lease = lease(auth, "auth", "lease_duration")?;
+    // Batch tokens cannot be renewed, whatever the response says.
     lease.renewable &= !batch;
     let kind = if batch { token::TokenKind::Batch } else { token::TokenKind::Service };
     let accessor = text(auth, "accessor");
@@ -159,6 +161,7 @@ fn parse_use_limit(section: &Section, name: &str) -> Result<Option<u64>, CallErr
     match section.get("num_uses") {
         None | Some(Value::Null) => Ok(None),
         Some(uses) => match uses.as_u64() {
+            // Zero stands for no limit.
             Some(0) => Ok(None),
             Some(uses) => Ok(Some(uses)),
             None => Err(invalid(&format!("{name}.num_uses"), " is not a non-negative integer")),

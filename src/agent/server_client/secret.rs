@@ -45,6 +45,7 @@ impl SecretFields {
 
     /// Returns the fields, without the envelope of a key-value store of version 2 (`data` beside `metadata`).
     fn inner(&self) -> &Map<String, Value> {
+        // A secret of version 1 may have a field `data` too, but no version number beside it.
         let versioned = self.0.get("metadata").and_then(|metadata| metadata.get("version")).is_some_and(Value::is_u64);
         match self.0.get("data") {
             Some(Value::Object(inner)) if self.0.len() == 2 && versioned => inner,
@@ -133,9 +134,6 @@ impl ServerClient {
     /// Reads a path (`GET PATH`), lists it (`GET PATH?list=true`), or posts fields to it (`POST PATH`).
     ///
     /// A list of a path with nothing below it is empty.
-    ///
-    /// # Errors
-    /// No response, a refusal, or an invalid response.
     pub async fn request_secret(
         &self,
         token: Option<&ClientToken>,
@@ -160,11 +158,13 @@ impl ServerClient {
         };
         let response = self.client.send(request).await?;
         let none = SecretString::default();
+        // Vault responds with 204 to writes that return nothing.
         if response.status == StatusCode::NO_CONTENT {
             return Err(CallError::NoSecret { what: "the response is empty" });
         }
         match parse_response::parse_json(&response, token.map_or(&none, ClientToken::secret)) {
             Err(CallError::Status { status: 404, errors, .. })
+                // Vault responds to a list of an empty folder with a 404 without a message.
                 if secret_request.op == SecretOp::List && errors.is_empty() =>
             {
                 let none = json!({ "keys": [] });
@@ -185,9 +185,6 @@ impl ServerClient {
     }
 
     /// Renews a lease by its first duration (`PUT sys/leases/renew`), and returns the rest of it.
-    ///
-    /// # Errors
-    /// No response, a refusal, or an invalid response.
     pub(crate) async fn renew_lease(
         &self,
         token: &ClientToken,
@@ -201,9 +198,6 @@ impl ServerClient {
     }
 
     /// Revokes a lease (`PUT sys/leases/revoke`).
-    ///
-    /// # Errors
-    /// No response, or a refusal.
     pub async fn revoke_lease(
         &self,
         token: &ClientToken,

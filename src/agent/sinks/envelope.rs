@@ -37,9 +37,6 @@ impl Envelope {
     }
 
     /// Encrypts `plain`. Reads the reader's key the first time.
-    ///
-    /// # Errors
-    /// The key cannot be read, or the crypto library refuses it.
     pub(super) async fn seal(&mut self, plain: Zeroizing<Vec<u8>>) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
         let reader = if let Some(reader) = self.reader {
             reader
@@ -55,6 +52,7 @@ impl Envelope {
             );
             *self.reader.insert(reader)
         };
+        // Each encryption differs, so without this the file would change at every retry.
         let hash = digest(&SHA256, &plain);
         if let Some((last, bytes)) = &self.last
             && last.as_ref() == hash.as_ref()

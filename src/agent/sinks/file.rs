@@ -12,8 +12,7 @@ use super::format::render;
 use super::metrics::{SinkLabels, SinkMetrics};
 use super::shared_folder::{SharedFolder, refuse_shared_folder};
 use super::{OnExpiry, SinkOptions};
-use crate::output_metrics::{OutputChangeLabels, OutputMetrics};
-use crate::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
+use crate::output_watch::{OnMissing, OutputChangeLabels, OutputMetrics, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::token::{Token, TokenWatch};
 use keyward_credentials::backoff::{Backoff, random_unit};
 use keyward_credentials::credential_watch::Availability;
@@ -91,6 +90,7 @@ impl FileSink {
     /// Writes each new token, and applies `on_expiry` once there is none, until `stop` is cancelled. A failed write is retried
     /// after 0.5 s to 60 s, at most twice as long as it has failed, and at once when the token changes.
     pub async fn run(&mut self, stop: CancellationToken) {
+        // A process that was killed during a write leaves a temporary file that holds a token.
         self.sweep().await;
         let mut backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
         let mut has_ended = false;

@@ -23,9 +23,6 @@ pub(super) struct FileLock {
 
 impl FileLock {
     /// Locks `sink`.
-    ///
-    /// # Errors
-    /// Another agent holds the lock, or the lock file cannot be used.
     pub(super) fn acquire(sink: &Path) -> Result<Self, FileLockError> {
         // The previous holder removes the lock file; a lock on a removed file excludes no process.
         for _ in 0..ATTEMPTS {

@@ -22,6 +22,7 @@ pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
                 line.push_str(secret);
             } else {
                 line.push('\'');
+                // A quote ends the string, stands escaped outside, and begins the string again.
                 for (number, part) in secret.split('\'').enumerate() {
                     if number > 0 {
                         line.push_str("'\\''");

@@ -19,9 +19,6 @@ pub(super) struct SharedFolder {
 }
 
 /// Checks the folder of a sink, which may have been replaced since the configuration was read.
-///
-/// # Errors
-/// Another user owns the folder, or its mode or access control list lets others write.
 pub(super) fn refuse_shared_folder(sink: &Path) -> Result<(), SharedFolder> {
     let Some(folder) = sink.parent() else { return Ok(()) };
     // The write itself reports a folder that is missing.

@@ -18,7 +18,8 @@ impl<'a> ConnectionRecord<'a> {
     pub(super) fn new(
         auditor: &'a Auditor,
         listener: &str,
-        (peer, name): (&Peer, Option<&PeerName<'_>>),
+        peer: &Peer,
+        name: Option<&PeerName<'_>>,
         refused: Option<&'static str>,
     ) -> Self {
         let path = name.map(|name| format!("/unit/{}/{}", name.unit, name.credential)).unwrap_or_default();

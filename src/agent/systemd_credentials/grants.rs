@@ -32,9 +32,6 @@ pub enum UnitPatternError {
 
 impl UnitPattern {
     /// Parses `NAME.service`, or `NAME@*.service` for all instances. Only units that run processes load credentials.
-    ///
-    /// # Errors
-    /// It is no such name.
     pub fn parse(text: &str) -> Result<Self, UnitPatternError> {
         let (start, kind) = text.rsplit_once('.').ok_or(UnitPatternError::Kind)?;
         if !["service", "socket", "mount", "swap"].contains(&kind) {

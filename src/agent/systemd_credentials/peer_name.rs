@@ -40,9 +40,6 @@ impl<'a> PeerName<'a> {
     ///
     /// The random part has any length: systemd prints a number in base 16 without leading zeros, so that one name of
     /// sixteen has fewer than 16 digits (`load_credential` in `src/core/exec-credential.c`).
-    ///
-    /// # Errors
-    /// A part is missing or not valid.
     pub(crate) fn parse(name: &'a [u8]) -> Result<Self, PeerNameError> {
         if name.is_empty() {
             return Err(PeerNameError::Unnamed);

@@ -146,14 +146,15 @@ impl OpenServer {
     /// Writes the credential that the peer may have to the stream, and nothing else.
     async fn response(self: Arc<Self>, mut stream: UnixStream, peer: Peer) {
         let Peer::Unix { uid, gid, pid, .. } = peer else { return };
+        let ids = PeerIds { uid, gid };
         let address = getpeername(&stream).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());
         let name = address.as_ref().and_then(SocketAddrUnix::abstract_name).unwrap_or_default();
         let rules = self.credentials.iter().map(|credential| &credential.rule);
-        let (credential, name) = match decide(PeerIds { uid, gid }, name, rules) {
+        let (credential, name) = match decide(ids, name, rules) {
             Ok((index, name)) => (self.credentials.get(index), name),
             Err((refusal, name)) => {
                 self.record(&peer, name.as_ref(), Some(refusal.outcome())).record_refusal();
-                return self.refuse(refusal, name.as_ref(), (uid, gid, pid));
+                return self.refuse(refusal, name.as_ref(), ids, pid);
             }
         };
         let Some(credential) = credential else { return };
@@ -210,7 +211,7 @@ impl OpenServer {
 
     /// Prepares the record of a connection; `refused` is the reason of a refusal.
     fn record(&self, peer: &Peer, name: Option<&PeerName<'_>>, refused: Option<&'static str>) -> ConnectionRecord<'_> {
-        ConnectionRecord::new(&self.deps.auditor, &self.options.name, (peer, name), refused)
+        ConnectionRecord::new(&self.deps.auditor, &self.options.name, peer, name, refused)
     }
 
     fn count(&self, outcome: &'static str) {
@@ -218,7 +219,7 @@ impl OpenServer {
         self.deps.metrics.get::<SystemdCredentialMetrics>().requests.get_or_create(&labels).inc();
     }
 
-    fn refuse(&self, refusal: CredentialRefusal, name: Option<&PeerName<'_>>, (uid, gid, pid): (u32, u32, u32)) {
+    fn refuse(&self, refusal: CredentialRefusal, name: Option<&PeerName<'_>>, ids: PeerIds, pid: u32) {
         let reason = refusal.outcome();
         self.count(reason);
         let Some(suppressed) = self.log_throttle.allow(reason) else { return };
@@ -234,8 +235,8 @@ impl OpenServer {
             error,
             unit = name.map(|name| name.unit),
             credential = name.map(|name| name.credential),
-            uid,
-            gid,
+            uid = ids.uid,
+            gid = ids.gid,
             pid,
             suppressed,
             "refused a connection for a credential: nothing was written"
@@ -259,6 +260,7 @@ impl OpenServer {
 
 async fn write(stream: &mut UnixStream, value: &SecretString) -> std::io::Result<()> {
     stream.write_all(value.expose_secret().as_bytes()).await?;
+    // systemd reads up to the end of the stream.
     stream.shutdown().await
 }
 

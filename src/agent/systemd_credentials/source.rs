@@ -78,9 +78,6 @@ impl ValueWatch {
     }
 
     /// Waits for a change.
-    ///
-    /// # Errors
-    /// Nothing more will be published.
     pub(super) async fn changed(&mut self) -> Result<(), PublisherClosed> {
         match self {
             Self::Token(watch) => watch.changed().await,

@@ -66,9 +66,6 @@ impl SharedEvaluation {
     }
 
     /// Returns a dependency's result, and records the request; `None` if it is not resolved yet.
-    ///
-    /// # Errors
-    /// It does not exist.
     pub(super) fn resolve(&self, dependency: Dependency) -> Result<Option<Resolved>, EngineError> {
         let mut evaluation = self.lock();
         let resolved = evaluation.resolved.get(&dependency).cloned();

@@ -236,6 +236,7 @@ impl TemplateTask {
 
     async fn deliver(&mut self, text: Zeroizing<String>, is_restoring: bool) -> Result<(), DeliveryError> {
         let Some(file) = self.options.file.clone() else {
+            // An environment variable ends at a NUL byte (environ(7)).
             if text.contains('\0') {
                 return Err(DeliveryError::Nul);
             }
@@ -278,6 +279,7 @@ impl TemplateTask {
     async fn run_command(&mut self, command: TemplateCommand, destination: PathBuf) -> Result<(), DeliveryError> {
         let started = destination.clone();
         let program = self.command_spec(command.command);
+        // Before the command starts, so that a crash during it is known to the next process.
         self.update_marker(move || record_command_start(&started)).await;
         let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
         self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());

@@ -47,9 +47,6 @@ impl Drop for ZeroizingJson {
 }
 
 /// Converts a value to JSON.
-///
-/// # Errors
-/// A function has no JSON form.
 pub(super) fn to_json(value: &Value) -> Result<Json, EngineError> {
     Ok(match value {
         Value::Nil => Json::Null,

@@ -110,6 +110,7 @@ impl CurrentToken {
     /// Applies the response to a renewal that was sent at `sent`.
     pub(super) fn renew(&mut self, renewed: RenewResponse, sent: ClockReading) {
         let ttl = renewed.lease.ttl;
+        // Zero means no expiry.
         let ends = (!ttl.is_zero()).then(|| sent + ttl);
         self.modify_token(|token| {
             token.lease = renewed.lease;
@@ -119,6 +120,7 @@ impl CurrentToken {
                 token.policies = renewed.policies;
             }
         });
+        // Near the maximum TTL each renewal grants less, ever sooner: a login replaces the token instead.
         let renewable = renewed.lease.renewable && still_grows(self.granted, ttl) && ttl >= MIN_LEASE;
         self.lifetime = TokenLifetime { obtained: sent, ends, ttl, renewable };
         self.granted = self.granted.max(ttl);
@@ -150,6 +152,7 @@ impl CurrentToken {
         }
         let longer = self.lifetime.ends.is_some_and(|expiry| !expiry.until(ends).is_zero());
         self.lifetime.ends = Some(ends);
+        // A later end means that somebody else has renewed the token: its lease begins anew.
         if longer || self.lifetime.ttl.is_zero() {
             self.lifetime.obtained = sent;
             self.lifetime.ttl = ttl;

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::saved_token::{deserialize_token, serialize_token};
-use super::session_state;
+use super::state_file;
+use super::token_record::{deserialize_token, serialize_token};
 use crate::retry_budget::RetryBudget;
 use keyward_machine::clock::ClockReading;
 
 /// Reads a session's state file, and returns the waits before its next login, its next renewal and a waiting caller's login;
 /// `None` if the file is refused.
 pub fn waits(file: &[u8], now: ClockReading) -> Option<[Duration; 3]> {
-    let on_disk = session_state::parse(file).ok()?;
+    let on_disk = state_file::parse(file).ok()?;
     let mut budget = RetryBudget::restore(&on_disk.retry_budget, now);
     let login = budget.earliest_login(now);
     let renewal = budget.renewal_not_before();

@@ -1,8 +1,9 @@
 //! Keeps a session logged in: renews its token, logs in again, and retries when neither works.
 //!
 //! `token_manager` acts: it joins what the others decide and keep. `schedule` decides and is pure, as is
-//! [`crate::retry_budget`]; `step_planner` plans with both. `session_calls` sends, `session_publisher` publishes,
-//! `state_saver` keeps what outlives a restart.
+//! [`crate::retry_budget`]; `budgeted_schedule` plans with both, and `lookup_timer` plans look-ups. `session_calls` sends,
+//! `session_publisher` publishes. `state_saver` keeps what outlives a restart: `state_file` has its form, and `token_record`
+//! that of the token in it.
 
 mod metrics;
 
@@ -10,25 +11,23 @@ mod metrics;
 pub mod schedule;
 mod replacement_limit;
 mod current_token;
-mod replaced_tokens;
+mod shutdown;
 
 // 1: what is called and when
 mod proof_cache;
 mod session_calls;
-mod step_planner;
-mod lookup_schedule;
+mod budgeted_schedule;
+mod lookup_timer;
 mod caller_requests;
 
 // 2: what others see of it, and what outlives a restart
 mod status_reporter;
-mod session_outage;
 mod session_publisher;
-mod saved_token;
-pub(crate) mod session_state;
+mod token_record;
+mod state_file;
 mod state_saver;
 
 // 3: one session
-mod shutdown;
 mod token_manager;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;

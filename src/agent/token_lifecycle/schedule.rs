@@ -112,11 +112,6 @@ pub(crate) fn still_grows(granted: Duration, ttl: Duration) -> bool {
     ttl.saturating_mul(10) >= granted.saturating_mul(9)
 }
 
-/// Returns the time of the next look-up: `interval` from now, a tenth more or less.
-pub(crate) fn next_check(now: ClockReading, interval: Duration, unit: f64) -> ClockReading {
-    now + interval.mul_f64(0.9 + 0.2 * unit)
-}
-
 /// Share of the remaining lease that logins are spread over; the rest is left for retries.
 const SPREAD: f64 = 2.0 / 3.0;
 
@@ -234,12 +229,5 @@ mod tests {
         check(3600, 3240, true);
         check(3600, 3239, false);
         check(3600, 0, false);
-    }
-
-    #[test]
-    fn checks_are_spread_around_their_interval() {
-        let interval = Duration::from_mins(5);
-        assert_eq!(next_check(at(0), interval, 0.0), at(270));
-        assert_eq!(next_check(at(0), interval, 1.0), at(330));
     }
 }

@@ -1,12 +1,13 @@
-//! Shutdown of a session: its tokens are revoked after all outputs have stopped.
+//! Shutdown of a session: its token, and those that logins have replaced, are revoked after all outputs have stopped.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::current_token::CurrentToken;
-use super::replaced_tokens::ReplacedTokens;
 use crate::login::Login;
 use crate::token::{Token, TokenKind, TokenPublisher};
 use keyward_credentials::credential_watch::Availability;
+use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 
@@ -36,6 +37,7 @@ impl SessionShutdown {
             return;
         }
         if self.current.is_some() {
+            // Before the revocation, so that no reader uses a token that is revoked already.
             let reason = "the session has ended and its token is revoked".into();
             self.publisher.publish(Availability::Unavailable { reason, retry_after: REVOCATION_LIMIT }, None);
         }
@@ -52,6 +54,7 @@ impl SessionShutdown {
         let session = &self.session;
         let accessor = token.accessor.as_deref();
         let error = match tokio::time::timeout_at(end, call).await {
+            // A token that the server does not know needs no revocation.
             Ok(Err(error)) if !error.verdict().suspects_token() => format_chain(&error),
             Ok(_) => {
                 tracing::info!(event = "token.revoke.ok", session, accessor, "revoked a token of the session");
@@ -69,3 +72,29 @@ pub(super) const REVOCATION_LIMIT: Duration = Duration::from_secs(5);
 
 /// Longest wait for a login in flight, so that time is left to revoke its token.
 pub(super) const LOGIN_WAIT: Duration = Duration::from_secs(4);
+
+/// Replaced tokens that may still be alive, oldest first; shutdown revokes them.
+#[derive(Debug, Default)]
+pub(super) struct ReplacedTokens(Vec<Arc<Token>>);
+
+impl ReplacedTokens {
+    /// Adds a replaced token, if there is one, and prunes the others.
+    pub(super) fn add(&mut self, token: Option<Arc<Token>>, now: ClockReading) {
+        self.0.extend(token);
+        self.prune(now);
+    }
+
+    /// Drops tokens that have expired, and the oldest beyond [`MAX_REPLACED`].
+    pub(super) fn prune(&mut self, now: ClockReading) {
+        self.0.retain(|token| token.expires.is_none_or(|ends| !now.until(ends).is_zero()));
+        self.0.drain(..self.0.len().saturating_sub(MAX_REPLACED));
+    }
+
+    /// Iterates over the tokens.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Token>> {
+        self.0.iter()
+    }
+}
+
+/// Largest number of replaced tokens; each costs a call at shutdown, and a healthy session has one.
+const MAX_REPLACED: usize = 4;

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::SessionStateOptions;
 use super::current_token::CurrentToken;
-use super::session_state::{LoadedState, SessionStateFile};
+use super::state_file::{LoadedState, SessionStateFile};
 use crate::login::Login;
 use crate::retry_budget::RetryBudget;
 use keyward_machine::clock::ClockReading;
@@ -94,6 +94,7 @@ impl StateSaver {
 
     /// Writes the file in the background, if its content has changed. Nothing is written before it is loaded.
     pub(super) fn save(&mut self, budget: &RetryBudget, current: Option<&CurrentToken>, last_error: Option<&str>) {
+        // A set keeps the results of ended tasks until they are taken.
         while self.writes.try_join_next().is_some() {}
         if let Some(write) = self.write(budget, current, last_error) {
             self.writes.spawn(write);
@@ -111,6 +112,7 @@ impl StateSaver {
         let write = self.write(budget, current, last_error);
         async move {
             if let Some(write) = write {
+                // Giving the write up does not interrupt it: the file is replaced once the disk responds.
                 let _ = tokio::time::timeout(SAVE_LIMIT, write).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Reports a session's status, metrics and health.
+//! Reports a session's status, metrics and health, and logs that a failing session works again.
 
 use std::time::SystemTime;
 
@@ -11,6 +11,7 @@ use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health;
 use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::outage::Outage;
 use keyward_telemetry::time_format::format_rfc3339;
 
 /// Reports one session's status, metrics and health.
@@ -160,6 +161,39 @@ impl StatusReporter {
 
     fn label(&self) -> SessionLabels {
         SessionLabels { session: self.session.clone() }
+    }
+}
+
+/// An ongoing failure of a session, with the calls that fail.
+#[derive(Debug)]
+pub(super) struct SessionOutage {
+    session: String,
+    outage: Outage,
+    failing: Option<Attempt>,
+}
+
+impl SessionOutage {
+    pub(super) fn new(session: String) -> Self {
+        Self { session, outage: Outage::default(), failing: None }
+    }
+
+    /// Records a failed call.
+    pub(super) fn record_failure(&mut self, attempt: Attempt, now: ClockReading) {
+        self.outage.record_failure(now);
+        self.failing = self.failing.max(Some(attempt));
+    }
+
+    /// Records a successful call, which ends a failure of its kind: a look-up does not show whether a login would succeed.
+    pub(super) fn record_success(&mut self, attempt: Attempt, now: ClockReading) {
+        let Some(failed) = self.failing.take_if(|failing| *failing <= attempt) else { return };
+        let Some(lasted_seconds) = self.outage.record_success(now) else { return };
+        let was = match failed {
+            Attempt::Login => "login",
+            Attempt::Renewal => "renewal",
+            Attempt::Check => "look-up",
+        };
+        let session = &self.session;
+        tracing::info!(event = "session.recovered", session, was, lasted_seconds, "the session's calls succeed again");
     }
 }
 

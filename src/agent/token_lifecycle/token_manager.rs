@@ -1,28 +1,25 @@
-//! Keeps one session's token alive: one event loop, which asks `step_planner` for the next step.
+//! Keeps one session's token alive: one event loop, which asks `budgeted_schedule` for the next step.
 
-mod clock_change;
-mod login_delay;
+mod logins;
 mod restore;
-mod results;
+mod token_events;
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::budgeted_schedule::BudgetedSchedule;
 use super::caller_requests::{CallerRequest, CallerRequests};
 use super::current_token::{CurrentToken, TokenHealth};
-use super::lookup_schedule::LookupSchedule;
-use super::replaced_tokens::ReplacedTokens;
+use super::lookup_timer::LookupTimer;
 use super::replacement_limit::ReplacementLimiter;
 use super::schedule::{LastOutcome, NextStep};
 use super::session_calls::{CallInFlight, CompletedCall, SessionCalls};
-use super::session_outage::SessionOutage;
 use super::session_publisher::SessionPublisher;
-use super::shutdown::{LOGIN_WAIT, REVOCATION_LIMIT};
+use super::shutdown::{LOGIN_WAIT, REVOCATION_LIMIT, ReplacedTokens};
 use super::state_saver::StateSaver;
-use super::status_reporter::{SessionSnapshot, StatusReporter};
-use super::step_planner::StepPlanner;
+use super::status_reporter::{SessionOutage, SessionSnapshot, StatusReporter};
 use super::{SessionShutdown, TokenLifecycleOptions, TokenManagerDeps};
 use crate::token::Token;
 use keyward_credentials::credential_watch::CredentialState;
@@ -37,8 +34,8 @@ pub struct TokenManager {
     clock: Clock,
     current: Option<CurrentToken>,
     replaced: ReplacedTokens,
-    planner: StepPlanner,
-    lookups: LookupSchedule,
+    planner: BudgetedSchedule,
+    lookups: LookupTimer,
     replacement_limiter: ReplacementLimiter,
     calls: SessionCalls,
     /// Notified when a login in flight enters its next phase.
@@ -97,8 +94,8 @@ impl TokenManager {
             options_receiver,
             current: None,
             replaced: ReplacedTokens::default(),
-            planner: StepPlanner::new(now),
-            lookups: LookupSchedule::default(),
+            planner: BudgetedSchedule::new(now),
+            lookups: LookupTimer::default(),
             replacement_limiter: ReplacementLimiter::default(),
             calls,
             login_phases,
@@ -159,6 +156,8 @@ impl TokenManager {
         let lookup = self.lookups.next().filter(|_| !self.calls.is_looking_up());
         let clock = &self.clock;
         tokio::select! {
+            // In this order: a token that has ended is not served on, and a result is known before the next step
+            // begins.
             biased;
             () = clock.sleep_until_some(ends) => Event::Expired,
             completed = self.calls.next() => Event::Completed(completed),

@@ -6,10 +6,9 @@ use bytes::Bytes;
 use http::Method;
 
 use super::entry::{CacheEntry, EntryKind};
-use super::invalidate::Invalidate;
 use super::key::{CacheKey, TokenScope};
+use super::shared_cache::{Cache, CacheLimits, Invalidate};
 use super::snapshot;
-use super::store::{Cache, CacheLimits};
 use crate::api_proxy::path::ApiPath;
 use crate::encrypted_file::MAX_CONTENT;
 use crate::token::Generation;

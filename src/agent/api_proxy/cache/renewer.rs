@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::entries::LeaseRenewal;
 use super::entry::LeaseRef;
+use super::entry_table::LeaseRenewal;
 use super::key::TokenScope;
+use super::shared_cache::{Cache, CacheState};
 use super::snapshot;
-use super::store::{Cache, CacheState};
 use crate::encrypted_file::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, PersistOptions,
+    BackgroundWriter, ChangeLevel, EncryptedFile, FileKind, KeyDerivationError, PersistOptions,
 };
 use crate::leases::{RenewalFailure, TokenFingerprint};
 use crate::retry_budget::{FailureCause, RetryBudget};
@@ -78,10 +78,7 @@ impl LeaseRenewer {
     }
 
     /// Keeps the entries in a file over restarts. A file is restored only for the same `bound_to`.
-    ///
-    /// # Errors
-    /// The crypto library derives no key from the configured one.
-    pub(crate) fn with_file(mut self, persist: &PersistOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
+    pub(crate) fn with_file(mut self, persist: &PersistOptions, bound_to: &[&str]) -> Result<Self, KeyDerivationError> {
         let file = EncryptedFile::new(persist, FileKind::CachedResponses, bound_to)?;
         self.file = Some(BackgroundWriter::new(file));
         self.state.is_persistent.store(true, Ordering::Relaxed);
@@ -174,6 +171,7 @@ impl LeaseRenewer {
             self.state.publish_changes(&mut entries);
         }
         let fingerprint = self.token.as_deref().map(TokenFingerprint::new);
+        // The file names the token that its entries end with, so it is written again.
         if fingerprint.is_some() && fingerprint != self.fingerprint {
             self.fingerprint = fingerprint;
             self.schedule_write(ChangeLevel::Content);
@@ -234,6 +232,7 @@ impl LeaseRenewer {
                     "cannot renew a cached lease"
                 );
                 match RenewalFailure::from_error(error) {
+                    // The cached token itself has ended, and not the session's.
                     RenewalFailure::SuspectToken if *renewed_itself => entries.remove_renewed(renewal),
                     RenewalFailure::Refused => entries.refuse_renewal(renewal, unit),
                     failure @ (RenewalFailure::Outage | RenewalFailure::SuspectToken) => {

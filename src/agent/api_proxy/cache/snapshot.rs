@@ -71,9 +71,6 @@ pub(super) fn serialize(
 }
 
 /// Parses saved entries. Leaves out leases that have ended and plain values older than `max_age`.
-///
-/// # Errors
-/// The file has another format, or is newer than the clock.
 pub(super) fn deserialize(
     json: &[u8],
     max_age: Duration,

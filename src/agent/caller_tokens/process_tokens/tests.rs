@@ -2,7 +2,7 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 use crate::server_client::{ServerClientOptions, ServerKind};
-use crate::token::{ClientToken, Generation, Lease, TokenKind};
+use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use keyward_http::peer::{KernelSupport, PeerKernel, PeerReader};
 use keyward_machine::secret_string::SecretString;

@@ -10,8 +10,8 @@ mod collections;
 mod math;
 mod sprig;
 mod strings;
-mod yaml_toml;
-mod yaml;
+mod to_yaml_toml;
+mod parse_yaml;
 
 // 2: functions that read secrets, files, variables and the time
 mod external;
@@ -33,8 +33,8 @@ static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
         math::FUNCTIONS,
         sprig::FUNCTIONS,
         strings::FUNCTIONS,
-        yaml_toml::FUNCTIONS,
-        yaml::FUNCTIONS,
+        to_yaml_toml::FUNCTIONS,
+        parse_yaml::FUNCTIONS,
     ];
     let all = parts.into_iter().flatten();
     all.map(|(name, function)| ((*name).to_owned(), Arc::new(*function) as gotmpl::ValueFunc)).collect()

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::TemplateTask;
-use crate::output_metrics::{OutputChangeLabels, OutputMetrics};
+use crate::output_watch::{OutputChangeLabels, OutputMetrics};
 use crate::templates::metrics::{TemplateLabels, TemplateMetrics};
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::seconds;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::TokenManager;
 use crate::token_lifecycle::current_token::CurrentToken;
 use crate::token_lifecycle::session_calls::CompletedCall;
-use crate::token_lifecycle::session_state::LoadedState;
+use crate::token_lifecycle::state_file::LoadedState;
 use keyward_credentials::backoff::random_unit;
 
 impl TokenManager {

@@ -1,4 +1,4 @@
-//! An encrypted file: as a whole behind a header, or in one field of a document.
+//! Encrypts a file as a whole behind a header, or in one field of a document; refuses one that cannot be used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use super::file_kind::FileKind;
-use super::sealing_key::SealingKey;
-use super::state_file::StateFile;
+use super::ordered_file::OrderedFile;
+use super::sealing_key::{FileKind, SealingKey};
 use keyward_machine::clock::{ClockReading, millis};
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
@@ -40,24 +39,21 @@ impl Eq for PersistOptions {}
 #[derive(Debug, Clone)]
 pub(crate) struct EncryptedFile {
     kind: FileKind,
-    file: Arc<StateFile>,
+    file: Arc<OrderedFile>,
     /// `None` for a document whose fields are omitted because no key is configured.
     key: Option<Arc<SealingKey>>,
 }
 
 impl EncryptedFile {
     /// Prepares a file that opens only for the same `bound_to`: server, session, and all else that its content depends on.
-    ///
-    /// # Errors
-    /// The crypto library derives no key from the configured one.
-    pub(crate) fn new(persist: &PersistOptions, kind: FileKind, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
-        let key = SealingKey::new(&persist.seal, kind, bound_to).map_err(|_| EncryptedFileError)?;
+    pub(crate) fn new(persist: &PersistOptions, kind: FileKind, bound_to: &[&str]) -> Result<Self, KeyDerivationError> {
+        let key = SealingKey::new(&persist.seal, kind, bound_to).map_err(|_| KeyDerivationError)?;
         Ok(Self { key: Some(Arc::new(key)), ..Self::without_key(persist.file.clone(), kind) })
     }
 
     /// Prepares a file that holds nothing encrypted.
     pub(crate) fn without_key(path: PathBuf, kind: FileKind) -> Self {
-        Self { kind, file: StateFile::new(path), key: None }
+        Self { kind, file: OrderedFile::new(path), key: None }
     }
 
     /// Continues the write order of `old` if both are the same file.
@@ -72,9 +68,6 @@ impl EncryptedFile {
     }
 
     /// Reads a document; returns `None` if there is no file. Blocks.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub(crate) fn read(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         self.file.read(self.kind.max_size()).map_err(FileRejected::Unreadable)
     }
@@ -93,9 +86,6 @@ impl EncryptedFile {
     }
 
     /// Decrypts a field of a document; returns `None` without a key.
-    ///
-    /// # Errors
-    /// The field was encrypted with another key or for other names, or is damaged.
     pub(crate) fn decrypt_field(&self, field: &str) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         let Some(key) = &self.key else { return Ok(None) };
         let sealed = STANDARD.decode(field).map_err(|_| FileRejected::Key)?;
@@ -126,6 +116,7 @@ impl EncryptedFile {
     fn decrypt(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
         let Some((key, bytes)) = self.key.as_ref().zip(self.read()?) else { return Ok(None) };
         let Some(sealed) = bytes.strip_prefix(self.header(key).as_bytes()) else {
+            // Another binding shows in the header's digest; other bytes are not this program's.
             return Err(if bytes.starts_with(b"keyward ") { FileRejected::OtherBinding } else { FileRejected::Format });
         };
         key.open(sealed).map(Some).map_err(|_| FileRejected::Key)
@@ -188,7 +179,7 @@ impl EncryptedFile {
 /// The crypto library derives no key from the configured one.
 #[derive(Debug, thiserror::Error)]
 #[error("the crypto library cannot derive the key for the saved state")]
-pub struct EncryptedFileError;
+pub struct KeyDerivationError;
 
 /// Reason why a saved file is ignored.
 #[derive(Debug, thiserror::Error)]
@@ -212,9 +203,6 @@ pub(crate) enum FileRejected {
 
 /// Refuses a file that records a time in the future, in milliseconds since 1970: with the clock set back, neither ages nor
 /// remaining lifetimes can be computed.
-///
-/// # Errors
-/// The wall clock is behind that time.
 pub(crate) fn check_clock(recorded: u64, now: ClockReading) -> Result<(), FileRejected> {
     if recorded > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(()) }
 }

@@ -16,7 +16,7 @@ use keyward_machine::secret_string::SecretString;
 
 /// JSON document that is encrypted. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
 #[derive(Serialize, Deserialize)]
-struct SealedToken<'a> {
+struct TokenRecord<'a> {
     secret: Cow<'a, str>,
     accessor: Option<String>,
     batch: bool,
@@ -42,7 +42,7 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
         TokenKind::Wrapping { creation_time, creation_path } => Some((creation_time.clone(), creation_path.clone())),
         TokenKind::Service | TokenKind::Batch => None,
     };
-    let sealed = SealedToken {
+    let record = TokenRecord {
         secret: token.secret.secret().expose_secret().into(),
         accessor: token.accessor.clone(),
         batch: token.kind == TokenKind::Batch,
@@ -59,7 +59,7 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
         outdated: current.outdated,
     };
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
-    serde_json::to_writer(&mut *bytes, &sealed).ok()?;
+    serde_json::to_writer(&mut *bytes, &record).ok()?;
     Some(bytes)
 }
 
@@ -70,15 +70,16 @@ fn whole_seconds(span: Duration) -> u64 {
 
 /// Reads a serialized token; returns `None` if it has expired.
 pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Option<CurrentToken>, FileRejected> {
-    let sealed: SealedToken<'_> = serde_json::from_slice(plain).map_err(|_| FileRejected::Format)?;
-    let secret = SecretString::from(sealed.secret.into_owned());
+    let record: TokenRecord<'_> = serde_json::from_slice(plain).map_err(|_| FileRejected::Format)?;
+    let secret = SecretString::from(record.secret.into_owned());
     let secret = ClientToken::parse(secret).ok_or(FileRejected::Format)?;
-    check_clock(sealed.obtained, now)?;
+    check_clock(record.obtained, now)?;
     let wall = millis(now.wall);
-    let age = Duration::from_millis(wall.saturating_sub(sealed.obtained));
-    let ttl = Duration::from_secs(sealed.ttl);
-    let granted = Duration::from_secs(sealed.granted);
-    let remaining = sealed.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
+    let age = Duration::from_millis(wall.saturating_sub(record.obtained));
+    let ttl = Duration::from_secs(record.ttl);
+    let granted = Duration::from_secs(record.granted);
+    // Bounded by the granted lease: the wall clock may have been set back since the token was saved.
+    let remaining = record.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Ok(None);
     }
@@ -88,28 +89,28 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
         _ => (now, remaining.unwrap_or(ttl)),
     };
     let ends = remaining.map(|remaining| now + remaining);
-    let kind = match sealed.wrapping {
+    let kind = match record.wrapping {
         Some((creation_time, creation_path)) => TokenKind::Wrapping { creation_time, creation_path },
-        None if sealed.batch => TokenKind::Batch,
+        None if record.batch => TokenKind::Batch,
         None => TokenKind::Service,
     };
     let token = Token {
         secret,
-        accessor: sealed.accessor,
-        lease: Lease { ttl, renewable: sealed.renewable },
+        accessor: record.accessor,
+        lease: Lease { ttl, renewable: record.renewable },
         kind,
-        policies: sealed.policies,
+        policies: record.policies,
         obtained,
         expires: ends,
         generation: Generation::new(),
     };
-    let lifetime = TokenLifetime { obtained, ends, ttl, renewable: sealed.may_renew };
+    let lifetime = TokenLifetime { obtained, ends, ttl, renewable: record.may_renew };
     // The token may have been revoked since it was saved, so a denied look-up makes it suspect.
-    let lookup_status = sealed
+    let lookup_status = record
         .lookup_status
         .filter(|lookup_status| *lookup_status == LookupStatus::Forbidden)
         .unwrap_or(LookupStatus::Allowed);
-    let renewed = sealed.renewed;
+    let renewed = record.renewed;
     Ok(Some(CurrentToken {
         token: Arc::new(token),
         lifetime,
@@ -117,7 +118,7 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
         renewed,
         lookup_status,
         health: TokenHealth::Good,
-        outdated: sealed.outdated,
+        outdated: record.outdated,
     }))
 }
 

@@ -19,7 +19,7 @@ use keyward_machine::clock::ClockReading;
 
 /// Entries by request, bounded in bytes.
 #[derive(Debug)]
-pub(super) struct CachedEntries {
+pub(super) struct EntryTable {
     slots: LruMap<CacheKey, Slot>,
     paths: PathIndex,
     token_leases: TokenLeases,
@@ -27,7 +27,7 @@ pub(super) struct CachedEntries {
     due: DueQueue<CacheKey>,
     /// Represents the login of the previous process until its token is known to be valid. Its entries are withheld meanwhile.
     pending: Option<Generation>,
-    /// Changes since [`CachedEntries::entries_to_save`], and the part of them that was reported.
+    /// Changes since [`EntryTable::entries_to_save`], and the part of them that was reported.
     changes: ChangeLevel,
     reported: ChangeLevel,
 }
@@ -86,7 +86,7 @@ pub(super) struct LeaseRenewal {
     pub(super) entry: Arc<CacheEntry>,
 }
 
-impl CachedEntries {
+impl EntryTable {
     pub(super) fn new(max_bytes: usize) -> Self {
         let changes = ChangeLevel::None;
         let reported = ChangeLevel::None;
@@ -164,7 +164,7 @@ impl CachedEntries {
     }
 
     /// Inserts the entries of the previous process. Those that were requested with the session's token are withheld until
-    /// [`CachedEntries::resolve_pending`].
+    /// [`EntryTable::resolve_pending`].
     pub(super) fn restore(&mut self, restored: Vec<RestoredEntry>, now: ClockReading) {
         let pending = *self.pending.get_or_insert_with(Generation::new);
         for RestoredEntry { key, entry, age, lease, with_session } in restored {

@@ -1,4 +1,4 @@
-//! The cache that a listener's requests share.
+//! The cache that a listener's requests share: its entries behind a lock, its requests under way, and what invalidates both.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,9 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
-use super::entries::{CacheHit, CachedEntries};
 use super::entry::{CacheEntry, LeaseRef};
-use super::invalidate::Invalidate;
+use super::entry_table::{CacheHit, EntryTable};
 use super::key::{CacheKey, TokenScope};
 use super::singleflight::{BufferedResponse, JoinOutcome, Singleflight};
 use super::snapshot;
@@ -41,7 +40,7 @@ pub(crate) struct Cache(Arc<CacheState>);
 pub(super) struct CacheState {
     pub(super) limits: CacheLimits,
     pub(super) clock: Clock,
-    entries: Mutex<CachedEntries>,
+    entries: Mutex<EntryTable>,
     singleflight: Singleflight<Arc<BufferedResponse>>,
     /// Wakes the renewer: a lease was inserted, or a change is to be saved.
     pub(super) wake_renewer: Notify,
@@ -60,7 +59,7 @@ impl Cache {
         Self(Arc::new(CacheState {
             limits,
             clock,
-            entries: Mutex::new(CachedEntries::new(limits.bytes)),
+            entries: Mutex::new(EntryTable::new(limits.bytes)),
             singleflight: Singleflight::new(),
             wake_renewer: Notify::new(),
             is_persistent: AtomicBool::new(false),
@@ -169,6 +168,7 @@ impl Cache {
 
     fn invalidate_own(&self, scope: &Invalidate<'_>) -> usize {
         if let Invalidate::Accessor(accessor) = scope {
+            // The response to any request under way may hold the token of this accessor.
             self.0.singleflight.mark_outdated(|_| true);
             let tokens = self.0.entries().tokens_by_accessor(accessor);
             return tokens.iter().map(|token| self.invalidate_own(&Invalidate::Token(token.as_bytes()))).sum();
@@ -226,12 +226,12 @@ impl Cache {
 }
 
 impl CacheState {
-    pub(super) fn entries(&self) -> MutexGuard<'_, CachedEntries> {
+    pub(super) fn entries(&self) -> MutexGuard<'_, EntryTable> {
         self.entries.lock()
     }
 
     /// Updates the gauge, and wakes the renewer if there is more to save.
-    pub(super) fn publish_changes(&self, entries: &mut CachedEntries) {
+    pub(super) fn publish_changes(&self, entries: &mut EntryTable) {
         if self.is_persistent.load(Ordering::Relaxed) && entries.report_changes() {
             self.wake_renewer.notify_one();
         }
@@ -250,11 +250,48 @@ impl CacheState {
         move || snapshot::serialize(&entries, token, now)
     }
 
-    fn remove_entries(&self, remove: impl FnOnce(&mut CachedEntries) -> usize) -> usize {
+    fn remove_entries(&self, remove: impl FnOnce(&mut EntryTable) -> usize) -> usize {
         let mut entries = self.entries();
         let removed = remove(&mut entries);
         self.publish_changes(&mut entries);
         removed
+    }
+}
+
+/// Entries to invalidate.
+#[derive(Clone)]
+pub(crate) enum Invalidate<'a> {
+    /// All entries.
+    All,
+    /// Entries in a namespace whose path has this prefix.
+    Path(&'a str, &'a str),
+    /// The values among them, without leases.
+    Values(&'a str, &'a str),
+    /// Entries with this lease, or a lease below it.
+    Lease(&'a str),
+    /// Entries that were requested with this token, and the entry that issued it.
+    Token(&'a [u8]),
+    /// The same by a token's accessor, for tokens that this cache holds.
+    Accessor(&'a str),
+    /// Entries that were requested with callers' own tokens.
+    Callers,
+    /// Leased entries: all, or those of one scope.
+    Leases(Option<TokenScope>),
+}
+
+impl std::fmt::Debug for Invalidate<'_> {
+    /// Prints only the kind: the values are secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::All => "All",
+            Self::Path(..) => "Path",
+            Self::Values(..) => "Values",
+            Self::Lease(_) => "Lease",
+            Self::Token(_) => "Token",
+            Self::Accessor(_) => "Accessor",
+            Self::Callers => "Callers",
+            Self::Leases(_) => "Leases",
+        })
     }
 }
 

@@ -26,7 +26,7 @@ fn leased(seconds: u64, renewable: bool) -> CacheEntry {
 
 #[test]
 fn the_least_recently_used_entry_is_evicted() {
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     for name in ["a", "b", "c"] {
         entries.insert(key(name), plain(2000), None, at(0), 0.0);
     }
@@ -47,7 +47,7 @@ fn the_least_recently_used_entry_is_evicted() {
 fn an_invalidation_by_path_looks_at_no_other_entry() {
     // A scan of all entries for each insertion would take minutes.
     const ENTRIES: u64 = 20_000;
-    let mut entries = CachedEntries::new(usize::MAX);
+    let mut entries = EntryTable::new(usize::MAX);
     for at_path in 0..ENTRIES {
         entries.insert(key(&format!("a/{at_path}/b")), leased(100 + at_path, true), None, at(0), 0.0);
     }
@@ -60,7 +60,7 @@ fn an_invalidation_by_path_looks_at_no_other_entry() {
 
 #[test]
 fn a_lease_is_renewed_while_it_grows_and_its_last_renewal_sets_its_end() {
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
     assert_eq!(entries.lookup(&key("a"), at(40)).unwrap().remaining, Some(Duration::from_mins(1)));
     assert_eq!(entries.next_due(), Some(at(63)));
@@ -79,7 +79,7 @@ fn a_lease_is_renewed_while_it_grows_and_its_last_renewal_sets_its_end() {
 
 #[test]
 fn a_lease_in_its_last_second_is_not_served_as_one_of_no_seconds() {
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
     let due = entries.take_due(at(70)).unwrap();
     entries.retry_renewal(&due, at(200));
@@ -92,11 +92,11 @@ fn a_lease_in_its_last_second_is_not_served_as_one_of_no_seconds() {
 
 #[test]
 fn a_lease_that_cannot_be_renewed_is_served_until_another_is_due() {
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     entries.insert(key("a"), leased(100, false), None, at(0), 0.0);
     assert!(entries.take_due(at(62)).is_none() && entries.lookup(&key("a"), at(62)).is_some());
     assert!(entries.take_due(at(63)).is_none() && entries.lookup(&key("a"), at(63)).is_none());
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
     let due = entries.take_due(at(70)).unwrap();
     entries.retry_renewal(&due, at(90));
@@ -108,8 +108,8 @@ fn a_lease_that_cannot_be_renewed_is_served_until_another_is_due() {
 #[test]
 fn the_result_of_a_renewal_concerns_no_entry_that_took_the_place_of_the_renewed_one() {
     let renewed = Lease { ttl: Duration::from_secs(1000), renewable: true };
-    let check = |result: &dyn Fn(&mut CachedEntries, &LeaseRenewal)| {
-        let mut entries = CachedEntries::new(10_000);
+    let check = |result: &dyn Fn(&mut EntryTable, &LeaseRenewal)| {
+        let mut entries = EntryTable::new(10_000);
         entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
         let due = entries.take_due(at(63)).unwrap();
         entries.insert(key("a"), leased(200, true), None, at(64), 0.0);
@@ -130,7 +130,7 @@ fn a_restored_lease_is_removed_if_its_first_renewal_is_refused() {
         let lease = SavedLease::new(&ActiveLease::issued(lease, at(0), 0.0), at(0)).restore(at(0));
         RestoredEntry { key: key("a"), entry: leased(100, true), age: Duration::ZERO, lease, with_session: true }
     };
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     entries.restore(vec![restored()], at(0));
     assert!(entries.lookup(&key("a"), at(0)).is_none() && entries.next_due().is_none(), "it is withheld");
     assert_eq!(entries.resolve_pending(Some(Generation::new())), 0);
@@ -153,7 +153,7 @@ fn a_restored_lease_is_removed_if_its_first_renewal_is_refused() {
 
 #[test]
 fn a_plain_value_that_is_read_again_unchanged_is_no_new_content() {
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     let mut insert = |entry: CacheEntry, level: ChangeLevel| {
         entries.insert(key("a"), entry, None, at(0), 0.0);
         assert_eq!(entries.changes(), level);
@@ -177,7 +177,7 @@ fn token(text: &str, seconds: u64, renewable: bool) -> CacheEntry {
 
 #[test]
 fn leases_of_a_callers_token_end_with_the_entry_that_issued_it() {
-    let ends: [fn(&mut CachedEntries); 5] = [
+    let ends: [fn(&mut EntryTable); 5] = [
         |entries| entries.remove(&key("login")),
         |entries| {
             entries.insert(key("login"), token("other", 100, true), None, at(1), 0.0);
@@ -194,7 +194,7 @@ fn leases_of_a_callers_token_end_with_the_entry_that_issued_it() {
         },
     ];
     for (case, end) in ends.into_iter().enumerate() {
-        let mut entries = CachedEntries::new(10_000);
+        let mut entries = EntryTable::new(10_000);
         assert!(!entries.insert(callers_key("lease"), leased(1000, true), None, at(0), 0.0), "its token is unknown");
         assert!(entries.insert(key("login"), token("mine", 100, true), None, at(0), 0.0));
         assert!(entries.insert(callers_key("lease"), leased(1000, true), None, at(0), 0.0));
@@ -208,7 +208,7 @@ fn leases_of_a_callers_token_end_with_the_entry_that_issued_it() {
 
 #[test]
 fn a_token_is_not_evicted_before_its_leases_and_serves_none_after_its_end() {
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     entries.insert(key("login"), token("mine", 100, true), None, at(0), 0.0);
     entries.insert(callers_key("lease"), leased(1000, true), None, at(0), 0.0);
     entries.insert(key("a"), plain(4000), None, at(0), 0.0);
@@ -227,7 +227,7 @@ fn a_restored_lease_of_a_callers_token_needs_the_entry_that_issued_it() {
         RestoredEntry { key, entry, age: Duration::ZERO, lease: lease.restore(at(0)), with_session: false }
     };
     for has_token in [true, false] {
-        let mut entries = CachedEntries::new(10_000);
+        let mut entries = EntryTable::new(10_000);
         let token = has_token.then(|| restored(key("login"), token("mine", 100, true)));
         let lease = restored(callers_key("lease"), leased(1000, true));
         entries.restore([Some(lease), token].into_iter().flatten().collect(), at(0));
@@ -237,7 +237,7 @@ fn a_restored_lease_of_a_callers_token_needs_the_entry_that_issued_it() {
 
 #[test]
 fn a_write_removes_the_values_below_its_path_and_no_leases() {
-    let mut entries = CachedEntries::new(10_000);
+    let mut entries = EntryTable::new(10_000);
     entries.insert(key("a/value"), plain(10), None, at(0), 0.0);
     entries.insert(key("a/lease"), leased(100, true), None, at(0), 0.0);
     assert_eq!(entries.remove_values_below("", "a"), 1);

@@ -11,7 +11,7 @@ use keyward_telemetry::count_format::format_count;
 
 /// The next step of a session, and the retry budget that it is taken from.
 #[derive(Debug)]
-pub(super) struct StepPlanner {
+pub(super) struct BudgetedSchedule {
     pub(super) budget: RetryBudget,
     next: NextStep,
     /// True if the next login replaces a token on schedule, so that it takes nothing from the bucket.
@@ -22,7 +22,7 @@ pub(super) struct StepPlanner {
     no_renewal_until: Option<ClockReading>,
 }
 
-impl StepPlanner {
+impl BudgetedSchedule {
     /// Plans a login now.
     pub(super) const fn new(now: ClockReading) -> Self {
         let budget = RetryBudget::new(now);
@@ -64,6 +64,7 @@ impl StepPlanner {
             next_step(lifetime, last, self.not_before(), now, random_unit())
         };
         self.is_scheduled = lifetime.is_some() && last != LastOutcome::Failed && !suspect;
+        // Such a login is unplanned, so it waits until the bucket holds one.
         if let (NextStep::LoginAt(at), false) = (self.next, self.is_scheduled) {
             let earliest = self.budget.earliest_login(now);
             if earliest.boot > at.boot {
@@ -193,5 +194,7 @@ impl StepPlanner {
     }
 }
 
+/// A role that forbids renewals costs one refused call in this time.
 const RENEWAL_SUSPENSION: Duration = Duration::from_hours(1);
+/// Look-ups that callers request wait for a login that is this near.
 const SOON: Duration = Duration::from_secs(5);

@@ -1,14 +1,9 @@
-//! Handles the results of logins, renewals and look-ups, and the end of a token.
-
-use std::time::Duration;
+//! Handles what happens to a token: the results of its renewals and look-ups, its end, and clock changes.
 
 use super::TokenManager;
-use crate::identity::IdentityErrorKind;
-use crate::login::{LoginError, Remedy};
-use crate::retry_budget::FailureCause;
 use crate::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
-use crate::token::Token;
-use crate::token_lifecycle::current_token::{CurrentToken, LookupStatus, Suspicion, TokenHealth};
+use crate::token_lifecycle::current_token::{LookupStatus, Suspicion, TokenHealth};
+use crate::token_lifecycle::metrics::ClockMetrics;
 use crate::token_lifecycle::schedule::LastOutcome;
 use crate::token_lifecycle::session_calls::LookupOutcome;
 use crate::token_lifecycle::status_reporter::Attempt;
@@ -19,89 +14,6 @@ use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::{format_rfc3339, seconds};
 
 impl TokenManager {
-    pub(super) fn on_login(&mut self, result: Result<Token, LoginError>) {
-        let now = self.clock.now();
-        match result {
-            Ok(token) => self.accept_login(CurrentToken::new(token), now),
-            Err(error) => self.record_failed_login(&error, now),
-        }
-        self.save_state();
-        self.complete_lookup_request();
-    }
-
-    fn record_failed_login(&mut self, error: &LoginError, now: ClockReading) {
-        let message = format_chain(error);
-        self.reporter.count_attempt(Attempt::Login, Some(error.reason()));
-        self.outage.record_failure(Attempt::Login, now);
-        self.planner.budget.record_failure(now, failure_cause(error, now), error.retry_after(), random_unit());
-        self.plan_next_step(LastOutcome::Failed);
-        let session = &self.options.name;
-        let retry_in_seconds = seconds(self.planner.wait(now));
-        let reason = error.reason();
-        let failures = self.planner.budget.failures();
-        let code = error.code().map(ErrorCode::as_str);
-        tracing::warn!(
-            event = "token.login.failed",
-            session,
-            reason,
-            failures,
-            retry_in_seconds,
-            code,
-            error = message,
-            "cannot log in"
-        );
-        self.publisher.record_error(error.code(), message);
-        if self.current.is_none() {
-            self.publish();
-        }
-        self.publisher.publish_checked();
-    }
-
-    fn accept_login(&mut self, mut new: CurrentToken, now: ClockReading) {
-        self.reporter.count_attempt(Attempt::Login, None);
-        let session = &self.options.name;
-        let short = new.is_too_short(now);
-        if short {
-            self.planner.budget.record_failure(now, FailureCause::Transient, None, random_unit());
-            let code = ErrorCode::TokenTooShort;
-            let lease_seconds = new.lifetime.ttl.as_secs();
-            let message = format!("the server issued a token with a lease of {lease_seconds} s");
-            tracing::warn!(event = "token.login.short", session, code = code.as_str(), lease_seconds, "{message}");
-            self.publisher.record_error(Some(code), message);
-            self.outage.record_failure(Attempt::Login, now);
-        } else {
-            self.outage.record_success(Attempt::Login, now);
-            self.planner.budget.record_success(now);
-            self.publisher.clear_error();
-        }
-        new.lifetime.renewable &= !short && self.planner.may_renew(now);
-        let outlived = short && self.current.as_ref().is_some_and(|old| old.remaining(now) >= new.remaining(now));
-        if !outlived {
-            let expires = new.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
-            let accessor = new.token.accessor.as_deref();
-            let renewable = new.lifetime.renewable;
-            let policies = new.token.policies.join(",");
-            tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
-            self.replace_current(new, now);
-        }
-        self.plan_next_step(if short { LastOutcome::Failed } else { LastOutcome::Succeeded });
-        self.publish();
-    }
-
-    fn replace_current(&mut self, new: CurrentToken, now: ClockReading) {
-        self.publisher.mark_checked(now);
-        self.calls.cancel_lookup();
-        let old = self.current.take();
-        let was_suspect = old.as_ref().is_some_and(|old| old.health != TokenHealth::Good);
-        self.replaced.add(old.map(|old| old.token), now);
-        self.set_current(new);
-        self.requests.allow_lookup();
-        if was_suspect {
-            // Looked up at once: if the server refuses this token too, the previous one was not the cause.
-            self.lookups.plan_now(now);
-        }
-    }
-
     pub(super) fn on_renewal(&mut self, sent: ClockReading, result: Result<RenewResponse, CallError>) {
         let now = self.clock.now();
         self.publisher.mark_checked(now);
@@ -202,7 +114,8 @@ impl TokenManager {
         self.publisher.record_error(code, message);
     }
 
-    pub(super) fn on_lookup(&mut self, sent: ClockReading, (generation, result): LookupOutcome) {
+    pub(super) fn on_lookup(&mut self, sent: ClockReading, outcome: LookupOutcome) {
+        let (generation, result) = outcome;
         let now = self.clock.now();
         self.publisher.mark_checked(now);
         if self.current.as_ref().is_some_and(|current| current.token.generation == generation) {
@@ -375,21 +288,32 @@ impl TokenManager {
         self.save_state();
         self.complete_lookup_request();
     }
-}
 
-fn failure_cause(error: &LoginError, now: ClockReading) -> FailureCause {
-    match error {
-        LoginError::Unavailable { .. } => FailureCause::Transient,
-        LoginError::Refused { .. } | LoginError::Bug { .. } => FailureCause::Refused,
-        LoginError::Clock { remedy: Remedy::Refetch, .. } => FailureCause::Clock(Duration::ZERO),
-        LoginError::Clock { remedy: Remedy::Wait(until), .. } => until.map_or(FailureCause::Refused, |until| {
-            FailureCause::Clock(until.duration_since(now.wall).unwrap_or_default())
-        }),
-        LoginError::NoProof(error) => match error.kind {
-            IdentityErrorKind::Config | IdentityErrorKind::Denied => FailureCause::Refused,
-            IdentityErrorKind::NotReady | IdentityErrorKind::Throttled | IdentityErrorKind::Transient => {
-                FailureCause::Identity
+    pub(super) fn on_clock_change(&mut self) {
+        let now = self.clock.now();
+        self.reporter.metrics.get::<ClockMetrics>().jumps.inc();
+        tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set or the machine resumed");
+        if let Some(current) = &mut self.current {
+            current.apply_wall_clock_change(&self.clock);
+            self.publish();
+            self.save_state();
+        }
+        let failed_for_clock = self.planner.budget.failed_for_clock();
+        if (self.current.is_some() || failed_for_clock) && self.lookups.allow_after_clock_change(now) {
+            self.start_lookup();
+            if failed_for_clock {
+                self.retry_login(now);
             }
-        },
+        }
+    }
+
+    /// Plans the login that waits because its proof did not fit the clock: the clock may be right now.
+    fn retry_login(&mut self, now: ClockReading) {
+        self.planner.budget.end_wait(now);
+        // A call in flight plans the next step at its end.
+        if !self.calls.is_busy() {
+            self.plan_next_step(self.planner.last_outcome());
+            self.publish();
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Files of the state folder, whose writes keep their order.
+//! A file of the state folder as bytes. Of concurrent writes the newest wins.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use keyward_machine::atomic_file::{Attributes, ReplaceError, replace, sweep_and_
 
 /// A file of the state folder.
 #[derive(Debug)]
-pub(super) struct StateFile {
+pub(super) struct OrderedFile {
     path: PathBuf,
     /// Number of the last write that was started.
     started: AtomicU64,
@@ -21,7 +21,7 @@ pub(super) struct StateFile {
     finished: Arc<Mutex<u64>>,
 }
 
-impl StateFile {
+impl OrderedFile {
     pub(super) fn new(path: PathBuf) -> Arc<Self> {
         Arc::new(Self { path, started: AtomicU64::new(0), finished: Arc::default() })
     }
@@ -35,6 +35,7 @@ impl StateFile {
     /// Removes temporary files of interrupted writes beside it. Blocks.
     pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
         sweep_and_log(&self.path);
+        // NONBLOCK: opening a FIFO would wait for its writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn a_write_that_was_given_up_does_not_overwrite_a_later_one() {
         let folder = tempfile::tempdir().unwrap();
-        let file = StateFile::new(folder.path().join("web.json"));
+        let file = OrderedFile::new(folder.path().join("web.json"));
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             // The only blocking thread is busy, as with a disk that hangs.

@@ -1,20 +1,19 @@
-//! Decides when a session looks up its token. Time is passed in.
+//! Decides when a session looks up its token: at intervals, and after clock changes. Time is passed in.
 
 use std::time::Duration;
 
 use super::current_token::CurrentToken;
-use super::schedule::next_check;
 use keyward_credentials::backoff::random_unit;
 use keyward_machine::clock::ClockReading;
 
 /// Time of the next look-up, and of the last clock change that caused calls.
 #[derive(Debug, Default)]
-pub(super) struct LookupSchedule {
+pub(super) struct LookupTimer {
     next: Option<ClockReading>,
     after_clock_change: Option<ClockReading>,
 }
 
-impl LookupSchedule {
+impl LookupTimer {
     /// Time of the next look-up; `None` if there is none.
     pub(super) const fn next(&self) -> Option<ClockReading> {
         self.next
@@ -55,4 +54,27 @@ impl LookupSchedule {
     }
 }
 
+/// Returns the time of the next look-up: `interval` from now, a tenth more or less.
+fn next_check(now: ClockReading, interval: Duration, unit: f64) -> ClockReading {
+    now + interval.mul_f64(0.9 + 0.2 * unit)
+}
+
 const CLOCK_CHANGE_INTERVAL: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn at(seconds: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn checks_are_spread_around_their_interval() {
+        let interval = Duration::from_mins(5);
+        assert_eq!(next_check(at(0), interval, 0.0), at(270));
+        assert_eq!(next_check(at(0), interval, 1.0), at(330));
+    }
+}

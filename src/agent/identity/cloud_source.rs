@@ -25,17 +25,11 @@ use keyward_telemetry::time_format::seconds;
 
 impl CloudIdentityOptions {
     /// Creates the source and checks the variables, without any request.
-    ///
-    /// # Errors
-    /// The variables of the source are incomplete, or the host cannot provide the configured identity.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
         self.build_source(clock, false)
     }
 
     /// Creates the source as [`CloudIdentityOptions::build`] does, for one attempt instead of retries.
-    ///
-    /// # Errors
-    /// As [`CloudIdentityOptions::build`].
     pub(crate) fn build_for_one_attempt(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
         self.build_source(clock, true)
     }
@@ -119,6 +113,8 @@ impl CloudSource {
         };
         let (jwt, claims) = self.get_token(source, endpoint).await?;
         let instance = match (endpoint, &claims) {
+            // Only tokens for Azure's own resources name the machine in `xms_mirid` or `xms_az_rid`; others need the
+            // document.
             (IdentityEndpoint::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::names_resource) => {
                 self.instance().await
             }
@@ -206,8 +202,7 @@ impl CloudSource {
                     .await
             }
             SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, managed_identity) => {
-                app_service::request_token(self.machine()?, (endpoint, header, *form), managed_identity, &resource)
-                    .await
+                app_service::request_token(self.machine()?, endpoint, header, *form, managed_identity, &resource).await
             }
             SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
                 arc::request_token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
