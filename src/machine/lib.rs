@@ -1,4 +1,4 @@
-//! What keyward needs of its machine: system calls, protected memory, clocks, files and processes.
+//! System calls, protected memory, clocks, files and processes, for all crates of keyward.
 //!
 //! A module imports only modules above it in this list.
 

@@ -1,4 +1,4 @@
-//! What operators read: errors with their codes, numbers and times as text, health, status, metrics, log events and the audit.
+//! Texts and numbers for operators: errors with their codes, health, status, metrics, log events and the audit.
 //!
 //! A module imports only modules above it in this list.
 
