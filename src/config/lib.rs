@@ -10,7 +10,6 @@ mod values;
 mod named_path;
 mod credential_grant;
 pub mod references;
-pub mod migrate;
 pub mod renamed;
 
 // 1: tables, checks of the machine, the files
@@ -46,11 +45,12 @@ mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;
 
-// 3: the whole, and its description
+// 3: the whole, its description, and the conversion of other agents' files
 mod open_files;
 mod load;
 pub(crate) mod describe;
 pub mod systemd;
+pub mod migrate;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
