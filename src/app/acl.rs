@@ -29,9 +29,6 @@ pub(super) struct BuiltAclServer {
 
 impl BuiltAclServer {
     /// Opens the store and binds the sockets, each for this number of connections.
-    ///
-    /// # Errors
-    /// The store, the certificate or an address cannot be used.
     pub(super) async fn build(
         options: &config::AclServer,
         connections: usize,

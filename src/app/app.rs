@@ -101,9 +101,6 @@ impl Signals {
 
 impl App {
     /// Builds and binds all that `config` asks for. Nothing is sent and nothing is served yet.
-    ///
-    /// # Errors
-    /// A file cannot be used, or an address cannot be bound.
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
     pub async fn build(config: Config, setup: ProcessSetup) -> anyhow::Result<Self> {
         let ProcessSetup { log, inherited, spawner, sandbox } = setup;
@@ -165,9 +162,6 @@ impl App {
 
     /// Runs until `signals.stop`, a failure, or the end of the child process, which stops first, then listeners, then sinks,
     /// then sessions. Returns the exit code of the child process, or 0.
-    ///
-    /// # Errors
-    /// A task failed that never should.
     pub async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
         let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;

@@ -34,9 +34,6 @@ impl RunningAudit {
 
     /// Starts new devices, replaces changed ones and stops others. Files of the rest are reopened if another one is
     /// at their path, as after a rotation by another tool.
-    ///
-    /// # Errors
-    /// The system starts no thread.
     pub(super) fn apply(&mut self, new: &[AuditOptions], shared: &Shared) -> anyhow::Result<()> {
         let mut running = std::mem::take(&mut self.0);
         let mut result = Ok(());

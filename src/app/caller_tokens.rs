@@ -67,9 +67,6 @@ pub(super) struct CallerTokensPlan {
 
 impl RunningCallerTokens {
     /// Builds the tokens that do not run already.
-    ///
-    /// # Errors
-    /// A session's server cannot be called.
     pub(super) fn plan(
         &self,
         new: &Config,
@@ -151,9 +148,6 @@ impl RunningCallerTokens {
     }
 
     /// Stops all; the tokens of processes are revoked.
-    ///
-    /// # Errors
-    /// The first task that failed.
     pub(super) async fn stop(self) -> Result<(), TaskError> {
         self.tasks.stop_token().cancel();
         self.tasks.run(STOP_TIMEOUT).await

@@ -18,9 +18,6 @@ use keyward_machine::tasks::resume_panic;
 use keyward_telemetry::health::HealthHandle;
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
-///
-/// # Errors
-/// The session's server cannot be called.
 pub(super) fn build_manager(
     (output, creation_limit): (String, Option<CreationLimit>),
     derive: DerivedTokenKind,
@@ -56,9 +53,6 @@ pub(super) struct DerivedTokens {
 impl DerivedTokens {
     /// Builds the derived tokens of a listener, and its sessions with each token replaced by the derived one. Returns
     /// the sessions unchanged if the listener has no `derived_token`.
-    ///
-    /// # Errors
-    /// A session's server cannot be called.
     pub(super) fn build(
         listener: &config::Listener,
         sources: BTreeMap<String, SessionHandle>,

@@ -8,9 +8,6 @@ use keyward_config::OpenFiles;
 use keyward_http::server::ListenerLimits;
 
 /// Raises the process's soft limit of open files up to its hard one if `files` needs more than the soft one.
-///
-/// # Errors
-/// The hard limit is too low for the configured numbers of connections.
 pub(super) fn reserve(files: &OpenFiles) -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let Some(soft) = compute_soft_limit(files, limit)? else { return Ok(()) };

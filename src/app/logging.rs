@@ -45,18 +45,12 @@ impl Drop for Logging {
 ///
 /// Lines are written by a thread of their own: a reader that has stalled costs lines, which are counted, and no time. In the
 /// text format, lines for the journal have a priority.
-///
-/// # Errors
-/// The thread cannot be started.
 pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
     let is_journal = journal::is_stderr(&Environment::current().variables);
     start_on(targets, format, is_journal, std::io::stderr())
 }
 
 /// Starts the log as [`start`] does, into a file.
-///
-/// # Errors
-/// The thread cannot be started.
 #[cfg(feature = "dev")]
 pub fn start_in(targets: Targets, format: LogFormat, file: std::fs::File) -> std::io::Result<Logging> {
     start_on(targets, format, false, file)

@@ -35,9 +35,6 @@ pub(crate) struct ProvenIdentity {
 
 /// Gets a proof of the session's identity, with one attempt or with the source's retries. Has no one-time effects: removes
 /// no file and unwraps no token.
-///
-/// # Errors
-/// The source gave no proof.
 pub(crate) async fn prove(session: &Session, once: bool) -> Result<ProvenIdentity, OneShotError> {
     let upstream = ServerClient::build(&session.upstream).map_err(|error| OneShotError::Local(error.into()))?;
     let namespace = session.login.namespace.as_deref();
@@ -54,18 +51,12 @@ pub(crate) async fn prove(session: &Session, once: bool) -> Result<ProvenIdentit
 }
 
 /// Logs the session in once. Leaves one-time secrets as they are: removes no file and unwraps no token.
-///
-/// # Errors
-/// The source gave no proof, or the server no token.
 pub async fn login(session: &Session) -> Result<LoggedIn, OneShotError> {
     prove(session, false).await?.login(session).await
 }
 
 impl ProvenIdentity {
     /// Logs the session in by the proof.
-    ///
-    /// # Errors
-    /// The server gave no token.
     pub(crate) async fn login(self, session: &Session) -> Result<LoggedIn, OneShotError> {
         let Self { source, proof, upstream, created_token } = self;
         let token = Login::new(upstream.clone(), session.login.clone()).login(&proof, &Clock::System).await?;
@@ -102,18 +93,12 @@ impl LoggedIn {
     }
 
     /// Revokes the token if the login created it; returns the outcome for people.
-    ///
-    /// # Errors
-    /// The server's error.
     pub async fn revoke(&self) -> Result<&'static str, String> {
         let revoked = self.try_revoke().await;
         revoked.map_err(|error| ErrorCode::tag(Some(ErrorCode::TokenNotRevoked), &error.to_string()))
     }
 
     /// Revokes the token like [`LoggedIn::revoke`].
-    ///
-    /// # Errors
-    /// The server's error.
     pub(crate) async fn try_revoke(&self) -> Result<&'static str, CallError> {
         if !self.created_token {
             return Ok("the token was not created by this login and stays valid");

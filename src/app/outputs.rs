@@ -60,9 +60,6 @@ pub(super) struct SinkControl {
 
 impl BuiltSink {
     /// Joins a sink to its session.
-    ///
-    /// # Errors
-    /// The session's server cannot be called.
     pub(super) fn build(
         options: config::Sink,
         source: &SessionHandle,
@@ -175,10 +172,6 @@ enum ListenerService {
 
 impl BoundListener {
     /// Binds the socket, or takes over that of a running listener. A new unix socket is not placed yet.
-    ///
-    /// # Errors
-    /// The address cannot be bound, the socket file's owner cannot be set, or the server's client cannot be
-    /// built.
     pub(super) fn bind(
         options: config::Listener,
         inputs: ListenerInputs<'_>,

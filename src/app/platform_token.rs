@@ -25,9 +25,6 @@ pub(super) enum PlatformTokenProvider {
 
 impl PlatformTokenProvider {
     /// Builds the source that the configuration names. Reads nothing yet.
-    ///
-    /// # Errors
-    /// A client of the session's server, or of the platform, cannot be built; or the folder of the local token cannot be written.
     pub(super) fn build(
         options: &config::Gateway,
         sessions: SessionRefs<'_>,

@@ -336,9 +336,6 @@ impl RunningAgent {
     }
 
     /// Stops all: listeners drain, then sinks and templates release their files, then sessions end and revoke if configured.
-    ///
-    /// # Errors
-    /// The first task that failed.
     pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
         let Self { sessions, sinks, listeners, templates, caller_tokens, .. } = self;
         let RunningGroup { running, tasks } = listeners;

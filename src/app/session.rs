@@ -192,9 +192,6 @@ pub(super) struct Session {
 
 impl Session {
     /// Builds the chain. It takes over from `running`, the session that it replaces, what may be kept.
-    ///
-    /// # Errors
-    /// A file that the options name cannot be used.
     pub(super) fn build(
         inputs: SessionInputs,
         running: Option<&RunningSession>,

@@ -6,9 +6,6 @@ use keyward_http::server::{Endpoint, Listener};
 
 /// Moves the files of the new sockets to their paths, where they replace those of running sockets.
 ///
-/// # Errors
-/// A path cannot be used.
-///
 /// If the plan is dropped before [`discard_replaced`], the replaced files are put back.
 pub(super) fn place_sockets(plan: &ReloadPlan) -> Result<(), ListenError> {
     for (listener, endpoint, socket) in sockets(plan) {

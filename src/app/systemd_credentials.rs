@@ -25,9 +25,6 @@ pub(super) struct CredentialInputs {
 }
 
 /// Builds the server of a listener. `tokens` has the sessions as the listener serves their tokens, derived ones perhaps.
-///
-/// # Errors
-/// A part that a credential comes from was not built.
 pub(super) fn build_server(
     listener: &config::Listener,
     credentials: &config::SystemdCredentials,

@@ -154,9 +154,6 @@ struct BuiltChild {
 impl RunningTemplates {
     /// Builds the templates and the child process of `new` that do not run already. Templates of a `rebuilt` session are
     /// rebuilt too. The child process also waits for `beside`.
-    ///
-    /// # Errors
-    /// A client of a session's server cannot be made.
     pub(super) fn plan(
         &self,
         new: &Config,
@@ -339,9 +336,6 @@ impl RunningTemplates {
     }
 
     /// Stops all. Files stay as they are.
-    ///
-    /// # Errors
-    /// The first task that failed.
     pub(super) async fn stop(self) -> Result<(), TaskError> {
         self.tasks.stop_token().cancel();
         self.tasks.run(STOP_LIMIT).await

@@ -6,17 +6,11 @@ use keyward_config::{self as config, Environment, LoadOutcome, Purpose};
 
 /// Reads configuration files. If `KEYWARD_DEV_DIR` names the folder of a running `keyward dev` and they are its own, the
 /// sessions meet its emulated Azure; every other configuration meets the real one.
-///
-/// # Errors
-/// The variable names a folder in which none runs.
 pub(super) fn load(files: &[PathBuf], purpose: Purpose) -> anyhow::Result<LoadOutcome> {
     load_in(files, &Environment::current(), purpose)
 }
 
 /// Reads configuration files like [`load`], with these variables and this user.
-///
-/// # Errors
-/// As [`load`].
 #[cfg_attr(not(feature = "dev"), expect(clippy::unnecessary_wraps, reason = "a build with dev has errors here"))]
 pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Purpose) -> anyhow::Result<LoadOutcome> {
     #[cfg(feature = "dev")]

@@ -57,9 +57,6 @@ impl ReadinessWatch {
     }
 
     /// Returns once every required component has been ready.
-    ///
-    /// # Errors
-    /// A session's login has failed: its error.
     pub(super) async fn outcome(&mut self) -> Result<(), String> {
         loop {
             if self.health.is_started() {

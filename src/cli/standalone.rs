@@ -79,9 +79,6 @@ fn describe_diagnostic(diagnostic: &Diagnostic, section: &str) -> String {
 }
 
 /// Enters the sandbox and serves until stopped. The process has no other thread when this is called. Prints `introduction` once the sockets are bound.
-///
-/// # Errors
-/// It could not be started, or broke off.
 pub(super) fn serve(
     Standalone { config, plan }: Standalone,
     environment: &Environment,
@@ -127,9 +124,6 @@ pub(super) fn listen_address(text: &str) -> String {
 }
 
 /// A path, as a setting.
-///
-/// # Errors
-/// It is empty, or is not UTF-8.
 pub(super) fn path(path: &Path) -> anyhow::Result<String> {
     let text = std::path::absolute(path)?.into_os_string().into_string().ok();
     text.with_context(|| format!("{} is not UTF-8", path.display()))

@@ -90,9 +90,6 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 }
 
 /// Parses the address of a server on a command line: `https://`, `http://` on loopback, `unix:///path` or `/path`.
-///
-/// # Errors
-/// It is not such an address; the message says how to write one.
 pub fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
     server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.message, error.advice))

@@ -44,9 +44,6 @@ pub(crate) const MAX_TOKEN: usize = 64 * 1024;
 
 impl UnverifiedClaims {
     /// Reads the claims of a compact JWS.
-    ///
-    /// # Errors
-    /// The text is not a token: too large, not three parts, or its claims are not a JSON object in base64url.
     pub fn decode(token: &str) -> Result<Self, InvalidJwt> {
         if token.len() > MAX_TOKEN {
             return Err(InvalidJwt::TooLarge);

@@ -56,8 +56,6 @@ pub(crate) fn respond(origin: &str, query: &str) -> ChangesResponse {
 }
 
 impl ChangesQuery {
-    /// # Errors
-    /// Every error of the query.
     fn read(query: &str, changelog: &Changelog) -> Result<Self, Vec<JsonApiError>> {
         let mut changes_query =
             Self { filter: ChangeFilter::default(), number: 1, size: DEFAULT_SIZE, filters: Vec::new() };

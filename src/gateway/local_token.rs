@@ -91,9 +91,6 @@ const MIN_LENGTH: usize = 20;
 
 impl LocalTokenManager {
     /// Reads the token from its file, or creates the first one. Blocks for a few file operations.
-    ///
-    /// # Errors
-    /// A file cannot be read or written, holds no token, or belongs to another gateway.
     pub fn open(
         options: LocalTokenOptions,
         clock: Clock,
@@ -185,9 +182,6 @@ async fn sleep(clock: &Clock, wait: Option<Duration>) {
 }
 
 /// Reads the token from a file such as [`LocalTokenOptions::file`].
-///
-/// # Errors
-/// The file cannot be read, or holds no token.
 pub(crate) fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
     let token = secret::read_file(file)?;
     let text = token.expose_secret();

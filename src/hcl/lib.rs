@@ -116,9 +116,6 @@ impl HclError {
 }
 
 /// Parses a string. It is parsed as JSON if its first character after white space is `{`, else as HCL.
-///
-/// # Errors
-/// The text is neither, or it is longer than [`MAX_SIZE`] or nested deeper than [`MAX_DEPTH`].
 pub fn read(text: &str) -> Result<Object, HclError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_SIZE {

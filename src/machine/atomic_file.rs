@@ -118,9 +118,6 @@ fn back_up(folder: &Dir, name: &OsStr) -> io::Result<()> {
 }
 
 /// Replaces a file like [`replace`] with the bytes that `write` writes, for content too large for memory.
-///
-/// # Errors
-/// As [`replace`]; `write` failed.
 pub fn replace_with(
     path: &Path,
     attributes: &Attributes,
@@ -170,9 +167,6 @@ fn write_temporary<'a>(
 }
 
 /// Empties a file like [`replace`] with no content; does nothing if it does not exist.
-///
-/// # Errors
-/// As [`replace`].
 pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     match Dir::open_parent(path) {
         Err(error) if error.is_not_found() => Ok(Outcome::Unchanged),
@@ -185,9 +179,6 @@ pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, Replace
 }
 
 /// Removes the file, if it exists and is a regular file.
-///
-/// # Errors
-/// It exists and could not be removed.
 pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     let (folder, name) = match Dir::open_parent(path) {
         Err(error) if error.is_not_found() => return Ok(Outcome::Unchanged),

@@ -145,9 +145,6 @@ impl CommandSpec {
     ///
     /// The child has a thread of its own: `execve(2)` waits for a file system that does not answer, and the kernel signals a
     /// child when the thread that started it ends ([`crate::os::isolate_child`]).
-    ///
-    /// # Errors
-    /// The program does not exist or cannot be executed.
     async fn start(&self, inherit_stdin: bool, permit: Option<OwnedSemaphorePermit>) -> io::Result<ChildProcess> {
         let mut command = self.to_command();
         if !inherit_stdin {
@@ -208,9 +205,6 @@ impl ChildProcess {
     }
 
     /// Waits for the end of the process, then kills what is left of its process group.
-    ///
-    /// # Errors
-    /// The system call failed, or the spawner has ended.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         match self {
             Self::Own(own) => {

@@ -49,9 +49,6 @@ impl PageGuard {
     }
 
     /// Checks a request's head.
-    ///
-    /// # Errors
-    /// The request is rejected.
     pub(super) fn check<B>(&self, peer: &Peer, request: &Request<B>) -> Result<(), PageRejection> {
         let headers = request.headers();
         if self.loopback_only && matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {

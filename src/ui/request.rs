@@ -23,9 +23,6 @@ pub(super) struct SourceError {
 }
 
 /// Reads JSON from a service by GET, with an ACL token if one is given.
-///
-/// # Errors
-/// The service refused, or its response is not such JSON.
 pub(super) async fn get<T: DeserializeOwned>(
     service: &InProcessService,
     path: &str,
@@ -35,9 +32,6 @@ pub(super) async fn get<T: DeserializeOwned>(
 }
 
 /// As [`get`], by POST with a JSON body.
-///
-/// # Errors
-/// As [`get`].
 pub(super) async fn post<T: DeserializeOwned>(
     service: &InProcessService,
     path: &str,

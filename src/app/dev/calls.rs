@@ -6,9 +6,6 @@ use serde_json::Value;
 use keyward_http::client::Client;
 
 /// Reads a path as JSON, with a token if one is given.
-///
-/// # Errors
-/// The server does not answer, or answers with an error.
 pub(super) async fn read_json(
     client: &Client,
     path: &str,
@@ -23,9 +20,6 @@ pub(super) async fn read_json(
 }
 
 /// Reads the JSON of a successful response.
-///
-/// # Errors
-/// As [`read_json`].
 pub(super) async fn read(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
     let response = client.send(request).await?;
     let text = String::from_utf8_lossy(&response.body);

@@ -25,9 +25,6 @@ struct FaultTour<'a> {
 }
 
 /// Breaks and heals everything once. Returns the lines to print.
-///
-/// # Errors
-/// A fault was not seen, or the agent did not recover from it.
 pub(super) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
     let sessions = load(endpoints)?.sessions;
     let tour = FaultTour {

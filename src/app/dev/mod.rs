@@ -140,9 +140,6 @@ const WORKLOAD_MAX_TTL: Duration = Duration::from_mins(5);
 impl Dev {
     /// Creates missing files in the folder, starts the emulated servers, and builds the agent. Must be called inside a
     /// runtime.
-    ///
-    /// # Errors
-    /// The folder cannot be used, or a port is in use.
     pub async fn build(DevDir { dir, lock }: DevDir, first_port: Option<u16>) -> anyhow::Result<Self> {
         let ports = Ports::choose(first_port)?;
         secure_dir::create_private(&dir.join("state"), 0o077)?;

@@ -31,9 +31,6 @@ impl Ports {
 }
 
 /// Checks that as many ports as are needed follow.
-///
-/// # Errors
-/// They do not fit.
 pub fn check_first_port(first: u16) -> anyhow::Result<()> {
     anyhow::ensure!(
         first.checked_add(Ports::COUNT - 1).is_some(),

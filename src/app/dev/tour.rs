@@ -14,9 +14,6 @@ use keyward_http::client::ServerAddress;
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
 /// each step.
-///
-/// # Errors
-/// The step that failed.
 pub async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
     let agent = loopback_client(ServerAddress::Unix(endpoints.socket.clone()))?;
     let mut lines = Vec::new();

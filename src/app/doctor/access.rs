@@ -8,9 +8,6 @@ use super::rights::{PathNode, UserIdentity};
 use keyward_machine::os;
 
 /// Looks a user up by name or id.
-///
-/// # Errors
-/// The user database cannot be read, or has no such user; the message is for people.
 pub(crate) fn identity(name: &str) -> Result<UserIdentity, String> {
     let entry = os::user_entry(name).map_err(|error| format!("user {name}: {error}"))?;
     let (name, uid, gid) = entry.ok_or_else(|| format!("this machine has no user {name}"))?;
@@ -35,9 +32,6 @@ pub(crate) fn current_identity() -> UserIdentity {
 
 /// Returns folders and files from the root to `path`, with symlinks resolved. If the end does not exist, stops at the
 /// deepest existing folder; the second value is then true.
-///
-/// # Errors
-/// This process may not search a folder on the way.
 pub(crate) fn nodes(path: &Path) -> io::Result<(Vec<PathNode>, bool)> {
     let mut is_missing = false;
     let existing = existing_part(path, &mut is_missing)?;

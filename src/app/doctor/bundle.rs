@@ -22,17 +22,11 @@ pub struct BundleEntry {
 }
 
 /// Creates the file of a bundle with mode 0600. An existing one may have another mode, or readers.
-///
-/// # Errors
-/// The file exists or cannot be created.
 pub fn create_bundle(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Writes the bundle; returns its contents. `report` is what the terminal shows.
-///
-/// # Errors
-/// The file cannot be written.
 pub async fn write_bundle(
     file: File,
     files: &[PathBuf],

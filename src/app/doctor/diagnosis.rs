@@ -70,9 +70,6 @@ pub struct Diagnosis {
 const REMOTE_TIME: Duration = Duration::from_secs(6);
 
 /// Runs all checks, within ten seconds.
-///
-/// # Errors
-/// The user to check does not exist, or the configuration cannot be found.
 pub async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);

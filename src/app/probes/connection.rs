@@ -68,9 +68,6 @@ async fn resolve(host: &str, port: u16, limits: &Limits) -> Result<Vec<SocketAdd
 }
 
 /// Resolves a name within ten seconds.
-///
-/// # Errors
-/// The resolver does not answer, or knows no address.
 pub(crate) async fn resolve_host(host: &str, port: u16) -> Result<Vec<SocketAddr>, Problem> {
     let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
     let result = tokio::time::timeout(Duration::from_secs(10), looked_up).await;

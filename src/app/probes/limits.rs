@@ -33,18 +33,12 @@ impl Limits {
     }
 
     /// Awaits a probe until the end.
-    ///
-    /// # Errors
-    /// The probe did not end in time.
     pub(super) async fn bound<T>(&self, probe: impl Future<Output = T>) -> Result<T, Problem> {
         let end = self.end.map(|end| end.min(Instant::now() + ONE_PROBE));
         until(end, probe).await
     }
 
     /// Awaits a revocation.
-    ///
-    /// # Errors
-    /// The revocation did not end in time.
     pub(super) async fn bound_revocation<T>(&self, revocation: impl Future<Output = T>) -> Result<T, Problem> {
         until(self.end.map(|_| Instant::now() + REVOCATION), revocation).await
     }

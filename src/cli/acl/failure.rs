@@ -60,9 +60,6 @@ impl From<anyhow::Error> for CommandFailure {
 }
 
 /// Prints that something was deleted.
-///
-/// # Errors
-/// It did not exist.
 pub(super) fn print_deleted(existed: bool, kind: &str, id: &str) -> Result<(), CommandFailure> {
     if !existed {
         return Err(CommandFailure::new(Exit::Missing, format!("no {kind} {id}: nothing was deleted")));

@@ -50,9 +50,6 @@ pub(super) const CONFIG_PATH: &str = "/etc/keyward/keyward.toml";
 
 impl KeyFile {
     /// Makes the file with a key of 256 bits from the kernel, in hexadecimal digits.
-    ///
-    /// # Errors
-    /// The kernel returned no random bytes.
     pub(super) fn make(&self) -> anyhow::Result<SetupFile> {
         let mut bytes = zeroize::Zeroizing::new([0_u8; 32]);
         aws_lc_rs::rand::fill(bytes.as_mut()).map_err(|_| anyhow::anyhow!("the kernel returned no random bytes"))?;

@@ -119,9 +119,6 @@ struct State {
 
 impl Cloud {
     /// Creates missing files, binds the listeners and serves in `tasks`. Must be called inside a runtime.
-    ///
-    /// # Errors
-    /// The folder cannot be used, an address is taken, or one is reachable from other machines.
     pub fn start(options: CloudOptions, tasks: &mut TaskGroup) -> Result<Self, CloudStartError> {
         for address in [Some(options.metadata), Some(options.authority), options.faults].into_iter().flatten() {
             if !address.ip().is_loopback() && address.ip() != METADATA_ADDRESS {

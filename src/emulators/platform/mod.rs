@@ -96,9 +96,6 @@ pub struct Platform {
 impl Platform {
     /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`PlatformFaultInjector::mint`]
     /// returns the first token.
-    ///
-    /// # Errors
-    /// An address cannot be bound, or is reachable from other machines.
     pub fn start(options: PlatformOptions, tasks: &mut TaskGroup) -> Result<Self, BindError> {
         let (listener, address) = control_listener::bind_loopback(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });

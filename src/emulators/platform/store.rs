@@ -68,9 +68,6 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 impl Store {
     /// Adds or replaces a resource.
-    ///
-    /// # Errors
-    /// The store is full.
     pub(super) fn put(&mut self, mut resource: Resource) -> Result<(), ApiError> {
         let previous = self.resources.get(&resource.id).map(|previous| (previous.order, previous.bytes));
         resource.bytes = resource.size_in_bytes();

@@ -121,9 +121,6 @@ const MAX_TOKENS: usize = 20_000;
 
 impl Tokens {
     /// Creates a token with this text; a single token of its owner is replaced.
-    ///
-    /// # Errors
-    /// The team has a token with this description, or there are too many tokens.
     pub(super) fn make(&mut self, request: TokenRequest, text: &str, now: SystemTime) -> Result<Token, ApiError> {
         let TokenRequest { kind, owner, description, expires, created_by } = request;
         let of_owner = |token: &&Token| token.kind == kind && token.owner == owner;

@@ -159,9 +159,6 @@ pub struct Secrets {
 
 impl Secrets {
     /// Binds the addresses and serves in `tasks`. Must be called inside a runtime.
-    ///
-    /// # Errors
-    /// An address cannot be bound or is reachable from other machines, or the CA file cannot be used.
     pub fn start(options: SecretsOptions, tasks: &mut TaskGroup) -> Result<Self, SecretsStartError> {
         let (listener, port) = control_listener::bind_reserved_loopback(options.address)?;
         let url = format!("{}://{}", if options.tls.is_some() { "https" } else { "http" }, port.address());

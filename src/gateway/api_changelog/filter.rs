@@ -46,9 +46,6 @@ impl ChangeFilter {
 
     /// Sets the filter of this name, one of [`ChangeFilter::NAMES`]. A release that cannot be compared sets no filter, see
     /// [`ChangeFilter::remark`].
-    ///
-    /// # Errors
-    /// The name is unknown, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
         let invalid = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
         match name {

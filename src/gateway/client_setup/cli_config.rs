@@ -96,9 +96,6 @@ impl CliConfig {
 
     /// Writes the file (mode 0600) for a gateway at `address` (`http://HOST:PORT`) and returns its path. Blocks.
     /// Includes the token only if no environment variable can carry it.
-    ///
-    /// # Errors
-    /// A file of the user cannot be read or merged, or the file cannot be written.
     pub(crate) fn write(
         &self,
         host: &ServiceHost,

@@ -52,9 +52,6 @@ pub enum CredentialsError {
 }
 
 /// Parses the last two arguments.
-///
-/// # Errors
-/// They are something else.
 pub fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, ServiceHost), CredentialsError> {
     let verb = match verb {
         "get" => CredentialsVerb::Get,
@@ -76,9 +73,6 @@ pub enum ClientTokenFile {
 
 impl ClientTokenFile {
     /// Reads the token for the gateway's host.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
         match self {
             Self::Local(file) => read_local_token(file),
@@ -88,9 +82,6 @@ impl ClientTokenFile {
 }
 
 /// Reads the local token.
-///
-/// # Errors
-/// It cannot be read.
 pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
     local_token::read(file).map_err(|error| match &error {
         LocalTokenError::Read(cause) if cause.is_permission_denied() => CredentialsError::TokenDenied(error),
@@ -100,9 +91,6 @@ pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
 }
 
 /// Returns the output for a request. `managed_host` is the host of the gateway.
-///
-/// # Errors
-/// The token cannot be read, or one was to be stored.
 pub fn respond(
     verb: CredentialsVerb,
     host: &ServiceHost,

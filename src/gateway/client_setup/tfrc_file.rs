@@ -212,9 +212,6 @@ fn remove(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
 }
 
 /// Passes if there is no file, or one that keyward wrote.
-///
-/// # Errors
-/// It is someone else's file, which stays.
 fn check_ownership(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
     let Some(text) = read_existing(&options.file)? else { return Ok(()) };
     match serde_json::from_str(&text) {

@@ -89,9 +89,6 @@ impl UserConfigFiles {
     }
 
     /// Returns all files in reading order; the main one may not exist.
-    ///
-    /// # Errors
-    /// The folder cannot be listed.
     pub(super) fn all(&self) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         let mut all: Vec<PathBuf> = self.main().into_iter().collect();
         if let Some(folder) = self.folder().filter(|folder| folder.is_dir()) {

@@ -22,9 +22,6 @@ pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString)
 
 /// Builds all variables for `host` at `address`; with `terraform`, also writes its file and adds the variable that
 /// names it. Blocks for that.
-///
-/// # Errors
-/// The file could not be written.
 pub fn client_env(
     host: &ServiceHost,
     address: &str,

@@ -47,9 +47,6 @@ pub struct PlatformTokenSource {
 
 impl PlatformToken {
     /// Parses a token.
-    ///
-    /// # Errors
-    /// It is empty, or has characters that a header may not have (RFC 6750, 2.1: visible ASCII).
     pub fn parse(secret: SecretString, loaded: ClockReading) -> Result<Self, MalformedToken> {
         let text = secret.expose_secret();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {

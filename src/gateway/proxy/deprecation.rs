@@ -103,9 +103,6 @@ impl Deprecations {
     }
 
     /// Sends a deprecated call, or its replacement, as the mode says.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform could not be called.
     pub(super) async fn call_or_replace(
         &self,
         call: &UpstreamCall,
@@ -166,9 +163,6 @@ impl Deprecations {
     }
 
     /// Counts a deprecated call, and adds its `Deprecation` and `Link` headers to the response.
-    ///
-    /// # Errors
-    /// Those of `outcome`.
     pub(super) fn annotate(
         &self,
         call: &UpstreamCall,
@@ -190,9 +184,6 @@ impl Deprecations {
     }
 
     /// Sends a call as it is.
-    ///
-    /// # Errors
-    /// As [`Self::call_or_replace`].
     pub(super) async fn send_unchanged(
         &self,
         call: &UpstreamCall,

@@ -68,9 +68,6 @@ pub struct Gateway {
 
 impl Gateway {
     /// Reads the CA file. Opens no connection yet.
-    ///
-    /// # Errors
-    /// The CA file cannot be used, or the address has no host that TLS could verify.
     pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
         let GatewayDependencies { clock, status_registry, health, metrics, token_health, source, local, usage } =
             dependencies;

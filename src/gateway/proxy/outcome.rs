@@ -35,9 +35,6 @@ impl PlatformBody {
 
 impl CallOutcome {
     /// Reads the body of a small response, which frees its connection.
-    ///
-    /// # Errors
-    /// The response for the caller if the body broke off.
     pub(super) async fn buffer(self) -> Result<Self, ErrorResponse> {
         let Self { replacement, response } = self;
         let (parts, body) = response.into_parts();

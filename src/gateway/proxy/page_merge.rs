@@ -40,9 +40,6 @@ impl PageFetcher {
 
     /// Fetches all pages of a list, by number or by `next` links. A failed page becomes the response: a list is never
     /// shortened.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform did not respond, or its pages cannot be merged.
     pub(super) async fn fetch(
         &self,
         call: &UpstreamCall,

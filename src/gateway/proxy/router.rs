@@ -107,9 +107,6 @@ impl GatewayRouter {
     }
 
     /// Admits and classifies a request.
-    ///
-    /// # Errors
-    /// The response for the caller if the request is refused or not served.
     fn route<'a>(
         &self,
         guard: &Guard,

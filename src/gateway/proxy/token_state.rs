@@ -89,9 +89,6 @@ impl TokenState {
     }
 
     /// Returns the current platform token.
-    ///
-    /// # Errors
-    /// The response for the caller while there is none.
     pub(super) fn current(&self) -> Result<Arc<PlatformToken>, ErrorResponse> {
         self.source.watch.read(|reading| match &reading.availability {
             Availability::Available(token) => Ok(Arc::clone(token)),
@@ -133,9 +130,6 @@ impl TokenState {
     }
 
     /// Waits for a token other than the rejected one, until `deadline`.
-    ///
-    /// # Errors
-    /// The response for the caller if there is no new token in time, or too many calls wait.
     pub(super) async fn refresh(
         &self,
         rejected: &PlatformToken,

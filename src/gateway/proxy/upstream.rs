@@ -55,9 +55,6 @@ pub(super) struct Upstream {
 
 impl Upstream {
     /// Calls the platform.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform could not be called.
     pub(super) async fn call(
         &self,
         call: &UpstreamCall,
@@ -146,9 +143,6 @@ impl Upstream {
     }
 
     /// Sends a call with a token once its slot of the rate limit has come.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform did not respond.
     pub(super) async fn send(
         &self,
         call: &UpstreamCall,
@@ -169,9 +163,6 @@ impl Upstream {
     }
 
     /// Sends a call with a token at once, whatever the rate limit.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform did not respond.
     async fn send_unlimited(
         &self,
         call: &UpstreamCall,

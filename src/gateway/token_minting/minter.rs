@@ -76,9 +76,6 @@ enum WakeReason {
 
 impl Minter {
     /// Opens the lock; mints nothing yet. Blocks for a few file operations.
-    ///
-    /// # Errors
-    /// The lock cannot be opened, or a certificate cannot be read.
     pub fn new(options: MintOptions, parts: MinterDependencies) -> Result<(Self, PlatformTokenSource), MinterError> {
         let MinterDependencies { upstream, ca_file, proxy, local_token_file, clock, health } = parts;
         let client = client::ClientOptions {

@@ -14,9 +14,6 @@ use keyward_telemetry::error_code::ErrorCode;
 
 impl ClientOptions {
     /// Reads the certificate files and builds a client that follows their changes. Sends nothing yet.
-    ///
-    /// # Errors
-    /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
     pub fn build(&self) -> Result<Client, BuildError> {
         let base = self.validate()?;
         let resolver = Resolver::default();
@@ -27,9 +24,6 @@ impl ClientOptions {
     }
 
     /// Validates address, server name and proxy, and returns the URL that paths are appended to.
-    ///
-    /// # Errors
-    /// They cannot be used, or not together.
     pub(crate) fn validate(&self) -> Result<Url, BuildError> {
         let ServerAddress::Url(url) = &self.address else { return Ok(UNIX_BASE.clone()) };
         check_url(url, &self.proxy)?;

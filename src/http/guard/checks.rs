@@ -16,9 +16,6 @@ const MAX_HEADERS: usize = 64;
 
 impl Guard {
     /// Checks a request without logging or counting.
-    ///
-    /// # Errors
-    /// The request is rejected.
     pub(crate) fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         let headers = request.headers();
         if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_URI) {

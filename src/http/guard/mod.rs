@@ -179,9 +179,6 @@ impl Guard {
     }
 
     /// Checks a request. A rejection is counted, and logged at a limited rate.
-    ///
-    /// # Errors
-    /// The request is rejected.
     pub fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| {
             self.count(peer, request, refusal);

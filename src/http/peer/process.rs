@@ -77,9 +77,6 @@ impl PinnedProcess {
     }
 
     /// Pins the process that has this id now.
-    ///
-    /// # Errors
-    /// There is none.
     pub(super) fn from_pid(pid: u32, support: &KernelSupport) -> Result<Self, ProcessEnded> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(ProcessEnded)?;
         let pin = if support.pidfd_open {
@@ -126,9 +123,6 @@ impl PinnedProcess {
     }
 
     /// Reads its state: by its descriptor in one call, else in `/proc`.
-    ///
-    /// # Errors
-    /// It has ended.
     pub(super) fn state(&self, support: &KernelSupport) -> Result<ProcessState, ProcessEnded> {
         if let (true, Pin::Descriptor(descriptor)) = (support.pidfd_info, &self.pin) {
             let info = os::pidfd_info(descriptor);

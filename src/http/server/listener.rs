@@ -40,9 +40,6 @@ impl Listener {
     /// [`Listener::open`].
     ///
     /// The path of a unix socket may hold a dead socket or one of this process, which is replaced.
-    ///
-    /// # Errors
-    /// The address is in use, not permitted or not local; or the path holds a live socket or another kind of file.
     pub fn bind(endpoint: &Endpoint) -> io::Result<Self> {
         Self::open(endpoint, &ActivatedSockets::default())
     }
@@ -59,9 +56,6 @@ impl Listener {
     }
 
     /// Opens an endpoint like [`Listener::open`], but leaves the path of a unix socket alone until [`Listener::place`].
-    ///
-    /// # Errors
-    /// As [`Listener::open`].
     pub fn open_unplaced(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
@@ -72,9 +66,6 @@ impl Listener {
 
     /// Moves the file of a unix socket to its path, unless it is there already. If the last clone is dropped before
     /// [`Listener::discard_replaced`], the file that was there is put back.
-    ///
-    /// # Errors
-    /// The folder cannot be written, or the path meanwhile holds a live socket or another kind of file.
     pub fn place(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.place())
     }
@@ -134,9 +125,6 @@ impl Listener {
 
     /// Duplicates the socket for the listener that serves it next: clients that connect in between wait in the kernel's
     /// queue. [`Listener::hand_over`] leaves them there.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn clone_for_successor(&self) -> io::Result<Self> {
         Ok(Self { is_handed_over: Arc::default(), ..self.try_clone()? })
     }
@@ -152,9 +140,6 @@ impl Listener {
     }
 
     /// Duplicates the socket.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
         let socket = match &self.socket {
             Socket::Tcp(listener) => {

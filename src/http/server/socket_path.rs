@@ -14,9 +14,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use keyward_machine::secure_dir::Dir;
 
 /// Checks that a socket may be bound at a path.
-///
-/// # Errors
-/// The path holds a live socket of another process, or another kind of file.
 pub(super) fn check_replaceable(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> {
     let Some(stat) = folder.stat(Path::new(name))? else { return Ok(()) };
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {

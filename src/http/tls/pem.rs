@@ -10,17 +10,11 @@ use zeroize::Zeroizing;
 use super::CertificateError;
 
 /// Reads all certificates of a file; at least one.
-///
-/// # Errors
-/// The file cannot be read, holds no certificate, or one of its blocks is damaged.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     parse_certificates(&read(path)?, &path.display().to_string())
 }
 
 /// Lists the certificate files of a folder, `*.pem` and `*.crt`, by name.
-///
-/// # Errors
-/// The folder cannot be read.
 pub fn certificate_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {

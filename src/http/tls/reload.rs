@@ -144,9 +144,6 @@ pub struct ClientTls(FileBacked<Arc<rustls::ClientConfig>>);
 
 impl ClientTls {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// As [`client_config`].
     pub(crate) fn new(tls: &TlsOptions) -> Result<Self, CertificateError> {
         let options = tls.clone();
         FileBacked::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
@@ -164,9 +161,6 @@ pub struct ServerTls(FileBacked<Arc<rustls::ServerConfig>>);
 
 impl ServerTls {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// As [`ServerCertificate::server`].
     pub fn new(certificate: &ServerCertificate) -> Result<Self, CertificateError> {
         let certificate = certificate.clone();
         let paths = vec![certificate.certificate.clone(), certificate.key.clone()];

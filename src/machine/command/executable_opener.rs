@@ -49,9 +49,6 @@ const PAUSE: Duration = Duration::from_secs(10);
 impl ExecutableOpener {
     /// Creates one, and the socket of a spawner that this process is about to start: it has the capabilities that this process
     /// has now.
-    ///
-    /// # Errors
-    /// There is no descriptor left.
     pub(super) fn through_spawner() -> io::Result<(Self, OwnedFd)> {
         let (socket, spawner_socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

@@ -156,9 +156,6 @@ impl PendingRecord {
 
 impl RunningDevice {
     /// Checks that a device can be used, without changing anything.
-    ///
-    /// # Errors
-    /// Its file cannot be opened.
     pub fn probe(options: &AuditOptions) -> Result<(), DeviceError> {
         match &options.target {
             AuditTarget::File(options) => file::probe(options),
@@ -168,9 +165,6 @@ impl RunningDevice {
     }
 
     /// Starts the thread of a device, which begins once its predecessor has closed the file. Called within a runtime.
-    ///
-    /// # Errors
-    /// The system starts no thread.
     pub fn start(
         options: AuditOptions,
         predecessor: Option<Self>,

@@ -32,9 +32,6 @@ impl Checkpoint {
     }
 
     /// Parses checkpoints, one in each line.
-    ///
-    /// # Errors
-    /// A line is not a checkpoint, or there is none.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, CheckpointError> {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let all: Vec<Self> =

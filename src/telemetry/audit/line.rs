@@ -161,9 +161,6 @@ pub(crate) enum LineError {
 
 impl<'a> ParsedLine<'a> {
     /// Parses a line without its line end.
-    ///
-    /// # Errors
-    /// The line is not a record.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, LineError> {
         if line.len() > MAX_LINE {
             return Err(LineError::TooLong);
