@@ -3,6 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use keyward_agent::process::KILL_TIMEOUT;
+use keyward_agent::session_status::SessionStatusRegistry;
+use keyward_config::{Config, OpenFiles};
+use keyward_http::server::ActivatedSockets;
+#[cfg(any(feature = "acl", feature = "gateway"))]
+use keyward_http::server::Endpoint;
+use keyward_machine::command::{Launcher, SpawnerConnection};
+use keyward_machine::tasks::{TaskError, TaskGroup};
+use keyward_telemetry::health::Health;
+use keyward_telemetry::status::ReloadFailure;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -23,16 +33,6 @@ use super::session::Shared;
 use super::socket_placement::{discard_replaced, place_sockets};
 use super::spawner;
 use super::systemd;
-use keyward_agent::process::KILL_TIMEOUT;
-use keyward_agent::session_status::SessionStatusRegistry;
-use keyward_config::{Config, OpenFiles};
-use keyward_http::server::ActivatedSockets;
-#[cfg(any(feature = "acl", feature = "gateway"))]
-use keyward_http::server::Endpoint;
-use keyward_machine::command::{Launcher, SpawnerConnection};
-use keyward_machine::tasks::{TaskError, TaskGroup};
-use keyward_telemetry::health::Health;
-use keyward_telemetry::status::ReloadFailure;
 
 /// Everything that the configuration asks for, running or about to run.
 #[derive(Debug)]

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::Full;
-
-use super::session::Shared;
 #[cfg(feature = "acl")]
 use keyward_acl as acl;
 use keyward_agent::local_api;
@@ -15,6 +13,8 @@ use keyward_agent::local_api;
 use keyward_gateway as gateway;
 use keyward_http::audited::AuditedService;
 use keyward_telemetry::audit::{AuditOptions, RunningDevice};
+
+use super::session::Shared;
 
 /// Running audit devices, by name.
 #[derive(Debug, Default)]

@@ -5,11 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
-
-use super::derived_tokens;
-use super::draining::{self, DrainingListeners};
-use super::session::{SessionRefs, Shared};
 use keyward_agent::caller_tokens::{CallerToken, CallerTokenSource, CallerTokens, ProcessTokenDeps, ProcessTokens};
 use keyward_agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
 use keyward_agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions};
@@ -18,6 +13,11 @@ use keyward_agent::token::{SessionHandle, TokenWatch};
 use keyward_config::{self as config, Config};
 use keyward_machine::tasks::{TaskError, TaskGroup};
 use keyward_telemetry::health::Health;
+use tokio_util::sync::CancellationToken;
+
+use super::derived_tokens;
+use super::draining::{self, DrainingListeners};
+use super::session::{SessionRefs, Shared};
 
 /// Caller and session of a token.
 type Key = (String, String);

@@ -5,18 +5,18 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use rustls::pki_types::CertificateDer;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
-use super::certificate_files::{CertificateFiles, CertificatePaths};
-use super::metrics::{CertificateLabels, CertificateMetrics};
 use keyward_http::tls::{self, Expiry};
 use keyward_machine::clock::Clock;
 use keyward_machine::file_watch::FileWatch;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::time_format::format_rfc3339;
+use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::certificate_files::{CertificateFiles, CertificatePaths};
+use super::metrics::{CertificateLabels, CertificateMetrics};
 
 /// Watches the files until `stop`. Each reload sends a new list, which replaces the one before.
 pub(super) async fn watch(

@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
-
-use super::session::Shared;
 use keyward_agent::secrets::{CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::token::SessionHandle;
@@ -16,6 +13,9 @@ use keyward_config as config;
 use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward_machine::tasks::resume_panic;
 use keyward_telemetry::health::HealthHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::session::Shared;
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
 pub(super) fn build_manager(

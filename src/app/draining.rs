@@ -1,8 +1,7 @@
 //! Listeners that a reload has stopped, and whose requests in flight still use tokens.
 
-use tokio_util::sync::CancellationToken;
-
 use keyward_config as config;
+use tokio_util::sync::CancellationToken;
 
 /// Stopped listeners that drain. Those that have ended are dropped when another is added.
 #[derive(Debug, Default)]

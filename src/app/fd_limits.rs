@@ -1,11 +1,10 @@
 //! Raises the process's limit of open files to what its configuration needs.
 
 use anyhow::Context as _;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use keyward_config::OpenFiles;
 #[cfg(feature = "acl")]
 use keyward_http::server::ListenerLimits;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the process's soft limit of open files up to its hard one if `files` needs more than the soft one.
 pub(super) fn reserve(files: &OpenFiles) -> anyhow::Result<()> {

@@ -4,13 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-
-use super::audit;
-use super::error_codes::ListenError;
-use super::platform_token::PlatformTokenProvider;
-use super::session::{SessionRefs, Shared};
 use keyward_config as config;
 use keyward_credentials::credential_watch::CredentialWatch;
 use keyward_gateway::availability::PlatformStatus;
@@ -24,6 +17,13 @@ use keyward_machine::command::ProvidedEnv;
 use keyward_machine::tasks::TaskGroup;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::status::StatusRegistry;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::audit;
+use super::error_codes::ListenError;
+use super::platform_token::PlatformTokenProvider;
+use super::session::{SessionRefs, Shared};
 
 /// A gateway with its sockets bound that serves no request yet.
 #[derive(Debug)]

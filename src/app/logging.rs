@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use keyward_config::{Environment, Log, LogFormat};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -11,7 +12,6 @@ use tracing_subscriber::{fmt, registry, reload};
 
 use super::journal::{self, JournalFormat};
 use super::log_writer::LogWriter;
-use keyward_config::{Environment, Log, LogFormat};
 
 /// Changes the filter of a running log.
 #[derive(Debug, Clone)]

@@ -1,6 +1,5 @@
 //! One login without an agent: for a trial, for scripts, and for `check --online`.
 
-use super::error_codes;
 use keyward_agent::identity::{self, IdentityProof};
 use keyward_agent::login::{Login, LoginError};
 use keyward_agent::server_client::{CallError, ServerClient};
@@ -8,6 +7,8 @@ use keyward_agent::token::Token;
 use keyward_config::Session;
 use keyward_machine::clock::Clock;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::error_codes;
 
 /// Result of one login.
 #[derive(Debug)]

@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use zeroize::Zeroizing;
-
-use super::one_shot::LoggedIn;
 use keyward_agent::secrets::{SecretRequest, SecretResponse};
 use keyward_agent::server_client::{self, CallError, ServerClient, TokenVerdict};
 use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
@@ -18,6 +15,9 @@ use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
+use zeroize::Zeroizing;
+
+use super::one_shot::LoggedIn;
 
 /// Client that reads the secrets of one rendering.
 #[derive(Debug)]

@@ -5,18 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::{CancellationToken, DropGuard};
-
-use super::audit;
-use super::caller_tokens::CallerTokensPlan;
-use super::callers;
-use super::derived_tokens::{self, DerivedTokens};
-use super::error_codes::ListenError;
-use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
-use super::stopping_outputs::OutputPredecessors;
-use super::systemd_credentials::{self, CredentialInputs};
-#[cfg(feature = "ui")]
-use super::ui;
 use keyward_agent::api_proxy::{ApiProxy, ApiProxyDeps, ProxyCache};
 use keyward_agent::caller_tokens::CallerTokens;
 use keyward_agent::callers::CallerGate;
@@ -33,6 +21,18 @@ use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits,
 #[cfg(feature = "ui")]
 use keyward_http::tls::ServerTls;
 use keyward_telemetry::health::HealthHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::audit;
+use super::caller_tokens::CallerTokensPlan;
+use super::callers;
+use super::derived_tokens::{self, DerivedTokens};
+use super::error_codes::ListenError;
+use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
+use super::stopping_outputs::OutputPredecessors;
+use super::systemd_credentials::{self, CredentialInputs};
+#[cfg(feature = "ui")]
+use super::ui;
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]

@@ -3,6 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use keyward_agent::token::SessionHandle;
+use keyward_config as config;
+use keyward_config::Config;
+#[cfg(feature = "gateway")]
+use keyward_http::server::Endpoint;
+use keyward_http::server::{ActivatedSockets, Listener};
+use keyward_machine::tasks::{TaskError, TaskGroup};
 use tokio_util::sync::CancellationToken;
 
 use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
@@ -17,13 +24,6 @@ use super::session::{
 use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
-use keyward_agent::token::SessionHandle;
-use keyward_config as config;
-use keyward_config::Config;
-#[cfg(feature = "gateway")]
-use keyward_http::server::Endpoint;
-use keyward_http::server::{ActivatedSockets, Listener};
-use keyward_machine::tasks::{TaskError, TaskGroup};
 
 /// The running sessions, and the outputs that use their tokens.
 #[derive(Debug, Default)]

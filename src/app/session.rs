@@ -6,12 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
-use tokio_util::sync::CancellationToken;
-
-use super::draining;
-use super::fingerprint::fingerprint;
 use keyward_agent::callers::CallerRegistry;
 use keyward_agent::identity::{ConsumedSecrets, IdentityMethod};
 use keyward_agent::login::Login;
@@ -28,6 +22,12 @@ use keyward_telemetry::audit::Auditor;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::status::StatusRegistry;
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::draining;
+use super::fingerprint::fingerprint;
 
 /// Shared handles that every part gets.
 #[derive(Debug, Clone, Default)]

@@ -1,8 +1,9 @@
 //! Places the unix sockets of a plan: until then a running socket keeps its path, and the plan may be dropped.
 
+use keyward_http::server::{Endpoint, Listener};
+
 use super::error_codes::ListenError;
 use super::reload::ReloadPlan;
-use keyward_http::server::{Endpoint, Listener};
 
 /// Moves the files of the new sockets to their paths, where they replace those of running sockets.
 ///

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sd_notify::NotifyState;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
 use keyward_config::ReadyWhen;
 use keyward_machine::clock::Clock;
 use keyward_machine::os;
 use keyward_telemetry::health::Health;
+use sd_notify::NotifyState;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Returns true once the components that `when` names have been ready.
 pub(crate) fn is_reached(when: ReadyWhen, health: &Health) -> bool {

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use hyper::body::Incoming;
-
-use super::session::Shared;
 use keyward_config as config;
 use keyward_http::guard::AccessMode;
 use keyward_http::server::{Listener, ListenerMetrics, Peer, ResponseFuture};
 use keyward_telemetry::recent_events;
 use keyward_telemetry::status::Status;
 use keyward_ui::{self as ui, StatusSource, UiDeps, UiOptions};
+
+use super::session::Shared;
 
 /// Builds the service of a `ui` listener; `None` where the socket is not TCP or no key is configured.
 pub(super) fn service(

@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use http::StatusCode;
+use keyward_agent::local_api::SESSION_NEEDED;
+use keyward_http::client::TransportError;
+use keyward_telemetry::error_code::ErrorCode;
 use serde_json::Value;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
 use super::{Exit, Format, print_error, print_error_with_code, print_line};
-use keyward_agent::local_api::SESSION_NEEDED;
-use keyward_http::client::TransportError;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Print the token that the running agent serves.
 #[derive(Debug, Args)]

@@ -4,10 +4,10 @@ use std::fmt::Display;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use keyward_gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
 
 use super::output::{json, table};
 use super::{Exit, Format, print_error, print_line, print_note};
-use keyward_gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
 
 /// Search the history of the API of HCP Terraform and Terraform Enterprise.
 #[derive(Debug, Args)]

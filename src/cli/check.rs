@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
-
-use super::{ConfigFiles, Exit, Format, emulated, print_line};
 use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
 #[cfg(feature = "gateway")]
 use keyward_app::probes::check_gateway;
 use keyward_app::probes::{Limits, check_session};
 use keyward_config::{Config, Purpose};
+use serde_json::json;
+
+use super::{ConfigFiles, Exit, Format, emulated, print_line};
 
 /// Check a configuration.
 #[derive(Debug, Args)]

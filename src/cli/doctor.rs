@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
+use keyward_app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
+use keyward_config::Environment;
+use keyward_telemetry::error_code::ErrorCode;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::agent_client::find_contact;
 use super::output::strip_control_chars;
 use super::{ConfigFiles, Exit, Format, emulated, print, print_line};
-use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
-use keyward_app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
-use keyward_config::Environment;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Check configuration, machine and servers, and name the remedies.
 #[derive(Debug, Args)]

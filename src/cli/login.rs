@@ -1,15 +1,15 @@
 //! `keyward login`: one login, and what it gave. A token that is not shown is revoked, as nobody could use it.
 
 use clap::Args;
-use serde_json::json;
-
-use super::run::start_log;
-use super::{ConfigFiles, Exit, Format, LogChoice, emulated, print_error, print_error_with_code, print_line};
 use keyward_agent::login::LoginError;
 use keyward_app::one_shot::{self, OneShotError};
 use keyward_config::{Config, Log, Purpose, Session};
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
+use serde_json::json;
+
+use super::run::start_log;
+use super::{ConfigFiles, Exit, Format, LogChoice, emulated, print_error, print_error_with_code, print_line};
 
 /// Log in once and print the token's properties, without its secret.
 #[derive(Debug, Args)]

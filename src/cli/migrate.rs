@@ -6,10 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-
-use super::init::folder_commands;
-use super::setup_files::{self, Destination, Existing, SetupFile};
-use super::{Exit, print, print_error};
 use keyward_config::migrate::{self, Migrated, Outcome};
 use keyward_config::systemd::{UnitNeeds, is_system_folder};
 use keyward_config::{self as config, Environment, Purpose};
@@ -17,6 +13,10 @@ use keyward_hcl as hcl;
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::os;
 use keyward_telemetry::count_format::format_count;
+
+use super::init::folder_commands;
+use super::setup_files::{self, Destination, Existing, SetupFile};
+use super::{Exit, print, print_error};
 
 /// Convert a configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template to keyward's.
 #[derive(Debug, Args)]

@@ -1,7 +1,8 @@
 //! Values that a command uses and this machine lacks.
 
-use super::{Exit, print_error};
 use keyward_config::LoadOutcome;
+
+use super::{Exit, print_error};
 
 /// Checks a configuration that was read for [`Purpose::Check`](keyward_config::Purpose) before a command uses these keys, with
 /// all below them: what this machine lacks is a note there, and its value a placeholder or nothing.

@@ -1,12 +1,11 @@
 //! `keyward run --exit-after-auth`: the outputs that are written once, and their completion.
 
-use tokio::sync::watch;
-
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_app::App;
 use keyward_config::Config;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::{Component, Health};
+use tokio::sync::watch;
 
 /// Keeps only the sessions, sinks and templates of a configuration.
 ///

@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_app::logging::{self, LogLevel, Logging};
+use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
+use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
+use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
+use keyward_http::server::ActivatedSockets;
+use keyward_machine::command::{SpawnerConnection, SpawnerProcess};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -11,12 +17,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFiles, Exit, LogChoice, once, print_error};
-use keyward_app::logging::{self, LogLevel, Logging};
-use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
-use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
-use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
-use keyward_http::server::ActivatedSockets;
-use keyward_machine::command::{SpawnerConnection, SpawnerProcess};
 
 /// Run the agent until it is told to stop.
 #[derive(Debug, Clone, Args)]

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_app::sandbox::SandboxPlan;
+use keyward_app::{App, ProcessSetup, Signals};
+use keyward_config::{self as config, Config, Diagnostic, Environment, SandboxMode};
+use keyward_telemetry::error_code::ErrorCode;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{enter_sandbox, runtime, start_log, stop_signals, take_activated_sockets};
 use super::{Exit, LogChoice, print_error, print_line, print_warning};
-use keyward_app::sandbox::SandboxPlan;
-use keyward_app::{App, ProcessSetup, Signals};
-use keyward_config::{self as config, Config, Diagnostic, Environment, SandboxMode};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Flag of the sandbox, for commands that read no configuration file.
 #[derive(Debug, Args)]

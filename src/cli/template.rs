@@ -3,9 +3,6 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use super::agent_client::ProxyEndpoint;
-use super::{ConfigFiles, Exit, emulated, print, print_error, print_error_with_code};
 use keyward_agent::templates::TemplateSource;
 use keyward_app::one_shot;
 use keyward_app::one_shot_render::{OneShotReader, RenderError};
@@ -13,6 +10,9 @@ use keyward_config::{Environment, Purpose, Session};
 use keyward_machine::command::EnvVars;
 use keyward_machine::secret;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::agent_client::ProxyEndpoint;
+use super::{ConfigFiles, Exit, emulated, print, print_error, print_error_with_code};
 
 /// Test templates.
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use keyward_agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
+use keyward_agent::callers::{
+    CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CallerTokenScope, CgroupPattern, ExecutableRule,
+    NamePattern, PodPattern, UNIT_KINDS,
+};
+use keyward_http::server::Endpoint;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::hex::decode_hex;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::api_proxy;
@@ -12,14 +20,6 @@ use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid, join_alternatives};
 use super::{Config, Credential, Listener, Serves};
-use keyward_agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
-use keyward_agent::callers::{
-    CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CallerTokenScope, CgroupPattern, ExecutableRule,
-    NamePattern, PodPattern, UNIT_KINDS,
-};
-use keyward_http::server::Endpoint;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::hex::decode_hex;
 
 /// A caller as it was read, before it is joined to listeners and credentials.
 #[derive(Debug)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Listener, Serves, Template};
 use keyward_agent::secrets::{OfflineOptions, SecretRequest};
 use keyward_agent::systemd_credentials::GrantRule;
+
+use super::{Listener, Serves, Template};
 
 /// Credentials of a listener for systemd.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use keyward_gateway::actions::{self, DeprecatedCallMode};
+use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost, TfrcFileOptions, UserConfigFiles};
+use keyward_gateway::local_token;
+use keyward_gateway::proxy::{Exemption, GatewayOptions, RateLimit};
+use keyward_http::client::{ProxyMode, is_loopback};
+use keyward_http::server::Endpoint;
+use keyward_machine::atomic_file::Attributes;
+use keyward_telemetry::error_code::ErrorCode;
 use url::Url;
 
 use super::listener::{endpoint, host, socket_owner};
@@ -16,14 +24,6 @@ use super::server;
 use super::sink::Sessions;
 use super::tree::quote;
 use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
-use keyward_gateway::actions::{self, DeprecatedCallMode};
-use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost, TfrcFileOptions, UserConfigFiles};
-use keyward_gateway::local_token;
-use keyward_gateway::proxy::{Exemption, GatewayOptions, RateLimit};
-use keyward_http::client::{ProxyMode, is_loopback};
-use keyward_http::server::Endpoint;
-use keyward_machine::atomic_file::Attributes;
-use keyward_telemetry::error_code::ErrorCode;
 
 pub(super) use describe::describe_gateway;
 

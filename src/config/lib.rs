@@ -56,8 +56,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tracing::level_filters::LevelFilter;
-
 use keyward_agent::api_proxy::ApiProxyOptions;
 use keyward_agent::callers::CallerPolicy;
 use keyward_agent::identity;
@@ -73,6 +71,7 @@ use keyward_http::server::Endpoint;
 #[cfg(feature = "ui")]
 use keyward_http::tls::ServerCertificate;
 use keyward_telemetry::audit::AuditOptions;
+use tracing::level_filters::LevelFilter;
 
 #[cfg(feature = "acl")]
 pub use self::acl::AclServer;

@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use keyward_http::guard::{AccessMode, GuardOptions as Guard};
+use keyward_http::server::{Endpoint, UnixSocket};
+use keyward_http::tls::ServerCertificate;
+use keyward_telemetry::error_code::ErrorCode;
 use url::Host;
 
 use super::api_proxy;
@@ -14,10 +18,6 @@ use super::systemd_credentials;
 use super::template::TemplateContext;
 use super::values::{self, ValueError, invalid};
 use super::{Listener, Serves};
-use keyward_http::guard::{AccessMode, GuardOptions as Guard};
-use keyward_http::server::{Endpoint, UnixSocket};
-use keyward_http::tls::ServerCertificate;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Default mode of a socket: its owner and its group may connect.
 const DEFAULT_SOCKET_MODE: u32 = 0o660;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use keyward_agent::server_client::{ServerClientOptions, ServerKind};
+use keyward_http::client;
+use keyward_http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 use url::{Host, Url};
 
 use super::PathUse;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
-use keyward_agent::server_client::{ServerClientOptions, ServerKind};
-use keyward_http::client;
-use keyward_http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 
 const KINDS: [(&str, ServerKind); 4] = [
     ("vault", ServerKind::Vault),

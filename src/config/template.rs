@@ -9,6 +9,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use keyward_agent::secrets::OfflineOptions;
+use keyward_agent::templates;
+use keyward_agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
+use keyward_machine::command::{CommandSpec, EnvVars, is_reserved};
+use keyward_machine::secret;
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::diagnostic::Location;
 use super::reader::Reader;
 use super::references::Text;
@@ -16,12 +23,6 @@ use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quote;
 use super::values;
 use super::{PathUse, Sink, Template, server};
-use keyward_agent::secrets::OfflineOptions;
-use keyward_agent::templates;
-use keyward_agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
-use keyward_machine::command::{CommandSpec, EnvVars, is_reserved};
-use keyward_machine::secret;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);

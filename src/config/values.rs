@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::tree::quote;
 use keyward_machine::os;
+
+use super::tree::quote;
 pub(super) use keyward_telemetry::suggest::did_you_mean;
 use keyward_telemetry::time_format::format_duration;
 

@@ -131,9 +131,10 @@ const TOLERANT: GeneralPurpose = GeneralPurpose::new(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     fn token(claims: &Value) -> String {
         format!("{}.c2ln", signing_input(&json!({"alg": "RS256"}), claims))

@@ -7,10 +7,10 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, Response};
 use hyper::body::Incoming;
+use keyward_http::server::Peer;
 use tower::ServiceExt as _;
 
 use super::timed_body::TimedBody;
-use keyward_http::server::Peer;
 
 /// Converts an axum router to a service. Each request carries its [`Peer`] as an extension, and its body must arrive
 /// within half a minute after a handler begins to wait for it.

@@ -3,9 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::TcpSocket;
-
 use keyward_http::server::{Endpoint, Listener};
+use tokio::net::TcpSocket;
 
 /// An address that stays bound until this is dropped.
 ///

@@ -10,6 +10,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Body as _;
+use keyward_machine::secret::{self, SecretWriter};
+use keyward_telemetry::error_chain::format_chain;
 use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
@@ -23,8 +25,6 @@ use crate::reverse_proxy::{
     UpstreamRecorder, UpstreamTarget, UpstreamTargetError,
 };
 use crate::server::ConnectionCaller;
-use keyward_machine::secret::{self, SecretWriter};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Client of one server for calls that carry secrets. Clones share it.
 #[derive(Debug, Clone)]

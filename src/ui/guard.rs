@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
+use keyward_http::guard::is_allowed_host;
+use keyward_http::server::Peer;
 
 use super::form::MAX_FORM;
 use super::options::UiOptions;
-use keyward_http::guard::is_allowed_host;
-use keyward_http::server::Peer;
 
 /// Longest target of a request in bytes.
 const MAX_TARGET: usize = 4 * 1024;

@@ -4,10 +4,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use serde::de::DeserializeOwned;
-
 use keyward_http::in_process::{InProcessError, InProcessService};
 use keyward_machine::secret_string::SecretString;
+use serde::de::DeserializeOwned;
 
 /// Largest response that a page is made of, in bytes.
 const MAX_RESPONSE: usize = 32 * 1024 * 1024;

@@ -6,6 +6,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use keyward_http::guard::LogThrottle;
+use keyward_http::in_process::InProcessService;
+use keyward_http::server::{
+    ConnectionCaller, HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels,
+};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::recent_events;
 use serde_json::{Map, Value};
 
 use super::browser_session::{BrowserRights, BrowserSessions};
@@ -18,15 +27,6 @@ use super::pages::{Frame, agent, error_page, gateway, history};
 use super::request::{self, SourceError};
 use super::response::{self, PageResponse, html, redirect};
 use super::sources::{StatusSource, UiSources};
-use keyward_http::guard::LogThrottle;
-use keyward_http::in_process::InProcessService;
-use keyward_http::server::{
-    ConnectionCaller, HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels,
-};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::recent_events;
 
 /// Collaborators of the pages of one listener.
 #[derive(Debug, Clone)]

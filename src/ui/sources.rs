@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-
 use keyward_http::in_process::InProcessService;
 use keyward_telemetry::status::StatusDocument;
+use parking_lot::RwLock;
 
 /// Registry of the services of parts that run beside the pages. Clones share it.
 #[derive(Debug, Clone, Default)]

@@ -5,12 +5,12 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-
-use super::DevEndpoints;
 use keyward_agent::identity::{AzureEnv, IdentityMethod};
 use keyward_config::{Config, Environment};
 use keyward_machine::atomic_file;
 use keyward_machine::secure_dir;
+
+use super::DevEndpoints;
 
 /// Variable with the folder of a running `keyward dev`.
 pub(crate) const DIR_VARIABLE: &str = "KEYWARD_DEV_DIR";

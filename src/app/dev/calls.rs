@@ -1,9 +1,8 @@
 //! Calls of the tour, through the same APIs as any tool.
 
 use http::Method;
-use serde_json::Value;
-
 use keyward_http::client::Client;
+use serde_json::Value;
 
 /// Reads a path as JSON, with a token if one is given.
 pub(super) async fn read_json(

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::Method;
+use keyward_config::Session;
+use keyward_http::client::{Client, ServerAddress};
 
 use super::calls::{read, read_json};
 use super::faults::{Fault, FaultSwitch};
 use super::{DevEndpoints, load, loopback_client};
 use crate::error_codes;
 use crate::one_shot;
-use keyward_config::Session;
-use keyward_http::client::{Client, ServerAddress};
 
 /// Clients and options for observing faults.
 struct FaultTour<'a> {

@@ -3,13 +3,13 @@
 use anyhow::Context as _;
 use clap::ValueEnum;
 use http::Method;
+use keyward_http::client::ServerAddress;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
 use url::Url;
 
 use super::{DevEndpoints, loopback_client};
-use keyward_http::client::ServerAddress;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
 
 /// A fault that can be switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

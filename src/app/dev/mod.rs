@@ -17,9 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
-
-use super::{App, ProcessSetup};
 use keyward_acl::client::{AclClient, AclClientOptions};
 use keyward_config::{self as config, Config, Purpose};
 use keyward_emulators::cloud::{self, Cloud};
@@ -31,6 +28,9 @@ use keyward_machine::atomic_file::Attributes;
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::secure_dir;
 use keyward_machine::tasks::TaskGroup;
+use tokio_util::sync::CancellationToken;
+
+use super::{App, ProcessSetup};
 
 pub use attach::find_running;
 use ports::Ports;

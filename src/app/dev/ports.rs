@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
-
 use keyward_emulators::ReservedPort;
 
 /// Reserved loopback addresses; dropping it releases them.

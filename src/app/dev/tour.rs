@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::Method;
+use keyward_http::client::ServerAddress;
 use serde_json::Value;
 use url::Url;
 
 use super::calls::{read, read_json};
 use super::{DevEndpoints, fault_tour, loopback_client};
-use keyward_http::client::ServerAddress;
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
 /// each step.

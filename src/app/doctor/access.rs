@@ -4,8 +4,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::rights::{PathNode, UserIdentity};
 use keyward_machine::os;
+
+use super::rights::{PathNode, UserIdentity};
 
 /// Looks a user up by name or id.
 pub(crate) fn identity(name: &str) -> Result<UserIdentity, String> {

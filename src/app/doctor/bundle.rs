@@ -6,11 +6,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::diagnosis::Diagnosis;
-use super::redact::{Redactor, redact_toml, redact_unit};
 use keyward_config::{Environment, PathUse};
 use keyward_machine::secret;
 use keyward_telemetry::time_format::format_rfc3339;
+
+use super::diagnosis::Diagnosis;
+use super::redact::{Redactor, redact_toml, redact_unit};
 
 /// A file of the bundle.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

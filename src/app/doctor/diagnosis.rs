@@ -5,6 +5,10 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
+use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
+use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 
 use super::access;
 use super::credentials;
@@ -22,10 +26,6 @@ use super::unit_files::{self, UnitFiles};
 use crate::certificate_files;
 use crate::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::probes::{Limits, check_session, describe_expiry, resolve_host};
-use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
-use keyward_telemetry::count_format::format_count;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Options of `keyward doctor`.
 pub struct DoctorOptions<'a> {

@@ -3,15 +3,16 @@
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use keyward_config::systemd::is_system_folder;
+use keyward_config::{NamedPath, PathUse};
+use keyward_machine::os;
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::access;
 use super::path_rules::{PathAccess, PathRule, PathRules};
 use super::remedies::{DeniedPath, edit_unit, name_own_folder};
 use super::rights::{AccessVerdict, FileOperation, UserIdentity};
 use crate::check_result::Problem;
-use keyward_config::systemd::is_system_folder;
-use keyward_config::{NamedPath, PathUse};
-use keyward_machine::os;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// User and sandbox that paths are checked for.
 #[derive(Debug)]

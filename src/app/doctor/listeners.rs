@@ -6,6 +6,9 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use keyward_http::server::Endpoint;
+use keyward_machine::os;
+use keyward_telemetry::error_code::ErrorCode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -14,9 +17,6 @@ use super::rights::UserIdentity;
 use super::running_agent::AgentProcess;
 use super::sockets::{self, ListeningSocket};
 use crate::check_result::{Problem, StepResult};
-use keyward_http::server::Endpoint;
-use keyward_machine::os;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// User, agent and passed sockets that listeners are compared with.
 #[derive(Debug)]

@@ -2,12 +2,11 @@
 
 use std::sync::LazyLock;
 
+use keyward_config::systemd::split_unit_words;
+use keyward_machine::secret_string::SecretString;
 use regex_lite::Regex;
 use toml::{Table, Value};
 use url::Url;
-
-use keyward_config::systemd::split_unit_words;
-use keyward_machine::secret_string::SecretString;
 
 /// Replacement for redacted text.
 const REDACTED: &str = "[redacted]";

@@ -3,6 +3,11 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use keyward_config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
+use keyward_http::server::Endpoint;
+use keyward_machine::os;
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::access::find_program;
 use super::files::FileChecker;
 use super::needs::{NeededOwner, NeededProgram};
@@ -14,10 +19,6 @@ use super::sandbox::Sandbox;
 use super::unit::Unit;
 use super::unit_files::UnitFiles;
 use crate::check_result::Problem;
-use keyward_config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
-use keyward_http::server::Endpoint;
-use keyward_machine::os;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// A unit with what was read from it.
 #[derive(Debug)]

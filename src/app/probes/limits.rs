@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 use tokio::time::Instant;
 
 use crate::check_result::Problem;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::format_duration;
 
 /// Time limits of one part's probes.
 #[derive(Debug, Clone, Copy, Default)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use keyward_config::SandboxMode;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -12,7 +13,6 @@ use super::collect::OWN_FOLDERS;
 use super::collect::SYSTEM_FILES;
 use super::plan::{AllowedAccess, AllowedFiles, SandboxPlan, capability_names, rule_folder};
 use super::report::{Part, SandboxReport};
-use keyward_config::SandboxMode;
 
 /// Reason why a sandbox with `sandbox = "enforce"` is not complete.
 #[derive(Debug, thiserror::Error)]

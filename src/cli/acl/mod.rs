@@ -33,11 +33,11 @@ mod serve;
 use std::pin::Pin;
 
 use clap::{Args, Subcommand};
+use keyward_telemetry::error_code::ErrorCode;
 
 use self::connection::{AclConnection, Connection, TokenInput};
 use self::failure::CommandFailure;
 use super::{Exit, LogChoice, print_error};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Run keyward's ACL server, and manage its records.
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! `keyward acl namespace`.
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
@@ -9,7 +10,6 @@ use super::output::{self, Fields};
 use super::resolve;
 use super::templated::assignment;
 use crate::cli::print_note;
-use keyward_acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -1,6 +1,7 @@
 //! `keyward acl templated-policy`.
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::QueryOptions;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
@@ -8,7 +9,6 @@ use super::output::{self, Fields};
 use super::policy;
 use super::templated::pair;
 use crate::cli::print_line;
-use keyward_acl::client::QueryOptions;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

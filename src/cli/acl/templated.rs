@@ -2,9 +2,8 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use serde_json::Value;
-
 use keyward_acl::client::AclTemplatedPolicy;
+use serde_json::Value;
 
 /// Templated policies, in the order of their flags.
 #[derive(Debug, Clone, Default)]

@@ -1,11 +1,11 @@
 //! `keyward gateway env`: the variables that lead a program to the gateway, or to the platform with its own token.
 
 use clap::Args;
+use keyward_gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
+use keyward_http::client::ServerAddress;
 
 use super::target::GatewayAddress;
 use crate::cli::{Exit, print_error, print_line, print_note};
-use keyward_gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
-use keyward_http::client::ServerAddress;
 
 /// Print the environment variables that point clients at the gateway.
 #[derive(Debug, Args)]

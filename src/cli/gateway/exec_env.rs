@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use crate::cli::{Exit, print_error};
 use keyward_config::{Gateway, TokenSource};
 use keyward_gateway::client_setup::credentials::ClientTokenFile;
 use keyward_gateway::client_setup::{CliConfig, ClientTokenKind, UserConfigFiles, client_env};
@@ -11,6 +10,8 @@ use keyward_machine::command::EnvVars;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
+
+use crate::cli::{Exit, print_error};
 
 /// Returns the variables of `gateway.process_token` for a program whose Terraform or OpenTofu would read `files`; none if it is
 /// not set. Prints the error if that fails.

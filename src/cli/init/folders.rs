@@ -4,10 +4,11 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 
-use super::shell::quote;
 use keyward_config::NamedPath;
 use keyward_config::systemd::{UnitNeeds, is_system_folder};
 use keyward_machine::os;
+
+use super::shell::quote;
 
 /// Comment behind a command with `setfacl`.
 const ACL_NOTE: &str = "# setfacl is of the package acl; others keep the rights that they have";

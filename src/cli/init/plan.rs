@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::folders::folder_commands;
-use super::shell::quote;
-use crate::cli::setup_files::{Content, SetupFile, SetupFileAccess};
 use keyward_config::systemd::UnitNeeds;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::hex::encode_hex;
+
+use super::folders::folder_commands;
+use super::shell::quote;
+use crate::cli::setup_files::{Content, SetupFile, SetupFileAccess};
 
 /// Files and commands for one machine or pod.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use axum::extract::{Query, State as AxumState};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::faults::{CloudFaultInjector, Failure};
 use super::serve::json_response;
 use crate::control_listener::{SecondsQuery, SwitchQuery, require_key};
-use keyward_machine::secret_string::SecretString;
 
 /// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {

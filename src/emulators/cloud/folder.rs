@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::CloudStartError;
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::secure_dir;
+
+use super::CloudStartError;
 
 /// A folder that only this user can access.
 #[derive(Debug, Clone)]

@@ -3,11 +3,11 @@
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::folder::PrivateDir;
 use super::{CloudStartError, MachineKind};
-use keyward_machine::secret_string::SecretString;
 
 /// Tenant, subscription and identities of the emulated cloud.
 #[derive(Debug, Clone)]

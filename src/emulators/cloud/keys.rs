@@ -6,11 +6,11 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256, RsaParameters, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward_credentials::jwt;
 use serde_json::{Value, json};
 
 use super::CloudStartError;
 use super::folder::PrivateDir;
-use keyward_credentials::jwt;
 
 /// An RS256 signing key.
 #[derive(Debug)]

@@ -25,14 +25,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use url::Url;
-
-use crate::control_listener;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::secure_dir::DirError;
 use keyward_machine::tasks::TaskGroup;
+use url::Url;
 
+use crate::control_listener;
 use folder::PrivateDir;
 use keys::SigningKey;
 use serve::{EmulatedListener, bind, url, with_server_header};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, SERVER};
+use keyward_http::server::{Listener, ListenerLimits};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -14,7 +15,6 @@ use url::Url;
 use super::faults::{CloudFaultInjector, Failure, FaultTarget};
 use super::{CloudStartError, State};
 use crate::{ReservedPort, axum_service};
-use keyward_http::server::{Listener, ListenerLimits};
 
 /// One listener of the emulated cloud.
 pub(super) struct EmulatedListener {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::call_log::RecordedCall;
@@ -13,8 +15,6 @@ use super::page::Paging;
 use super::state::{Failure, State};
 use super::store::Resource;
 use super::tokens::{PlatformTokenKind, TokenRequest};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret_string::SecretString;
 
 /// Handle for injecting faults and reading the request log; clones share their state.
 #[derive(Debug, Clone)]

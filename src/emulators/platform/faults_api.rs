@@ -7,6 +7,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,7 +16,6 @@ use super::edition::Edition;
 use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
 use super::page::Paging;
 use crate::control_listener::{SwitchQuery, require_key};
-use keyward_machine::secret_string::SecretString;
 
 type Faults = AxumState<PlatformFaultInjector>;
 

@@ -35,11 +35,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::axum_service;
-use crate::control_listener;
 use keyward_http::server::ListenerLimits;
 use keyward_machine::clock::Clock;
 use keyward_machine::tasks::TaskGroup;
+
+use crate::axum_service;
+use crate::control_listener;
 
 pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::leases::{LeasedCredential, Leases};
 use super::tokens::Tokens;
-use keyward_machine::clock::ClockReading;
 
 /// Handle for injecting faults and reading counters; clones share their state.
 #[derive(Debug, Clone, Default)]

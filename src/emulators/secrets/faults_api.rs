@@ -4,12 +4,12 @@ use axum::extract::{Query, State as AxumState};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::faults::{CannedResponse, Operation, SecretsFaultInjector};
 use crate::control_listener::{SecondsQuery, SwitchQuery, require_key};
-use keyward_machine::secret_string::SecretString;
 
 /// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router {

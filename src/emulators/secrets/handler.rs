@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
+use keyward_machine::clock::ClockReading;
 use serde_json::Value;
 
 use super::faults::{PERMISSION_DENIED, SecretsFaultInjector};
@@ -18,7 +19,6 @@ use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
 use super::{SecretsOptions, SecretsStartError, Verification, policies, system, token_roles};
-use keyward_machine::clock::ClockReading;
 
 /// State of all request handlers.
 #[derive(Debug)]

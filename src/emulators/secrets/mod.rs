@@ -31,13 +31,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use url::Url;
-
-use crate::control_listener;
 use keyward_http::client::BuildError;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::tasks::TaskGroup;
+use url::Url;
+
+use crate::control_listener;
 
 pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
-use super::{CliConfig, ClientTokenSource, ServiceHost, client_env};
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
 use keyward_machine::clock::Clock;
 use keyward_machine::command::ProvidedEnv;
 use keyward_telemetry::error_chain::format_chain;
+use tokio_util::sync::CancellationToken;
+
+use super::{CliConfig, ClientTokenSource, ServiceHost, client_env};
 
 /// Publishes the variables anew with each token.
 #[derive(Debug)]

@@ -8,14 +8,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::hex::encode_hex;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::ServiceHost;
 use super::user_files::UserConfigFiles;
-use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::hex::encode_hex;
 
 /// One of the user's files.
 #[derive(Debug)]
@@ -249,8 +249,9 @@ pub enum CliConfigError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_machine::command::EnvVars;
+
+    use super::*;
 
     fn user_files(pairs: &[(&str, &Path)]) -> UserConfigFiles {
         let mut variables = EnvVars::default();

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use keyward_machine::secret_string::SecretString;
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::service_host::ServiceHost;
 use super::tfrc_file::{TfrcFileError, read_token};
 use crate::local_token::{self, LocalTokenError};
-use keyward_machine::secret_string::SecretString;
 
 /// Name of the executable that Terraform runs.
 pub const PROGRAM: &str = "terraform-credentials-keyward";

@@ -5,13 +5,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
-
-use super::ServiceHost;
-use crate::local_token::AcceptedTokens;
-use crate::platform_token::PlatformToken;
 use keyward_credentials::backoff::{Backoff, random_unit};
 use keyward_credentials::credential_watch::{Availability, CredentialWatch};
 use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
@@ -20,6 +13,13 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::ServiceHost;
+use crate::local_token::AcceptedTokens;
+use crate::platform_token::PlatformToken;
 
 /// Settings of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -304,9 +304,10 @@ pub enum TfrcFileError {
 mod tests {
     use std::time::SystemTime;
 
-    use super::*;
     use keyward_credentials::credential_watch::credential_channel;
     use keyward_machine::clock::TestClock;
+
+    use super::*;
 
     fn options(folder: &Path, token_kind: ClientTokenKind) -> TfrcFileOptions {
         TfrcFileOptions {

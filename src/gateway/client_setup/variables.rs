@@ -1,9 +1,10 @@
 //! Environment variables for clients of the gateway or the platform.
 
-use super::user_files::VARIABLE;
-use super::{CliConfig, CliConfigError, ServiceHost};
 use keyward_machine::command::EnvVars;
 use keyward_machine::secret_string::SecretString;
+
+use super::user_files::VARIABLE;
+use super::{CliConfig, CliConfigError, ServiceHost};
 
 /// Builds the variables for an address and a token: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN` for clients of the
 /// platform's API, and Terraform's own `TF_TOKEN_...` if the host has one. Empty for an empty token: Terraform takes an

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::MIN_LENGTH;
-use super::owner::OwnerError;
 use keyward_machine::atomic_file::ReplaceError;
 use keyward_machine::secret::SecretFileError;
+
+use super::MIN_LENGTH;
+use super::owner::OwnerError;
 
 /// Error of the local token. Never contains a token.
 #[derive(Debug, thiserror::Error)]

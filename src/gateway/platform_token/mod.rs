@@ -4,7 +4,6 @@
 mod file;
 
 use http::HeaderValue;
-
 use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal};
 use keyward_machine::clock::ClockReading;
 use keyward_machine::file_watch::FileWatch;
@@ -79,8 +78,9 @@ pub struct MalformedToken;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_machine::clock::Clock;
+
+    use super::*;
 
     #[test]
     fn tokens_are_visible_ascii_and_never_printed() {

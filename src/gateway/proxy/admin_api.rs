@@ -5,6 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::status::{Status, StatusRegistry};
+use keyward_telemetry::time_format::format_rfc3339;
 use serde_json::{Map, Value, json};
 
 use super::body::GatewayBody;
@@ -17,11 +22,6 @@ use crate::availability::Product;
 use crate::changes_api;
 use crate::jsonapi_error::MEDIA_TYPE;
 use crate::local_token::AcceptedTokens;
-use keyward_credentials::credential_watch::{Availability, CredentialWatch};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::health::Health;
-use keyward_telemetry::status::{Status, StatusRegistry};
-use keyward_telemetry::time_format::format_rfc3339;
 
 /// The endpoints below `/v1/platform/`.
 #[derive(Debug)]

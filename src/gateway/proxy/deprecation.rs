@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use keyward_machine::clock::Clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
@@ -19,7 +20,6 @@ use crate::actions::{
 use crate::api_changelog::Change;
 use crate::jsonapi_error::JsonApiError;
 use crate::metrics::{DeprecatedCallLabels, GatewayMetrics};
-use keyward_machine::clock::Clock;
 
 /// Result of checking a call against the API history.
 #[derive(Debug)]

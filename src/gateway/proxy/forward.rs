@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
+use keyward_http::body_buffer::BufferBudget;
 
 use super::body::{self, BufferError, CallerBody, GatewayBody};
 use super::deprecation::Deprecations;
@@ -13,7 +14,6 @@ use super::page_merge::PageFetcher;
 use super::response::{self, error_response};
 use super::response_rewriter::ResponseRewriter;
 use super::upstream_call::UpstreamCall;
-use keyward_http::body_buffer::BufferBudget;
 
 /// Forwards calls to the platform.
 #[derive(Debug)]

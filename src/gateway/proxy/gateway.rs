@@ -6,6 +6,14 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request};
 use hyper::body::Incoming;
+use keyward_credentials::credential_watch::CredentialWatch;
+use keyward_http::client::{ClientOptions, ServerAddress, TlsOptions};
+use keyward_http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
+use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::{Health, HealthHandle};
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 use tokio_util::sync::CancellationToken;
 
 use super::admin_api::AdminApi;
@@ -28,14 +36,6 @@ use super::usage_stats::UsageStats;
 use crate::GatewayMetrics;
 use crate::local_token::AcceptedTokens;
 use crate::platform_token::PlatformTokenSource;
-use keyward_credentials::credential_watch::CredentialWatch;
-use keyward_http::client::{ClientOptions, ServerAddress, TlsOptions};
-use keyward_http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
-use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::health::{Health, HealthHandle};
-use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::status::StatusRegistry;
 
 /// Handles to the rest of the process that a gateway needs.
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keyward_http::client::ProxyMode;
 use url::Url;
 
 use super::minting_guard::Exemption;
 use super::rate_limiter::RateLimit;
 use crate::actions::ActionOptions;
-use keyward_http::client::ProxyMode;
 
 /// Settings of the proxy.
 #[derive(Debug, Clone, PartialEq)]

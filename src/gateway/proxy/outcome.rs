@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use hyper::body::Body as _;
+use keyward_http::body_buffer::collect;
+use keyward_http::reverse_proxy::ResponseBody;
 
 use super::response::{MAX_SMALL_BODY, error_response};
 use super::upstream_call::{ErrorResponse, UpstreamCall};
-use keyward_http::body_buffer::collect;
-use keyward_http::reverse_proxy::ResponseBody;
 
 /// A response, and the replacement call that was sent, if one was.
 #[derive(Debug)]

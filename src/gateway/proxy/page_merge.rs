@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Body as _;
+use keyward_http::body_buffer::collect;
+use keyward_http::reverse_proxy::remove_all;
 
 use super::body::CallerBody;
 use super::outcome::{CallOutcome, PlatformBody};
@@ -13,8 +15,6 @@ use super::response_rewriter::ResponseRewriter;
 use super::upstream::Upstream;
 use super::upstream_call::{ErrorResponse, MERGE_PAGES_HEADER, UpstreamCall};
 use crate::actions::{self, pages};
-use keyward_http::body_buffer::collect;
-use keyward_http::reverse_proxy::remove_all;
 
 /// Fetches the pages of lists.
 #[derive(Debug)]

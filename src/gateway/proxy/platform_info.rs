@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use keyward_telemetry::status::StatusRegistry;
 use parking_lot::Mutex;
 
 use crate::availability::{PlatformStatus, Product, ServerInfo};
-use keyward_telemetry::status::StatusRegistry;
 
 /// Product and release of the platform, as far as they are known.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
+use keyward_http::reverse_proxy::{is_direct, remove_all};
 use url::{Position, Url};
 
 use super::body::GatewayBody;
 use super::path::{RequestTarget, classify_path};
 use crate::jsonapi_error::{JsonApiError, MEDIA_TYPE};
-use keyward_http::reverse_proxy::{is_direct, remove_all};
 
 /// Builds a response of the gateway's own.
 pub(super) fn local_response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<GatewayBody> {

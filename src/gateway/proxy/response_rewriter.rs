@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Frame;
+use keyward_machine::clock::Clock;
 use url::Url;
 
 use super::body::{GatewayBody, RewritingBody};
@@ -16,7 +17,6 @@ use super::outcome::PlatformBody;
 use super::path;
 use super::response::{self, BodyKind, error_response};
 use super::upstream_call::{ErrorResponse, UpstreamCall};
-use keyward_machine::clock::Clock;
 
 /// Rewrites the responses of one platform.
 #[derive(Debug)]

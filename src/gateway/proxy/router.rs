@@ -8,6 +8,11 @@ use http::header::{AUTHORIZATION, HOST, REFERER};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
+use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
 
 use super::admin_api::{AdminApi, discovery};
 use super::body::GatewayBody;
@@ -18,11 +23,6 @@ use super::response::{self, error_response, method_not_allowed};
 use super::upstream_call::UpstreamCall;
 use super::usage_stats::UsageStats;
 use crate::local_token::{AcceptedTokens, MatchedToken};
-use keyward_credentials::credential_watch::{Availability, CredentialWatch};
-use keyward_http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
-use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::audit::AuditedRequest;
 
 /// Handling of an admitted request.
 enum GatewayRoute<'a> {

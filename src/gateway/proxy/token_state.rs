@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::time_format::{format_duration, format_rfc3339};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -12,9 +15,6 @@ use tokio::time::Instant;
 use super::response::retry_later;
 use super::upstream_call::ErrorResponse;
 use crate::platform_token::{PlatformToken, PlatformTokenSource};
-use keyward_credentials::credential_watch::{Availability, CredentialWatch};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::time_format::{format_duration, format_rfc3339};
 
 /// The platform token, its current rejection, and the calls that wait for a new one.
 #[derive(Debug)]

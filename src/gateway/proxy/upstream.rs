@@ -6,6 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method, Response, StatusCode};
+use keyward_http::body_buffer::{BodyBuffer, collect};
+use keyward_http::reverse_proxy::{
+    ForwardError, Forwarder, RequestBody, ResponseBody, UpstreamOutcome, UpstreamRecorder,
+};
+use keyward_http::server::ConnectionCaller;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::LatencyHistogram;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
@@ -18,16 +28,6 @@ use super::token_state::{TokenCheck, TokenState};
 use super::upstream_call::{ACCOUNT_DETAILS, ErrorResponse, UpstreamCall};
 use super::upstream_health::UpstreamHealth;
 use crate::platform_token::PlatformToken;
-use keyward_http::body_buffer::{BodyBuffer, collect};
-use keyward_http::reverse_proxy::{
-    ForwardError, Forwarder, RequestBody, ResponseBody, UpstreamOutcome, UpstreamRecorder,
-};
-use keyward_http::server::ConnectionCaller;
-use keyward_machine::clock::Clock;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::health::HealthHandle;
-use keyward_telemetry::metrics::LatencyHistogram;
 
 /// The platform as a server that is called.
 #[derive(Debug)]

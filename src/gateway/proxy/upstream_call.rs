@@ -3,6 +3,9 @@
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response};
+use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine, remove_all};
+use keyward_http::server::ConnectionCaller;
+use keyward_telemetry::audit::AuditedRequest;
 
 use super::body::GatewayBody;
 use super::path;
@@ -10,9 +13,6 @@ use super::rate_limiter::RequestClass;
 use crate::actions::{ApiCall, DeprecatedCall, Replacement};
 use crate::jsonapi_error::MEDIA_TYPE;
 use crate::platform_token::PlatformToken;
-use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine, remove_all};
-use keyward_http::server::ConnectionCaller;
-use keyward_telemetry::audit::AuditedRequest;
 
 /// A request to the platform, without body and token.
 #[derive(Debug, Clone)]

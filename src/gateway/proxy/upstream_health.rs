@@ -1,9 +1,8 @@
 //! Reachability of the platform.
 
-use tokio::sync::Notify;
-
 use keyward_machine::clock::Clock;
 use keyward_telemetry::outage::SharedOutage;
+use tokio::sync::Notify;
 
 /// Reachability of the upstream at the last call.
 #[derive(Debug, Default)]

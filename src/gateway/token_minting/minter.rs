@@ -4,16 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
-
-use super::description::DescriptionPrefix;
-use super::lock::MintLock;
-use super::plan::{MintFailure, MintRetryPolicy, MintedLifetime, renewal_time, token_lifetime};
-use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
-use super::token_cleanup::{CleanupOutcome, TokenCleanup};
-use super::{MintOptions, MinterDependencies, MinterError};
-use crate::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 use keyward_credentials::backoff::random_unit;
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use keyward_http::client::{self, ServerAddress, TlsOptions};
@@ -24,6 +14,16 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::time_format::seconds;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::description::DescriptionPrefix;
+use super::lock::MintLock;
+use super::plan::{MintFailure, MintRetryPolicy, MintedLifetime, renewal_time, token_lifetime};
+use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
+use super::token_cleanup::{CleanupOutcome, TokenCleanup};
+use super::{MintOptions, MinterDependencies, MinterError};
+use crate::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 
 /// Mints tokens, publishes the current one, and deletes those it has minted.
 #[derive(Debug)]

@@ -5,6 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
+use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
+use keyward_http::client::{ClientResponse, TransportError};
+use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::time_format::format_rfc3339;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
@@ -15,14 +23,6 @@ use super::owner::TokenOwner;
 use super::plan::{ListedToken, MintFailure};
 use crate::path_rules::check_path;
 use crate::platform_token::PlatformToken;
-use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use keyward_http::client::{ClientResponse, TransportError};
-use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::time_format::format_rfc3339;
 
 /// Token API of one owner.
 #[derive(Debug)]

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_chain::format_chain;
 use tokio::task::JoinSet;
 
 use super::description::DescriptionPrefix;
 use super::plan::{ListedToken, orphaned_tokens};
 use super::token_api::{TokenApi, read_parent_token};
 use crate::platform_token::PlatformToken;
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Deletions of one gateway that are due or scheduled.
 #[derive(Debug)]

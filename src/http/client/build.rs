@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 use url::{Host, Url};
 
 use super::call::Client;
 use super::resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::tls::{CertificateError, FileBacked, client_config, plain_client_config};
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 
 impl ClientOptions {
     /// Reads the certificate files and builds a client that follows their changes. Sends nothing yet.

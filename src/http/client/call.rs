@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use keyward_machine::secret;
+use keyward_telemetry::error_chain::{causes, format_chain};
+use keyward_telemetry::error_code::ErrorCode;
 use reqwest::RequestBuilder;
 use url::Url;
 use zeroize::Zeroizing;
 
 use super::resolver::ConnectionRoute;
 use crate::tls::FileBacked;
-use keyward_machine::secret;
-use keyward_telemetry::error_chain::{causes, format_chain};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Largest response body, in bytes.
 pub const MAX_RESPONSE: usize = 1024 * 1024;

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 use super::connection::names_protected_header;
 use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller};
 use crate::server::Peer;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
 
 const MAX_URI: usize = 4 * 1024;
 const MAX_HEADERS: usize = 64;

@@ -4,12 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::os;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::procfs;
 use super::support::KernelSupport;
-use keyward_machine::os;
 
 /// A process by its id, and the means to verify that it still is that process.
 #[derive(Debug)]

@@ -3,12 +3,13 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use keyward_machine::command::ExecutableOpener;
+
 use super::cgroup_tree::CgroupTree;
 use super::executable::{Executables, FileId, WantedExecutable};
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessEnded, ProcessState};
 use super::support::KernelSupport;
-use keyward_machine::command::ExecutableOpener;
 
 /// The kernel's answers that all listeners share.
 #[derive(Debug)]

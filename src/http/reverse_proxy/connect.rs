@@ -40,8 +40,9 @@ pub(super) async fn connect_host(host: &str, port: u16, limit: Duration) -> io::
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_telemetry::error_chain::format_chain;
+
+    use super::*;
 
     #[tokio::test]
     async fn the_address_that_was_not_reached_is_named_where_a_name_stands_for_it() {

@@ -35,11 +35,10 @@ pub(crate) use tunnel::Tunnel;
 pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
 use crate::server::ConnectionCaller;
+use crate::tls::ClientTls;
 use http1::SendError;
 use pool::{Pool, PooledConnection};
 use request_body::{BodyProgress, ProgressBody};
-
-use crate::tls::ClientTls;
 
 /// Options of a forwarder.
 #[derive(Debug, Clone)]

@@ -7,11 +7,11 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use hyper::body::Body as _;
+use keyward_machine::secret;
 use zeroize::Zeroizing;
 
 use super::headers::{is_hop_by_hop, parse_connection_option, tokens};
 use super::request_body::RequestBody;
-use keyward_machine::secret;
 
 /// Request line and `Host` of a forwarded request.
 #[derive(Debug, Clone, Copy)]

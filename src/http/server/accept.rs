@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
+use keyward_telemetry::time_format::seconds;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,6 @@ use super::socket_file::BACKLOG;
 use super::{Listener, ListenerLimits, Peer, connection};
 use crate::peer::PeerIdentity;
 use crate::tls::ServerTls;
-use keyward_telemetry::time_format::seconds;
 
 impl Listener {
     /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.

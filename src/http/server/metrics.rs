@@ -1,11 +1,10 @@
 //! Metrics of HTTP listeners, in all parts.
 
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of HTTP listeners.
 #[derive(Debug, Clone)]

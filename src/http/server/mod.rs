@@ -32,11 +32,12 @@ pub use response_metrics::ResponseCounter;
 pub use socket_activation::ActivatedSockets;
 pub use socket_file::SocketOwnerError;
 
+use keyward_telemetry::metrics::Metrics;
+
 #[cfg(doc)]
 use crate::peer::PeerIdentity;
 use crate::peer::PeerReader;
 use crate::tls::ServerTls;
-use keyward_telemetry::metrics::Metrics;
 
 /// Address of a listener, formatted as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]

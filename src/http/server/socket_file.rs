@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use keyward_machine::os;
+use keyward_machine::secure_dir::{Dir, DirError};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -15,8 +17,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
 use super::socket_path::{check_replaceable, identity, own_sockets};
-use keyward_machine::os;
-use keyward_machine::secure_dir::{Dir, DirError};
 
 /// File of a bound socket; removed when dropped, if it is still the one that was created.
 #[derive(Debug)]

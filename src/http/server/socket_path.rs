@@ -6,12 +6,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use keyward_machine::secure_dir::Dir;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-
-use keyward_machine::secure_dir::Dir;
 
 /// Checks that a socket may be bound at a path.
 pub(super) fn check_replaceable(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> {

@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keyward_telemetry::error_chain::{causes, format_chain};
 use parking_lot::Mutex;
 
 use super::config::client_config;
 use super::pem::certificate_files;
 use super::{CertificateError, ServerCertificate, TlsOptions};
-use keyward_telemetry::error_chain::{causes, format_chain};
 
 /// A value that is built from files, and built again when they change. Clones share it.
 pub struct FileBacked<T>(Arc<Inner<T>>);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::clock::Clock;
 use parking_lot::RwLock;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -19,7 +20,6 @@ use super::writer::AuditWriter;
 use crate::error_code::ErrorCode;
 use crate::health::Health;
 use crate::metrics::Metrics;
-use keyward_machine::clock::Clock;
 
 /// Audit devices of the process. Clones share them; without a device nothing is recorded.
 #[derive(Debug, Clone, Default)]

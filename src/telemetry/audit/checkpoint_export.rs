@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::atomic_file::{self, Attributes};
 use tokio::time::Instant;
 
 use super::checkpoint::Checkpoint;
@@ -10,7 +11,6 @@ use super::line::ChainPosition;
 use super::options::{AuditOptions, AuditTarget};
 use crate::error_chain::format_chain;
 use crate::time_format::format_rfc3339;
-use keyward_machine::atomic_file::{self, Attributes};
 
 /// Records since the last checkpoint, and where the next one goes.
 #[derive(Debug)]

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::Path;
 
+use keyward_machine::secure_dir::DirError;
+
 use super::line::ChainPosition;
 use super::record::PreviousEnd;
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
-use keyward_machine::secure_dir::DirError;
 
 /// An error of a device, in words for operators.
 #[derive(Debug, Clone, thiserror::Error)]

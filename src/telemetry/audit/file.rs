@@ -8,6 +8,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use keyward_machine::secure_dir::Dir;
 use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
@@ -16,7 +17,6 @@ use super::key::AuditKey;
 use super::options::{AuditFileOptions, Fsync};
 use super::record::PreviousEnd;
 use crate::error_code::ErrorCode;
-use keyward_machine::secure_dir::Dir;
 
 /// The file that records are appended to.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::Clock;
 use tokio::time::Instant;
 
 use super::batch::{Batch, ESTIMATED_LINE};
@@ -18,7 +19,6 @@ use super::queue::{QueuedRecord, QueuedWork, RecordQueue};
 use super::record::{ChainHeader, ChainRecord, PreviousEnd};
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
-use keyward_machine::clock::Clock;
 
 /// Writes the records of one device, and reports failures.
 #[derive(Debug)]

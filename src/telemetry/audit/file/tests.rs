@@ -1,5 +1,6 @@
-use super::*;
 use keyward_machine::atomic_file::Attributes;
+
+use super::*;
 
 #[test]
 fn a_rotation_that_fails_at_each_retry_keeps_the_older_files() {

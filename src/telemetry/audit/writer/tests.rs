@@ -3,6 +3,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::SystemTime;
 
+use keyward_machine::atomic_file::Attributes;
+use keyward_machine::secret_string::SecretString;
 use tokio::sync::oneshot;
 
 use super::*;
@@ -14,8 +16,6 @@ use crate::audit::read::{list_files, read_lines};
 use crate::audit::tests::record;
 use crate::audit::verify::{LinePosition, Verifier, VerifyNote, VerifyReport};
 use crate::health::Health;
-use keyward_machine::atomic_file::Attributes;
-use keyward_machine::secret_string::SecretString;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
