@@ -252,8 +252,8 @@ fn start_services(
     if shared.launcher.has_spawner() {
         let launcher = shared.launcher.clone();
         let executables = shared.executables.clone();
-        let reports = (shared.health.clone(), metrics.clone());
-        let watching = spawner::watch(launcher, executables, reports, services.stop_token());
+        let watching =
+            spawner::watch(launcher, executables, shared.health.clone(), metrics.clone(), services.stop_token());
         services.start("spawner", watching);
     }
     let stop = services.stop_token();

@@ -44,8 +44,8 @@ impl RunningAudit {
                     device
                 }
                 predecessor => {
-                    let deps = (&shared.health, &shared.metrics, &shared.clock);
-                    match RunningDevice::start(options.clone(), predecessor, deps) {
+                    let Shared { health, metrics, clock, .. } = shared;
+                    match RunningDevice::start(options.clone(), predecessor, health, metrics, clock) {
                         Ok(device) => device,
                         Err(error) => {
                             result = Err(error).with_context(|| format!("audit {}", options.name));

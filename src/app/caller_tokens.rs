@@ -90,7 +90,7 @@ impl RunningCallerTokens {
                     .iter()
                     .find(|session| session.name == key.1)
                     .context("there is no such session")?;
-                let token = build(&key, (inputs, required), (options, session_handle), shared)?;
+                let token = build(&key, inputs, required, options, session_handle, shared)?;
                 let source = token.source.clone();
                 built.insert(key.clone(), token);
                 source
@@ -197,8 +197,10 @@ fn component((caller, session): &Key) -> String {
 
 fn build(
     key: &Key,
-    (inputs, required): (TokenInputs, bool),
-    (session, source): (&config::Session, &SessionHandle),
+    inputs: TokenInputs,
+    required: bool,
+    session: &config::Session,
+    source: &SessionHandle,
     shared: &Shared,
 ) -> anyhow::Result<BuiltToken> {
     let (caller, name) = key;
@@ -213,7 +215,7 @@ fn build(
             let limit = (options.num_uses > 0).then(|| CreationLimit::new(shared.clock.now()));
             let kind = DerivedTokenKind::Child(options);
             let (manager, handle) =
-                derived_tokens::build_manager((output, limit), kind, (session, source), Some(health), shared)?;
+                derived_tokens::build_manager(output, limit, kind, session, source, Some(health), shared)?;
             let source = CallerTokenSource::Shared(CallerToken::new(handle));
             Ok(BuiltToken { inputs, source, manager: Some(manager) })
         }

@@ -19,9 +19,11 @@ use super::session::Shared;
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
 pub(super) fn build_manager(
-    (output, creation_limit): (String, Option<CreationLimit>),
+    output: String,
+    creation_limit: Option<CreationLimit>,
     derive: DerivedTokenKind,
-    (session, source): (&config::Session, &SessionHandle),
+    session: &config::Session,
+    source: &SessionHandle,
     health: Option<HealthHandle>,
     shared: &Shared,
 ) -> anyhow::Result<(DerivedTokenManager, SessionHandle)> {
@@ -75,7 +77,7 @@ impl DerivedTokens {
             let output = format!("listener {}", listener.name);
             let derive = DerivedTokenKind::Child(child.clone());
             let (manager, derived_handle) =
-                build_manager((output, None), derive, (session, &source), Some(health), shared)?;
+                build_manager(output, None, derive, session, &source, Some(health), shared)?;
             derived_tokens.managers.push(manager);
             derived_tokens.pairs.push((source.watch, derived_handle.watch.clone()));
             replaced.insert(name, derived_handle);

@@ -73,7 +73,7 @@ impl BuiltSink {
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
             let (manager, derived_handle) =
-                derived_tokens::build_manager((output, None), derive.clone(), (session, source), None, shared)?;
+                derived_tokens::build_manager(output, None, derive.clone(), session, source, None, shared)?;
             (watch, derived) = (derived_handle.watch, Some(manager));
         }
         let health = shared.health.register(format!("sink/{}", sink.name), sink.required, "not written yet");
@@ -306,7 +306,7 @@ impl BoundListener {
                     let service = proxy.audited_service(options.guard, address, listener_metrics, shared.auditor);
                     let serving =
                         socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
-                    serve_beside_cache(serving, &proxy, stop, (control.replaced, saved)).await;
+                    serve_beside_cache(serving, &proxy, stop, control.replaced, saved).await;
                 }
             }
         };
@@ -321,7 +321,8 @@ async fn serve_beside_cache(
     serving: impl Future<Output = ()>,
     proxy: &ApiProxy,
     stop: CancellationToken,
-    (replaced, saved): (CancellationToken, DropGuard),
+    replaced: CancellationToken,
+    saved: DropGuard,
 ) {
     let served = CancellationToken::new();
     let serving = async {

@@ -125,8 +125,9 @@ impl RunningAgent {
         let gateway_inputs = Vec::new();
         let templates = self.templates.plan(new, joined, rebuilt, gateway_inputs, shared)?;
         let caller_tokens = self.caller_tokens.plan(new, joined, rebuilt, shared)?;
-        let listeners = (new.listeners.as_slice(), &templates.credentials, &caller_tokens);
-        let listeners = self.plan_listeners(listeners, joined, rebuilt, inherited, shared)?;
+        let credentials = &templates.credentials;
+        let listeners =
+            self.plan_listeners(&new.listeners, credentials, &caller_tokens, joined, rebuilt, inherited, shared)?;
         Ok(ReloadPlan {
             sessions,
             following,
@@ -185,7 +186,9 @@ impl RunningAgent {
 
     fn plan_listeners(
         &self,
-        (new, credentials, caller_tokens): (&[config::Listener], &CredentialInputs, &CallerTokensPlan),
+        new: &[config::Listener],
+        credentials: &CredentialInputs,
+        caller_tokens: &CallerTokensPlan,
         sessions: SessionRefs<'_>,
         rebuilt: impl Fn(&String) -> bool,
         inherited: &ActivatedSockets,

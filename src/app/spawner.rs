@@ -33,7 +33,8 @@ impl MetricSet for SpawnerMetrics {
 pub(super) async fn watch(
     launcher: Launcher,
     executables: ExecutableOpener,
-    (health, metrics): (Health, Metrics),
+    health: Health,
+    metrics: Metrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let up = metrics.get::<SpawnerMetrics>().up.clone();

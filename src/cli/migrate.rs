@@ -154,7 +154,7 @@ fn print_folder_commands(needs: &UnitNeeds) {
         print_report_line("before keyward starts on the machine, let its user write the folders:");
     }
     for folder in folders {
-        for command in folder_commands(folder, ("755", "keyward"), None).lines() {
+        for command in folder_commands(folder, "755", "keyward", None).lines() {
             print_report_line(&format!("  {command}"));
         }
     }

@@ -73,7 +73,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let (endpoint, at) = read_address(&name, &mut reader);
     if kind == Kind::SystemdCredentials {
-        return read_systemd_listener(name, reader, (endpoint, at), context);
+        return read_systemd_listener(name, reader, endpoint, at, context);
     }
     reject_keys(
         &mut reader,
@@ -156,7 +156,8 @@ fn read_address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Locat
 fn read_systemd_listener(
     name: String,
     mut reader: Reader<'_>,
-    (endpoint, at): (Option<Endpoint>, Location),
+    endpoint: Option<Endpoint>,
+    at: Location,
     context: TemplateContext<'_>,
 ) -> Option<Listener> {
     for key in ["key_file", "any_local_user", "sessions", "allowed_hosts", "tls_cert", "tls_key"] {

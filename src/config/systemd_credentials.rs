@@ -154,13 +154,13 @@ fn content(
             let path = path.and_then(|text| reader.parse(&text, secret_path));
             let field =
                 reader.required("field", "the field of the secret, such as \"password\"").map(|text| text.value);
-            template::reject_without_secrets(reader, (at, &reader.key("path")), session, context.sessions);
+            template::reject_without_secrets(reader, at, &reader.key("path"), session, context.sessions);
             let interval = context.interval();
             let offline = context.offline(reader, session);
             Some(CredentialContent::Secret { request: SecretRequest::read(path?), field: field?, interval, offline })
         }
         (false, true, false) => {
-            let text = template::text(&format!("{listener}/{name}"), reader, (session, context.sessions));
+            let text = template::text(&format!("{listener}/{name}"), reader, session, context.sessions);
             let offline = context.offline(reader, session);
             let options = TemplateOptions {
                 text,

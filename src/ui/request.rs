@@ -27,7 +27,8 @@ pub(super) async fn get<T: DeserializeOwned>(
     path: &str,
     token: Option<&SecretString>,
 ) -> Result<T, SourceError> {
-    parse(call(service, Method::GET, path, token, Bytes::new()).await?)
+    let (status, body) = call(service, Method::GET, path, token, Bytes::new()).await?;
+    parse(status, &body)
 }
 
 /// As [`get`], by POST with a JSON body.
@@ -37,7 +38,8 @@ pub(super) async fn post<T: DeserializeOwned>(
     token: Option<&SecretString>,
     body: &serde_json::Value,
 ) -> Result<T, SourceError> {
-    parse(call(service, Method::POST, path, token, body.to_string().into()).await?)
+    let (status, body) = call(service, Method::POST, path, token, body.to_string().into()).await?;
+    parse(status, &body)
 }
 
 async fn call(
@@ -68,11 +70,11 @@ async fn call(
 }
 
 /// Parses a response. The gateway reports errors of a query in a document of the same kind.
-fn parse<T: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<T, SourceError> {
+fn parse<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, SourceError> {
     if status.is_success() || status == StatusCode::UNPROCESSABLE_ENTITY {
-        return serde_json::from_slice(&body).map_err(|_| failed("the service's response is not as expected"));
+        return serde_json::from_slice(body).map_err(|_| failed("the service's response is not as expected"));
     }
-    let message = String::from_utf8_lossy(&body).chars().take(MAX_ERROR).collect();
+    let message = String::from_utf8_lossy(body).chars().take(MAX_ERROR).collect();
     Err(SourceError { status, message })
 }
 

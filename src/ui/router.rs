@@ -315,8 +315,9 @@ impl AclPages<'_> {
 
     async fn list(&self, kind: AclKind) -> Result<PageResponse, SourceError> {
         let records: Vec<Value> = self.read(&kind.api_list(self.namespace())).await?;
-        let searched = (self.namespace(), self.request.query.get("q"));
-        Ok(html(StatusCode::OK, acl::list_page(self.request.frame, kind, &records, searched, self.now)))
+        let search = self.request.query.get("q");
+        let page = acl::list_page(self.request.frame, kind, &records, self.namespace(), search, self.now);
+        Ok(html(StatusCode::OK, page))
     }
 
     async fn record(&self, kind: AclKind, id: &str) -> Result<PageResponse, SourceError> {
@@ -343,7 +344,7 @@ impl AclPages<'_> {
         let accesses = body.as_array().map(Vec::as_slice).unwrap_or_default();
         let access = |request: &Value| request["Access"].as_str().unwrap_or_default().to_owned();
         let explained: Vec<(String, acl::Explained)> = accesses.iter().map(access).zip(responses).collect();
-        let page = acl::explain_page(self.request.frame, (accessor, self.namespace()), field, &explained);
+        let page = acl::explain_page(self.request.frame, accessor, self.namespace(), field, &explained);
         Ok(html(StatusCode::OK, page))
     }
 }

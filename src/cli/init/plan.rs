@@ -85,7 +85,7 @@ impl Plan {
             let _ = writeln!(text, "sudo groupadd --force {}   # does nothing if it is there", quote(group));
         }
         for folder in &needs.writable {
-            text.push_str(&folder_commands(folder, ("750", group), root));
+            text.push_str(&folder_commands(folder, "750", group, root));
         }
         for (key, group) in self.keys.iter().filter_map(|key| Some((key, key.access.reading_group()?))) {
             // Only root and keyward may use the folder that the package makes.

@@ -177,7 +177,7 @@ impl Secrets {
         let tls = options.tls.clone();
         let clock = options.clock.clone();
         let handler = Arc::new(handler::RequestHandler::new(options, faults.clone())?);
-        tasks.start("emulated Vault", serve::serve((listener, port), tls, handler, stop));
+        tasks.start("emulated Vault", serve::serve(listener, port, tls, handler, stop));
         Ok(Self { url, faults_url, faults, clock })
     }
 

@@ -11,7 +11,8 @@ use crate::ReservedPort;
 
 /// Serves until `stop`; closes and reopens the listener as injected.
 pub(super) async fn serve(
-    (first, port): (Listener, ReservedPort),
+    first: Listener,
+    port: ReservedPort,
     tls: Option<Arc<rustls::ServerConfig>>,
     handler: Arc<RequestHandler>,
     stop: CancellationToken,

@@ -106,7 +106,6 @@ impl Minter {
         let current = None;
         let last_error = None;
         let parent = ParentState::Ok;
-        #[rustfmt::skip]
         let minter = Self {
             options, calls, clock, health, publisher, refresh_signal, prefix, lock, retry_policy, current, next, last_error, parent, cleanup,
         };

@@ -76,7 +76,7 @@ impl PeerIdentity {
             groups: groups.into_iter().filter_map(|gid| support.known_group(gid)).collect(),
             ..PeerFacts::unknown(FactSource::Credentials)
         };
-        let process = reader.pin(socket, peer).and_then(|process| {
+        let process = reader.pin(socket, pid, uid, gid).and_then(|process| {
             let reading = reader.read(&process, reader.executable_of(&process)).ok()?;
             Some((Arc::new(process), reading))
         });
@@ -96,7 +96,8 @@ impl PeerIdentity {
     pub(crate) fn from_tcp(
         reader: &Arc<PeerReader>,
         stream: &TcpStream,
-        (peer, local): (SocketAddr, SocketAddr),
+        peer: SocketAddr,
+        local: SocketAddr,
     ) -> Self {
         let owner = peer.ip().is_loopback().then(|| sock_diag::owner(peer, local)).flatten();
         // A peer that has reset the connection leaves its address to others, one of whom was found then. While this end is

@@ -59,7 +59,9 @@ impl PinnedProcess {
     /// It has ended, or another process may have its id already.
     pub(super) fn from_socket(
         socket: impl AsFd,
-        (pid, uid, gid): (u32, u32, u32),
+        pid: u32,
+        uid: u32,
+        gid: u32,
         support: &KernelSupport,
     ) -> Result<Self, ProcessEnded> {
         if support.peer_pidfd {
@@ -224,8 +226,8 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         let pid = std::process::id();
-        assert!(PinnedProcess::from_socket(&near, (pid, uid, gid), &support).is_ok());
-        assert!(PinnedProcess::from_socket(&near, (pid, uid + 1, gid), &support).is_err());
-        assert!(PinnedProcess::from_socket(&near, (pid, uid, gid + 1), &support).is_err());
+        assert!(PinnedProcess::from_socket(&near, pid, uid, gid, &support).is_ok());
+        assert!(PinnedProcess::from_socket(&near, pid, uid + 1, gid, &support).is_err());
+        assert!(PinnedProcess::from_socket(&near, pid, uid, gid + 1, &support).is_err());
     }
 }

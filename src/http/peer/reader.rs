@@ -74,8 +74,8 @@ impl PeerReader {
         &self.kernel.support
     }
 
-    pub(super) fn pin(&self, socket: impl AsFd, peer: (u32, u32, u32)) -> Option<PinnedProcess> {
-        PinnedProcess::from_socket(socket, peer, self.support()).ok()
+    pub(super) fn pin(&self, socket: impl AsFd, pid: u32, uid: u32, gid: u32) -> Option<PinnedProcess> {
+        PinnedProcess::from_socket(socket, pid, uid, gid, self.support()).ok()
     }
 
     /// Returns the file that a process runs; `None` if it cannot be known, or no rule names an executable. The state that is

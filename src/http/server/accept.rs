@@ -201,7 +201,7 @@ impl<S> ConnectionSet<S> {
                 PeerIdentity::from_unix(reader, socket, (pid, uid, gid))
             }
             (Stream::Left(stream), Peer::Tcp { address, local }) => {
-                PeerIdentity::from_tcp(reader, stream, (address, local))
+                PeerIdentity::from_tcp(reader, stream, address, local)
             }
             (Stream::Left(_), Peer::Unix { .. }) | (Stream::Right(_), Peer::Tcp { .. }) => return None,
         }))

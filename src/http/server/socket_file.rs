@@ -56,7 +56,7 @@ impl SocketFile {
     pub(super) fn place(&self) -> io::Result<()> {
         let mut placement = self.placement.lock();
         if *placement == Placement::Temporary {
-            *placement = move_into_place(&self.folder, (&self.temporary, &self.name), &self.path)?;
+            *placement = move_into_place(&self.folder, &self.temporary, &self.name, &self.path)?;
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)
     let temporary = temporary_name()?;
     let path = socket.path.with_file_name(&temporary);
     rustix::net::bind(&listener, &rustix::net::SocketAddrUnix::new(&path)?)?;
-    let file = finish(socket, folder, (temporary, name), &listener);
+    let file = finish(socket, folder, temporary, name, &listener);
     Ok((UnixListener::from(listener), file?))
 }
 
@@ -132,7 +132,8 @@ const fn mode(socket: &UnixSocket) -> Mode {
 fn finish(
     socket: &UnixSocket,
     folder: Dir,
-    (temporary, name): (OsString, OsString),
+    temporary: OsString,
+    name: OsString,
     listener: &OwnedFd,
 ) -> io::Result<SocketFile> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -223,7 +224,7 @@ fn remove(folder: &Dir, name: &OsStr) -> io::Result<()> {
 
 /// Exchanges the two names, so that an old file at the path is checked under the temporary name and put back if a live
 /// socket appeared meanwhile.
-fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Path) -> io::Result<Placement> {
+fn move_into_place(folder: &Dir, temporary: &OsStr, name: &OsStr, path: &Path) -> io::Result<Placement> {
     match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(Placement::Final),
         Err(Errno::EXIST) => {}

@@ -168,7 +168,9 @@ impl RunningDevice {
     pub fn start(
         options: AuditOptions,
         predecessor: Option<Self>,
-        (health, metrics, clock): (&Health, &Metrics, &Clock),
+        health: &Health,
+        metrics: &Metrics,
+        clock: &Clock,
     ) -> std::io::Result<Self> {
         let is_closed = options.on_failure == OnFailure::Closed;
         let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
@@ -176,7 +178,7 @@ impl RunningDevice {
         let queue = RecordQueue::default();
         let mut tasks = JoinSet::new();
         let (confirmations, task) = Confirmations::new(queue.clone());
-        let writer = AuditWriter::new(&options, confirmations, (component, metrics, clock.clone()));
+        let writer = AuditWriter::new(&options, confirmations, component, metrics, clock.clone());
         let thread = spawn(writer, predecessor, queue.clone())?;
         tasks.spawn(task.run());
         let name = options.name.as_str().into();

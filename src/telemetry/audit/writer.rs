@@ -61,7 +61,9 @@ impl AuditWriter {
     pub(super) fn new(
         options: &AuditOptions,
         confirmations: Confirmations,
-        (health, metrics, clock): (HealthHandle, &Metrics, Clock),
+        health: HealthHandle,
+        metrics: &Metrics,
+        clock: Clock,
     ) -> Self {
         Self {
             name: options.name.clone(),

@@ -44,7 +44,7 @@ fn writer(options: &AuditOptions) -> (AuditWriter, Health, DeviceTask, RecordQue
     let queue = RecordQueue::default();
     let (confirmations, task) = Confirmations::new(queue.clone());
     let component = health.register("audit/main", true, "");
-    (AuditWriter::new(options, confirmations, (component, &metrics, Clock::System)), health, task, queue)
+    (AuditWriter::new(options, confirmations, component, &metrics, Clock::System), health, task, queue)
 }
 
 /// Runs a writer over `count` records; returns how many were kept.
