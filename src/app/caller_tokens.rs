@@ -16,8 +16,8 @@ use keyward_telemetry::health::Health;
 use tokio_util::sync::CancellationToken;
 
 use super::derived_tokens;
-use super::draining::{self, DrainingListeners};
 use super::session::{SessionRefs, Shared};
+use super::stopping::{self, DrainingListeners};
 
 /// Caller and session of a token.
 type Key = (String, String);
@@ -112,7 +112,7 @@ impl RunningCallerTokens {
             let stop = ended.stop;
             let listeners = draining.of_session(&key.1);
             self.tasks.start(format!("end of the tokens of caller {} for session {}", key.0, key.1), async move {
-                let _ = stop.run_until_cancelled(draining::wait_for_all(listeners)).await;
+                let _ = stop.run_until_cancelled(stopping::wait_for_all(listeners)).await;
                 stop.cancel();
                 Ok(())
             });

@@ -5,7 +5,7 @@ pub mod error_codes;
 pub mod journal;
 mod log_writer;
 pub mod logging;
-pub(crate) mod systemd;
+pub(crate) mod service_notifier;
 
 // 1: the parts, joined
 mod protected_memory;
@@ -13,11 +13,10 @@ mod certificate_files;
 pub mod sandbox;
 mod spawner;
 mod metrics;
-mod certificates;
+mod certificate_watch;
 mod fd_limits;
 mod fingerprint;
-mod draining;
-mod stopping_outputs;
+mod stopping;
 mod session;
 mod callers;
 mod audit;
@@ -40,8 +39,8 @@ mod reload;
 mod socket_placement;
 
 // 3: the whole
-mod app;
-pub mod one_shot;
+mod process;
+pub mod one_shot_login;
 pub mod one_shot_render;
 pub mod check_result;
 pub mod probes;
@@ -51,4 +50,4 @@ pub mod doctor;
 #[cfg(feature = "dev")]
 pub mod dev;
 
-pub use app::{App, ProcessSetup, ReloadRejected, Signals};
+pub use process::{App, ProcessSetup, ReloadRejected, Signals};

@@ -17,7 +17,7 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use zeroize::Zeroizing;
 
-use super::one_shot::LoggedIn;
+use super::one_shot_login::LoggedIn;
 
 /// Client that reads the secrets of one rendering.
 #[derive(Debug)]

@@ -8,8 +8,7 @@ use anyhow::Context as _;
 use keyward_agent::api_proxy::{ApiProxy, ApiProxyDeps, ProxyCache};
 use keyward_agent::caller_tokens::CallerTokens;
 use keyward_agent::callers::CallerGate;
-use keyward_agent::local_api;
-use keyward_agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions};
+use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward_agent::secrets::DerivedTokenManager;
 use keyward_agent::sinks::FileSink;
 use keyward_agent::systemd_credentials::CredentialServer;
@@ -23,16 +22,15 @@ use keyward_http::tls::ServerTls;
 use keyward_telemetry::health::HealthHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::audit;
 use super::caller_tokens::CallerTokensPlan;
-use super::callers;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
-use super::stopping_outputs::OutputPredecessors;
+use super::stopping::OutputPredecessors;
 use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
+use super::{audit, callers};
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use keyward_machine::tasks::{TaskError, TaskGroup};
 use tokio_util::sync::CancellationToken;
 
 use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
-use super::draining::DrainingListeners;
 use super::error_codes;
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
@@ -21,7 +20,7 @@ use super::outputs::{BoundListener, BuiltSink, CacheControl, ListenerInputs, Sin
 use super::session::{
     FileFingerprint, Predecessor, RunningSession, Session, SessionControl, SessionInputs, SessionRefs, Shared,
 };
-use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
+use super::stopping::{DrainingListeners, STOP_LIMIT, StoppingOutput, StoppingOutputs};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
 

@@ -26,8 +26,8 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::draining;
 use super::fingerprint::fingerprint;
+use super::stopping;
 
 /// Shared handles that every part gets.
 #[derive(Debug, Clone, Default)]
@@ -269,7 +269,7 @@ impl Session {
         };
         drop(ended);
         if let Some(shutdown) = unclaimed_token {
-            draining::wait_for_all(control.take_draining()).await;
+            stopping::wait_for_all(control.take_draining()).await;
             shutdown.revoke().await;
         }
         Ok(())

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::session::{SessionRefs, Shared, bound_to};
-use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
+use super::stopping::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
 use super::systemd_credentials::CredentialInputs;
 
 /// The running templates, and the child process that waits for them.

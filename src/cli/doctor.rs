@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::agent_client::find_contact;
 use super::output::strip_control_chars;
-use super::{ConfigFiles, Exit, Format, emulated, print, print_line};
+use super::{ConfigFiles, Exit, Format, command_config, print, print_line};
 
 /// Check configuration, machine and servers, and name the remedies.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ impl Doctor {
             environment: environment.clone(),
             unit: self.unit.clone(),
             user: self.user.clone(),
-            load: &|environment, purpose| emulated::load_in(&self.files.config, environment, purpose),
+            load: &|environment, purpose| command_config::load_in(&self.files.config, environment, purpose),
             contact: &find_contact,
             progress: progress(),
         };

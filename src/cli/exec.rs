@@ -12,7 +12,7 @@ use keyward_machine::command::{CommandSpec, EnvVars};
 use keyward_machine::secret_string::SecretString;
 
 use super::agent_client::ProxyEndpoint;
-use super::missing_values::require_values;
+use super::command_config::require_values;
 use super::template::print_render_error;
 use super::{ConfigFiles, Exit, print_error};
 

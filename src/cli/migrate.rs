@@ -12,7 +12,7 @@ use keyward_config::{self as config, Environment, Purpose};
 use keyward_hcl as hcl;
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::os;
-use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::wording::format_count;
 
 use super::init::folder_commands;
 use super::setup_files::{self, Destination, Existing, SetupFile};

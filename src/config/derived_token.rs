@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use keyward_agent::callers::{CallerTokenOptions, CallerTokenScope};
 use keyward_agent::secrets::DerivedTokenOptions;
-use keyward_telemetry::count_format::format_count;
 use keyward_telemetry::time_format::format_duration;
+use keyward_telemetry::wording::format_count;
 
 use super::reader::Reader;
 use super::values::{ValueError, invalid};

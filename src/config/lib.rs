@@ -8,7 +8,7 @@ pub(crate) mod diagnostic;
 mod tree;
 mod values;
 mod named_path;
-mod credential_grant;
+mod systemd_grant;
 pub mod references;
 pub mod migrate;
 pub mod renamed;
@@ -58,14 +58,11 @@ use std::time::Duration;
 
 use keyward_agent::api_proxy::ApiProxyOptions;
 use keyward_agent::callers::CallerPolicy;
-use keyward_agent::identity;
-use keyward_agent::login;
 use keyward_agent::process::ProcessOptions;
 use keyward_agent::secrets::{DerivedTokenKind, DerivedTokenOptions, OfflineOptions};
-use keyward_agent::server_client;
 use keyward_agent::sinks::SinkOptions;
 use keyward_agent::templates::TemplateOptions;
-use keyward_agent::token_lifecycle;
+use keyward_agent::{identity, login, server_client, token_lifecycle};
 use keyward_http::guard;
 use keyward_http::server::Endpoint;
 #[cfg(feature = "ui")]
@@ -76,7 +73,6 @@ use tracing::level_filters::LevelFilter;
 #[cfg(feature = "acl")]
 pub use self::acl::AclServer;
 pub use self::caller::describe_token;
-pub use self::credential_grant::{CredentialContent, CredentialGrant, SystemdCredentials};
 pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]
 pub use self::gateway::Gateway;
@@ -90,6 +86,7 @@ pub use self::open_files::OpenFiles;
 pub use self::platform_token::SecretToken;
 #[cfg(feature = "gateway")]
 pub use self::platform_token::TokenSource;
+pub use self::systemd_grant::{CredentialContent, CredentialGrant, SystemdCredentials};
 
 /// The configuration with every name resolved. A reload compares two of them.
 #[derive(Debug, Clone, PartialEq)]

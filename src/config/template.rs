@@ -292,13 +292,7 @@ pub(super) fn text(name: &str, reader: &mut Reader<'_>, session: &str, sessions:
 }
 
 /// Reports a key that reads secrets through a session whose server stores none.
-pub(super) fn reject_without_secrets(
-    reader: &Reader<'_>,
-    at: Location,
-    key: &str,
-    session: &str,
-    sessions: &Sessions,
-) {
+pub(super) fn reject_without_secrets(reader: &Reader<'_>, at: Location, key: &str, session: &str, sessions: &Sessions) {
     let Some(kind) = sessions.kind_without_secrets(session) else { return };
     let kind = server::kind(kind);
     let message = format!("reads secrets, but the server of session {session}, of kind \"{kind}\", stores none");

@@ -5,10 +5,10 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use keyward_machine::os;
+use keyward_telemetry::time_format::format_duration;
+pub(super) use keyward_telemetry::wording::did_you_mean;
 
 use super::tree::quote;
-pub(super) use keyward_telemetry::suggest::did_you_mean;
-use keyward_telemetry::time_format::format_duration;
 
 /// Error about a single value, with advice.
 #[derive(Debug, PartialEq, Eq)]

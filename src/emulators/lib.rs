@@ -1,7 +1,6 @@
 //! Emulators: small real servers that run everything without an outside service. Each says in its `Server` header that
 //! it is emulated, and can inject faults. `keyward dev` and the tests use the same ones.
 
-mod timed_body;
 mod reserved_port;
 mod axum_service;
 mod control_listener;

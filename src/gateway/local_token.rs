@@ -4,7 +4,6 @@
 //! may run for hours.
 
 mod owner;
-mod error;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,20 +11,19 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
+use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret::{self, SecretFileError};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_rfc3339;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-pub use error::LocalTokenError;
-
-use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
-use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::format_rfc3339;
+use self::owner::OwnerError;
 
 /// Settings of the local token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,6 +223,29 @@ fn generate() -> Result<SecretString, LocalTokenError> {
     token.push_str(PREFIX);
     URL_SAFE_NO_PAD.encode_string(*bytes, &mut token);
     Ok(SecretString::from(token.as_str()))
+}
+
+/// Error of the local token. Never contains a token.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalTokenError {
+    /// The file cannot be read.
+    #[error("the local token cannot be read")]
+    Read(#[from] SecretFileError),
+    /// The file cannot be written.
+    #[error("the local token cannot be written")]
+    Write(#[from] ReplaceError),
+    /// The file belongs to another gateway, or its owner cannot be recorded.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// The file holds something else.
+    #[error("{} contains no local token (at least {MIN_LENGTH} visible ASCII characters)", file.display())]
+    Malformed {
+        /// Path of the file.
+        file: PathBuf,
+    },
+    /// The kernel returned no random bytes.
+    #[error("the kernel returned no random bytes")]
+    Random,
 }
 
 #[cfg(test)]

@@ -3,10 +3,9 @@
 //! A module imports only modules above it in this list.
 
 // 0: texts
-pub mod count_format;
 pub mod time_format;
 pub mod hex;
-pub mod suggest;
+pub mod wording;
 
 // 1: errors
 pub mod error_chain;

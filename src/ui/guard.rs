@@ -7,9 +7,22 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
 use keyward_http::guard::is_allowed_host;
 use keyward_http::server::Peer;
+use keyward_machine::secret_string::SecretString;
 
 use super::form::MAX_FORM;
-use super::options::UiOptions;
+
+/// Options of the pages of one listener.
+#[derive(Debug, Clone)]
+pub struct UiOptions {
+    /// Key that opens the pages of the agent and the gateway.
+    pub key: SecretString,
+    /// Names allowed in `Host` besides the listener's own address, and `localhost` on loopback.
+    pub allowed_hosts: BTreeSet<String>,
+    /// Address that the listener is bound to.
+    pub address: SocketAddr,
+    /// The listener serves TLS.
+    pub tls: bool,
+}
 
 /// Longest target of a request in bytes.
 const MAX_TARGET: usize = 4 * 1024;

@@ -6,7 +6,6 @@
 //! gateway's open with the listener's key, the ACL server's with an ACL token.
 
 // 0: options, sources, and requests
-mod options;
 mod sources;
 mod form;
 mod guard;
@@ -20,6 +19,6 @@ mod pages;
 mod request;
 mod router;
 
-pub use options::UiOptions;
+pub use guard::UiOptions;
 pub use router::{UiDeps, service};
 pub use sources::{StatusSource, UiSources};

@@ -19,8 +19,7 @@ use serde_json::{Map, Value};
 
 use super::browser_session::{BrowserRights, BrowserSessions};
 use super::form::Fields;
-use super::guard::{PageGuard, PageRejection};
-use super::options::UiOptions;
+use super::guard::{PageGuard, PageRejection, UiOptions};
 use super::pages::acl::{self, AclKind};
 use super::pages::sign_in::{self, SignIn};
 use super::pages::{Frame, agent, error_page, gateway, history};

@@ -5,7 +5,6 @@ mod attach;
 pub mod faults;
 mod guide;
 mod ports;
-mod calls;
 mod fault_tour;
 mod tour;
 
@@ -23,8 +22,7 @@ use keyward_emulators::cloud::{self, Cloud};
 use keyward_emulators::platform::{self, Platform};
 use keyward_emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
 use keyward_http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
-use keyward_machine::atomic_file;
-use keyward_machine::atomic_file::Attributes;
+use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::secure_dir;
 use keyward_machine::tasks::TaskGroup;

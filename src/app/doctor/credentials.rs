@@ -9,8 +9,8 @@ use keyward_config::{Config, CredentialGrant};
 use keyward_http::server::Endpoint;
 use keyward_telemetry::error_code::ErrorCode;
 
-use super::unit::Unit;
 use super::unit_files::UnitFiles;
+use super::unit_parser::Unit;
 use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
 
 /// Folder in which systemd puts the credentials of a unit, below a folder of its name.

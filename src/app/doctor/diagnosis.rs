@@ -6,23 +6,21 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
-use keyward_telemetry::count_format::format_count;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::wording::format_count;
 
-use super::access;
-use super::credentials;
 use super::files::FileChecker;
 use super::listeners::ListenerChecker;
-use super::needs;
-use super::path_rules::PathRules;
 use super::rights::UserIdentity;
 use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
-use super::sandbox::Sandbox;
-use super::unit::Unit;
 use super::unit_checks::ServiceUnit;
 use super::unit_environment::unit_environment;
 use super::unit_files::{self, UnitFiles};
+use super::unit_parser::Unit;
+use super::unit_paths::PathRules;
+use super::unit_sandbox::Sandbox;
+use super::{credentials, file_owners, needs};
 use crate::certificate_files;
 use crate::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::probes::{Limits, check_session, describe_expiry, resolve_host};
@@ -138,8 +136,10 @@ fn select_user(
     let current = rustix::process::geteuid();
     let of_unit = service.and_then(|service| service.unit.last("User")).filter(|_| current.is_root());
     let mut identity = match (&options.user, of_unit.map(|user| files.expand(user))) {
-        (Some(user), _) => access::identity(user).map_err(|error| anyhow::anyhow!("--as: {error}"))?,
-        (None, user) => user.and_then(|user| access::identity(&user).ok()).unwrap_or_else(access::current_identity),
+        (Some(user), _) => file_owners::identity(user).map_err(|error| anyhow::anyhow!("--as: {error}"))?,
+        (None, user) => {
+            user.and_then(|user| file_owners::identity(&user).ok()).unwrap_or_else(file_owners::current_identity)
+        }
     };
     if let Some(service) = service {
         let main = service.unit.last("Group").map(str::to_owned);

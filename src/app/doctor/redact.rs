@@ -179,7 +179,7 @@ fn without_user(text: &str) -> String {
 pub(crate) fn redact_unit(text: &str) -> String {
     let mut output = String::with_capacity(text.len());
     // Comments may be next to a secret that was commented out.
-    for line in super::unit::logical_lines(text) {
+    for line in super::unit_parser::logical_lines(text) {
         let line = line.trim();
         match line.split_once('=') {
             Some((key, value)) => {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::connection::{check_clock, check_connection};
 use super::limits::Limits;
 use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
-use crate::one_shot::{LoggedIn, login};
+use crate::one_shot_login::{LoggedIn, login};
 use crate::one_shot_render::OneShotReader;
 
 /// Time for one answer of the platform.

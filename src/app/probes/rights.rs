@@ -12,7 +12,7 @@ use keyward_telemetry::error_code::ErrorCode;
 
 use super::limits::Limits;
 use crate::check_result::{Problem, StepResult};
-use crate::one_shot::LoggedIn;
+use crate::one_shot_login::LoggedIn;
 
 /// Capability of a path that a part of the configuration needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

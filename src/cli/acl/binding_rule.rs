@@ -7,7 +7,7 @@ use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::resolve;
-use super::templated::pair;
+use super::templated_policy_flags::pair;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

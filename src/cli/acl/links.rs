@@ -6,7 +6,7 @@ use keyward_acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::resolve;
-use super::templated::TemplatedPolicies;
+use super::templated_policy_flags::TemplatedPolicies;
 
 /// Flags for the links that tokens and roles have in common.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use super::failure::{CommandFailure, print_deleted};
 use super::links::merge_links;
 use super::output::{self, Fields};
 use super::resolve;
-use super::templated::assignment;
+use super::templated_policy_flags::assignment;
 use crate::cli::print_note;
 
 #[derive(Debug, Subcommand)]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use keyward_acl::client;
-use keyward_acl::client::{AclClientError, NamespaceDefaults, QueryOptions};
+use keyward_acl::client::{self, AclClientError, NamespaceDefaults, QueryOptions};
 use keyward_acl::model::id::Id;
 use keyward_http::client::TransportError;
 use keyward_machine::atomic_file;
@@ -17,7 +16,7 @@ use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::secret_input::SecretInput;
 use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
-use super::templated::assignment;
+use super::templated_policy_flags::assignment;
 use super::{output, token_output};
 use crate::cli::{print_line, print_note};
 

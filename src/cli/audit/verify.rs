@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use keyward_telemetry::audit::{Checkpoint, LinePosition, Verifier, VerifyReport};
-use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::wording::format_count;
 use serde_json::json;
 
 use super::{files, read, read_key};

@@ -17,7 +17,7 @@ use keyward_machine::secret_string::SecretString;
 use zeroize::Zeroizing;
 
 use super::agent_client::ProxyEndpoint;
-use super::missing_values::require_values;
+use super::command_config::require_values;
 use super::{Exit, print_error};
 
 /// Protocol of the calling program.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use keyward_telemetry::count_format::format_count;
 use keyward_telemetry::time_format::format_duration;
+use keyward_telemetry::wording::format_count;
 use serde_json::Value;
 
 use super::target::{GatewayAddress, GatewayTarget};

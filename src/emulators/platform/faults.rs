@@ -12,8 +12,8 @@ use super::edition::Edition;
 use super::ids;
 use super::lists_table::TEN;
 use super::page::Paging;
+use super::resources::Resource;
 use super::state::{Failure, State};
-use super::store::Resource;
 use super::tokens::{PlatformTokenKind, TokenRequest};
 
 /// Handle for injecting faults and reading the request log; clones share their state.

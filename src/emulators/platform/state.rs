@@ -9,7 +9,7 @@ use super::edition::Edition;
 use super::limits::RateLimitWindows;
 use super::page::Paging;
 use super::reply::ApiError;
-use super::store::{Resource, Store};
+use super::resources::{Resource, Store};
 use super::tokens::{PlatformTokenKind, Token, Tokens};
 
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use keyward_telemetry::suggest::did_you_mean;
+use keyward_telemetry::wording::did_you_mean;
 use serde::{Deserialize, Serialize};
 
 /// Effect of a change.

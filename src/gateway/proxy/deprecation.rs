@@ -9,9 +9,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::body::CallerBody;
-use super::outcome::{CallOutcome, PlatformBody};
 use super::upstream::Upstream;
-use super::upstream_call::{ErrorResponse, UpstreamCall};
+use super::upstream_call::{CallOutcome, ErrorResponse, PlatformBody, UpstreamCall};
 use super::usage_stats::UsageStats;
 use crate::actions::organization::{OrganizationHint, oauth_client_path, organization_from_client, organization_hint};
 use crate::actions::{

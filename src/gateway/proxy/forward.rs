@@ -9,11 +9,10 @@ use keyward_http::body_buffer::BufferBudget;
 
 use super::body::{self, BufferError, CallerBody, GatewayBody};
 use super::deprecation::Deprecations;
-use super::outcome::CallOutcome;
 use super::page_merge::PageFetcher;
 use super::response::{self, error_response};
 use super::response_rewriter::ResponseRewriter;
-use super::upstream_call::UpstreamCall;
+use super::upstream_call::{CallOutcome, UpstreamCall};
 
 /// Forwards calls to the platform.
 #[derive(Debug)]

@@ -9,11 +9,10 @@ use keyward_http::body_buffer::collect;
 use keyward_http::reverse_proxy::remove_all;
 
 use super::body::CallerBody;
-use super::outcome::{CallOutcome, PlatformBody};
 use super::response::{error_response, set_length};
 use super::response_rewriter::ResponseRewriter;
 use super::upstream::Upstream;
-use super::upstream_call::{ErrorResponse, MERGE_PAGES_HEADER, UpstreamCall};
+use super::upstream_call::{CallOutcome, ErrorResponse, MERGE_PAGES_HEADER, PlatformBody, UpstreamCall};
 use crate::actions::{self, pages};
 
 /// Fetches the pages of lists.

@@ -13,10 +13,9 @@ use url::Url;
 use super::body::{GatewayBody, RewritingBody};
 use super::link_rewriter::LinkRewriter;
 use super::origins::LinkPrefixes;
-use super::outcome::PlatformBody;
 use super::path;
 use super::response::{self, BodyKind, error_response};
-use super::upstream_call::{ErrorResponse, UpstreamCall};
+use super::upstream_call::{ErrorResponse, PlatformBody, UpstreamCall};
 
 /// Rewrites the responses of one platform.
 #[derive(Debug)]

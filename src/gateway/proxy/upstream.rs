@@ -20,13 +20,12 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::body::{CallerBody, GatewayBody};
-use super::path_class::path_class;
-use super::platform_info::PlatformInfo;
+use super::path::path_class;
+use super::platform_info::{PlatformInfo, UpstreamHealth};
 use super::rate_limiter::RateLimiter;
 use super::response::{self, retry_later};
 use super::token_state::{TokenCheck, TokenState};
 use super::upstream_call::{ACCOUNT_DETAILS, ErrorResponse, UpstreamCall};
-use super::upstream_health::UpstreamHealth;
 use crate::platform_token::PlatformToken;
 
 /// The platform as a server that is called.

@@ -107,7 +107,20 @@ impl Minter {
         let last_error = None;
         let parent = ParentState::Ok;
         let minter = Self {
-            options, calls, clock, health, publisher, refresh_signal, prefix, lock, retry_policy, current, next, last_error, parent, cleanup,
+            options,
+            calls,
+            clock,
+            health,
+            publisher,
+            refresh_signal,
+            prefix,
+            lock,
+            retry_policy,
+            current,
+            next,
+            last_error,
+            parent,
+            cleanup,
         };
         Ok((minter, source))
     }

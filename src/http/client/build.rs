@@ -8,7 +8,7 @@ use keyward_telemetry::error_code::ErrorCode;
 use url::{Host, Url};
 
 use super::call::Client;
-use super::resolver::{ConnectionRoute, Resolver};
+use super::reqwest_resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::tls::{CertificateError, FileBacked, client_config, plain_client_config};
 

@@ -11,7 +11,7 @@ use reqwest::RequestBuilder;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::resolver::ConnectionRoute;
+use super::reqwest_resolver::ConnectionRoute;
 use crate::tls::FileBacked;
 
 /// Largest response body, in bytes.

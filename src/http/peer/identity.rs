@@ -93,12 +93,7 @@ impl PeerIdentity {
 
     /// Reads the identity of the peer of an accepted TCP connection, as the socket diagnostics have it; `peer` and `local` are
     /// the addresses of its two ends.
-    pub(crate) fn from_tcp(
-        reader: &Arc<PeerReader>,
-        stream: &TcpStream,
-        peer: SocketAddr,
-        local: SocketAddr,
-    ) -> Self {
+    pub(crate) fn from_tcp(reader: &Arc<PeerReader>, stream: &TcpStream, peer: SocketAddr, local: SocketAddr) -> Self {
         let owner = peer.ip().is_loopback().then(|| sock_diag::owner(peer, local)).flatten();
         // A peer that has reset the connection leaves its address to others, one of whom was found then. While this end is
         // connected, nobody else can have the pair of addresses.

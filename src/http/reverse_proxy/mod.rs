@@ -8,7 +8,6 @@ mod request_head;
 mod http1;
 mod metrics;
 mod connect;
-mod tunnel;
 mod connection_slots;
 mod pool;
 mod response_body;
@@ -21,6 +20,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 
+pub(crate) use connect::Tunnel;
 pub use headers::{is_direct, remove_all};
 pub use http1::ConnectionError;
 #[cfg(feature = "fuzzing")]
@@ -31,7 +31,6 @@ pub use request_body::RequestBody;
 pub(crate) use request_body::RequestBodyError;
 pub use request_head::{RequestHead, RequestLine};
 pub use response_body::{BufferedBody, ResponseBody};
-pub(crate) use tunnel::Tunnel;
 pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
 use crate::server::ConnectionCaller;

@@ -3,7 +3,6 @@
 mod accept;
 mod streams;
 mod response_future;
-mod response_metrics;
 mod metrics;
 mod listener;
 mod connection;
@@ -12,7 +11,7 @@ mod peer_group;
 mod socket_activation;
 mod lingering;
 mod eviction;
-mod socket_path;
+mod stale_socket;
 mod socket_file;
 mod connection_state;
 mod connection_table;
@@ -25,10 +24,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use listener::Listener;
+pub use metrics::ResponseCounter;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
 pub use peer_group::{CallerGroup, ConnectionCaller};
 pub use response_future::ResponseFuture;
-pub use response_metrics::ResponseCounter;
 pub use socket_activation::ActivatedSockets;
 pub use socket_file::SocketOwnerError;
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
-use super::socket_path::{check_replaceable, identity, own_sockets};
+use super::stale_socket::{check_replaceable, identity, own_sockets};
 
 /// File of a bound socket; removed when dropped, if it is still the one that was created.
 #[derive(Debug)]

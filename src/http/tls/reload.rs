@@ -69,7 +69,7 @@ impl<T: Clone> FileBacked<T> {
         }
         let now = stamps(paths);
         if now != loaded.stamps {
-            // A running agent also watches these files, and reports to operators: see `app/certificates.rs`.
+            // A running agent also watches these files, and reports to operators: see `app/certificate_watch.rs`.
             match build() {
                 Ok(value) => {
                     (loaded.value, loaded.stamps) = (value, now);

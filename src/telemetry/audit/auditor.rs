@@ -10,10 +10,9 @@ use parking_lot::RwLock;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::device_result::DeviceError;
+use super::device::{Device, DeviceError};
 use super::device_task::Confirmations;
-use super::file;
-use super::options::{AuditOptions, AuditTarget, OnFailure};
+use super::options::{AuditOptions, OnFailure};
 use super::queue::{QueueShare, QueuedRecord, RecordQueue};
 use super::record::AuditRecord;
 use super::writer::AuditWriter;
@@ -157,11 +156,7 @@ impl PendingRecord {
 impl RunningDevice {
     /// Checks that a device can be used, without changing anything.
     pub fn probe(options: &AuditOptions) -> Result<(), DeviceError> {
-        match &options.target {
-            AuditTarget::File(options) => file::probe(options),
-            // A collector may start later.
-            AuditTarget::Socket(_) | AuditTarget::Journald(_) => Ok(()),
-        }
+        Device::probe(&options.target)
     }
 
     /// Starts the thread of a device, which begins once its predecessor has closed the file. Called within a runtime.

@@ -4,7 +4,7 @@ use keyward_machine::clock::Clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::device_result::DeviceError;
+use super::device::DeviceError;
 use super::metrics::{AuditLabels, AuditMetrics, AuditOutcomeLabels};
 use super::options::{AuditOptions, OnFailure};
 use crate::health::HealthHandle;

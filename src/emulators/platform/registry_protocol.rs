@@ -12,13 +12,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::blobs::{PATH, Purpose};
-use super::module_versions;
 use super::modules::{KIND, VERSIONS};
 use super::reply::{ApiError, ApiResult, no_content, redirect};
 use super::request::ApiRequest;
+use super::resources::Resource;
 use super::state::State;
-use super::state_versions;
-use super::store::Resource;
+use super::{modules, state_versions};
 
 /// Finds the module in the path; its namespace is the organization.
 fn module<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Resource, ApiError> {
@@ -127,7 +126,7 @@ pub(super) async fn upload(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let purpose = state.blobs.put(request.name("secret"), request.body.clone())?;
     match &purpose {
-        Purpose::Archive(version) => module_versions::uploaded(&mut state, version)?,
+        Purpose::Archive(version) => modules::uploaded(&mut state, version)?,
         Purpose::State(_) | Purpose::JsonState(_) => state_versions::uploaded(&mut state, &purpose, &request.body)?,
     }
     Ok(StatusCode::OK.into_response())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::unit::Unit;
+use super::unit_parser::Unit;
 
 /// Settings of a unit that limit the service's process.
 #[derive(Debug, Clone, PartialEq, Eq)]

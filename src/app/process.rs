@@ -21,18 +21,13 @@ use tokio_util::sync::CancellationToken;
 use super::acl::BuiltAclServer;
 use super::audit::RunningAudit;
 use super::certificate_files::{self, CertificateFiles};
-use super::certificates;
-use super::error_codes;
-use super::fd_limits;
 use super::logging::{self, LogLevel};
 use super::metrics::{self, OutcomeLabels, ReloadMetrics};
-use super::protected_memory;
 use super::reload::{ReloadPlan, RunningAgent};
 use super::sandbox::{self, SandboxReport};
 use super::session::Shared;
 use super::socket_placement::{discard_replaced, place_sockets};
-use super::spawner;
-use super::systemd;
+use super::{certificate_watch, error_codes, fd_limits, protected_memory, service_notifier, spawner};
 
 /// Everything that the configuration asks for, running or about to run.
 #[derive(Debug)]
@@ -171,7 +166,7 @@ impl App {
         if let Some(acl) = self.acl {
             services.start("acl", acl.run(grace, services.stop_token()));
         }
-        let notifier = systemd::ServiceNotifier::default();
+        let notifier = service_notifier::ServiceNotifier::default();
         let certificates = start_services(&mut services, &self.shared, &self.config, notifier.clone());
         let mut agent = RunningAgent::default();
         agent.commit(self.plan, &self.config);
@@ -240,11 +235,11 @@ fn start_services(
     services: &mut TaskGroup,
     shared: &Shared,
     config: &Config,
-    notifier: systemd::ServiceNotifier,
+    notifier: service_notifier::ServiceNotifier,
 ) -> watch::Sender<CertificateFiles> {
     let Shared { clock, metrics, health, outputs, .. } = shared.clone();
     services.start("memory", protected_memory::report(health.clone(), metrics.clone(), services.stop_token()));
-    let notify = systemd::notify(notifier, health, config.agent.ready, clock.clone(), services.stop_token());
+    let notify = service_notifier::notify(notifier, health, config.agent.ready, clock.clone(), services.stop_token());
     services.start("service manager", async move {
         notify.await;
         Ok(())
@@ -262,7 +257,7 @@ fn start_services(
         Ok(())
     });
     let (certificates, listed) = watch::channel(certificate_files::files(config));
-    let watching = certificates::watch(listed, clock, metrics, services.stop_token());
+    let watching = certificate_watch::watch(listed, clock, metrics, services.stop_token());
     services.start("certificates", async move {
         watching.await;
         Ok(())
@@ -276,7 +271,7 @@ struct Reloader {
     config: Config,
     log: Option<LogLevel>,
     inherited: ActivatedSockets,
-    notifier: systemd::ServiceNotifier,
+    notifier: service_notifier::ServiceNotifier,
     certificates: watch::Sender<CertificateFiles>,
     audit: RunningAudit,
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::unit::{Unit, is_true};
+use super::unit_parser::{Unit, is_true};
 
 /// Access to a path inside the sandbox, most restrictive first; the most restrictive wins if two settings name one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::time::Instant;
 
-use super::device_result::{DeviceError, WriteOutcome, WritePosition, whole_lines};
+use super::{DeviceError, WriteOutcome, WritePosition, whole_lines};
 
 /// Connection to a collector.
 #[derive(Debug)]
-pub(super) struct StreamSocket {
+pub(in crate::audit) struct StreamSocket {
     path: PathBuf,
     connection: Option<UnixStream>,
     /// Rest of a line whose beginning was sent.

@@ -1,26 +1,25 @@
 //! An audit file: whole lines at its end by descriptor, rotation, and what the process before left.
 
-mod tail;
-
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use keyward_machine::secure_dir::Dir;
 use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
-use super::device_result::{DeviceError, ResumedChain, WriteOutcome, WritePosition, whole_lines};
-use super::key::AuditKey;
-use super::options::{AuditFileOptions, Fsync};
-use super::record::PreviousEnd;
+use super::{DeviceError, ResumedChain, WriteOutcome, WritePosition, whole_lines};
+use crate::audit::key::AuditKey;
+use crate::audit::line::{ChainPosition, MAX_LINE, ParsedLine};
+use crate::audit::options::{AuditFileOptions, Fsync};
+use crate::audit::record::PreviousEnd;
 use crate::error_code::ErrorCode;
 
 /// The file that records are appended to.
 #[derive(Debug)]
-pub(super) struct AuditFile {
+pub(in crate::audit) struct AuditFile {
     options: AuditFileOptions,
     file: Option<File>,
     /// Bytes that are in the file.
@@ -39,12 +38,12 @@ impl AuditFile {
     }
 
     /// Opens the file and reads where its chain ends. A file whose end does not verify with the key is moved away.
-    pub(super) fn resume(&mut self, key: &AuditKey) -> Result<ResumedChain, DeviceError> {
+    pub(in crate::audit) fn resume(&mut self, key: &AuditKey) -> Result<ResumedChain, DeviceError> {
         // An attempt that failed has left the file locked.
         self.file = None;
         self.open()?;
         let Some(file) = &self.file else { return Ok(NOTHING) };
-        let chain = tail::read(file, self.length, key).map_err(|error| self.error("read", &error))?;
+        let chain = read_tail(file, self.length, key).map_err(|error| self.error("read", &error))?;
         if chain.torn_bytes > 0 {
             self.length -= chain.torn_bytes;
             file.set_len(self.length).map_err(|error| self.error("remove an incomplete line from", &error))?;
@@ -227,6 +226,50 @@ pub(super) fn probe(options: &AuditFileOptions) -> Result<(), DeviceError> {
 const HEADROOM: u64 = 64 * 1024;
 
 const NOTHING: ResumedChain = ResumedChain { chain: None, previous: PreviousEnd::None, torn_bytes: 0 };
+
+/// Reads the first line, which names the chain, and the last two, of which the last one is verified.
+fn read_tail(file: &File, length: u64, key: &AuditKey) -> io::Result<ResumedChain> {
+    let first = bytes(file, 0, length.min(MAX_LINE as u64))?;
+    let start = length.saturating_sub(2 * MAX_LINE as u64);
+    let end = bytes(file, start, length - start)?;
+    let complete_length = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let torn_bytes = (end.len() - complete_length) as u64;
+    if complete_length == 0 && start == 0 {
+        return Ok(ResumedChain { chain: None, previous: PreviousEnd::None, torn_bytes });
+    }
+    let first = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let chain = position(first, &end[..complete_length], key);
+    let (previous, chain) = match chain {
+        None => (PreviousEnd::Unverified, None),
+        Some((name, position, true)) => (PreviousEnd::Stopped, Some((name, position))),
+        Some((name, position, false)) => (PreviousEnd::Killed, Some((name, position))),
+    };
+    Ok(ResumedChain { chain, previous, torn_bytes })
+}
+
+/// Returns the name of the chain, the position after its last record, and whether that is a stop record; `None` if it does
+/// not verify with the key.
+fn position(first: &[u8], end: &[u8], key: &AuditKey) -> Option<(String, ChainPosition, bool)> {
+    let first = ParsedLine::parse(first).ok()?;
+    let (chain, prev) = first.header()?;
+    if !first.verify_after(&prev, key) {
+        return None;
+    }
+    let mut lines = end.strip_suffix(b"\n")?.rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let last = ParsedLine::parse(lines.next()?).ok()?;
+    let is_right = match last.header() {
+        Some((name, prev)) => name == chain && last.verify_after(&prev, key),
+        None => last.verify_after(&ParsedLine::parse(lines.next()?).ok()?.mac, key),
+    };
+    let position = ChainPosition { next: last.fields.seq.checked_add(1)?, mac: last.mac };
+    is_right.then(|| (chain.to_owned(), position, last.fields.kind == "stop"))
+}
+
+fn bytes(file: &File, from: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(2 * MAX_LINE)];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(bytes)
+}
 
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,11 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::device_result::{DeviceError, WriteOutcome, WritePosition};
+use super::{DeviceError, WriteOutcome, WritePosition};
 
 /// Socket of journald.
 #[derive(Debug)]
-pub(super) struct JournaldSocket {
+pub(in crate::audit) struct JournaldSocket {
     path: PathBuf,
     socket: Option<UnixDatagram>,
 }

@@ -7,7 +7,7 @@ use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::output::{self, Fields};
 use super::policy;
-use super::templated::pair;
+use super::templated_policy_flags::pair;
 use crate::cli::print_line;
 
 #[derive(Debug, Subcommand)]

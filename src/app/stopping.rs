@@ -1,12 +1,12 @@
-//! Sinks and templates that a reload has stopped, and that may still write their files.
+//! Listeners, sinks and templates that a reload has stopped: listeners may have requests in flight that use tokens, the others may
+//! still write their files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use keyward_config as config;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-
-use super::draining::wait_for_all;
 
 /// Stopped outputs. Those that have ended are dropped when another is added.
 #[derive(Debug, Default)]
@@ -82,6 +82,41 @@ impl OutputPredecessors {
 
 /// Time for a stopped output to finish its write, and to empty its file.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(3);
+
+/// Stopped listeners that drain. Those that have ended are dropped when another is added.
+#[derive(Debug, Default)]
+pub(super) struct DrainingListeners(Vec<DrainingListener>);
+
+#[derive(Debug)]
+struct DrainingListener {
+    /// Sessions whose tokens its requests may use.
+    sessions: Vec<String>,
+    /// Cancelled once it has ended.
+    done: CancellationToken,
+}
+
+impl DrainingListeners {
+    /// Adds a stopped listener; `done` is cancelled once it has ended.
+    pub(super) fn add(&mut self, options: &config::Listener, done: CancellationToken) {
+        self.0.retain(|listener| !listener.done.is_cancelled());
+        if options.serves.uses_tokens() {
+            self.0.push(DrainingListener { sessions: options.sessions.clone(), done });
+        }
+    }
+
+    /// Returns the tokens that are cancelled once no request in flight uses the session.
+    pub(super) fn of_session(&self, session: &str) -> Vec<CancellationToken> {
+        let uses = |listener: &&DrainingListener| listener.sessions.iter().any(|name| name == session);
+        self.0.iter().filter(uses).map(|listener| listener.done.clone()).collect()
+    }
+}
+
+/// Waits until all of these tokens are cancelled.
+pub(super) async fn wait_for_all(tokens: Vec<CancellationToken>) {
+    for done in tokens {
+        done.cancelled().await;
+    }
+}
 
 #[cfg(test)]
 mod tests {
