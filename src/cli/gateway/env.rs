@@ -7,7 +7,7 @@ use clap::Args;
 use keyward_config::{Gateway, TokenSource};
 use keyward_gateway::client_setup::credentials::ClientTokenFile;
 use keyward_gateway::client_setup::{
-    CliConfig, ClientTokenKind, NO_VARIABLE_REASON, ServiceHost, UserConfigFiles, client_env, client_variables,
+    ClientTokenKind, NO_VARIABLE_REASON, ProgramCliConfig, ServiceHost, UserConfigFiles, client_env, client_variables,
 };
 use keyward_http::client::ServerAddress;
 use keyward_http::server::Endpoint;
@@ -82,7 +82,7 @@ fn variables_for_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<En
     let file = &gateway.local_token.file;
     let token = ClientTokenFile::Local(file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?;
     let folder = file.parent().map(Path::to_owned).unwrap_or_default();
-    let terraform = CliConfig::new(folder, files);
+    let terraform = ProgramCliConfig::new(folder, files);
     client_env(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| format_chain(&error))
 }
 

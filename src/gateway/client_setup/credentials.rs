@@ -8,7 +8,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::service_host::ServiceHost;
-use super::tfrc_file::{TfrcFileError, read_token};
+use super::terraform_config_file::{TerraformConfigFileError, read_token};
 use crate::local_token::{self, LocalTokenError};
 
 /// Name of the executable that Terraform runs.
@@ -48,7 +48,7 @@ pub enum CredentialsError {
     BadToken(#[source] LocalTokenError),
     /// The platform token cannot be read.
     #[error("keyward's gateway has no platform token yet; start it with `keyward run`, or see its log")]
-    NoPlatformToken(#[source] TfrcFileError),
+    NoPlatformToken(#[source] TerraformConfigFileError),
 }
 
 /// Parses the last two arguments.

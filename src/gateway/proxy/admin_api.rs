@@ -13,8 +13,8 @@ use keyward_telemetry::time_format::format_rfc3339;
 use serde_json::{Map, Value, json};
 
 use super::body::GatewayBody;
+use super::local_response::{error_response, local_response, method_not_allowed};
 use super::platform_info::PlatformInfo;
-use super::response::{error_response, local_response, method_not_allowed};
 use super::token_state::{TokenState, wall_time};
 use super::usage_stats::UsageStats;
 use crate::api_changelog::Endpoint;

@@ -9,8 +9,8 @@ use keyward_http::body_buffer::BufferBudget;
 
 use super::body::{self, BufferError, CallerBody, GatewayBody};
 use super::deprecation::Deprecations;
+use super::local_response::{self, error_response};
 use super::page_merge::PageFetcher;
-use super::response::{self, error_response};
 use super::response_rewriter::ResponseRewriter;
 use super::upstream_call::{CallOutcome, UpstreamCall};
 
@@ -55,7 +55,7 @@ impl CallForwarder {
         };
         let assessment = match self.deprecations.assess(call, &body, client) {
             Ok(assessment) => assessment,
-            Err(errors) => return response::error_responses(&errors),
+            Err(errors) => return local_response::error_responses(&errors),
         };
         // Rare cases are boxed: otherwise each call's future would reserve space for them.
         let outcome = match &assessment.deprecated {

@@ -9,7 +9,8 @@ use keyward_http::body_buffer::collect;
 use keyward_http::reverse_proxy::remove_all;
 
 use super::body::CallerBody;
-use super::response::{error_response, set_length};
+use super::local_response::error_response;
+use super::response_headers::set_length;
 use super::response_rewriter::ResponseRewriter;
 use super::upstream::Upstream;
 use super::upstream_call::{CallOutcome, ErrorResponse, MERGE_PAGES_HEADER, PlatformBody, UpstreamCall};

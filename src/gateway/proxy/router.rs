@@ -17,9 +17,9 @@ use keyward_telemetry::audit::AuditedRequest;
 use super::admin_api::{AdminApi, discovery};
 use super::body::GatewayBody;
 use super::forward::CallForwarder;
+use super::local_response::{self, error_response, method_not_allowed};
 use super::minting_guard::{self, Exemption};
 use super::path::{RequestTarget, classify_path};
-use super::response::{self, error_response, method_not_allowed};
 use super::upstream_call::UpstreamCall;
 use super::usage_stats::UsageStats;
 use crate::local_token::{AcceptedTokens, MatchedToken};
@@ -129,7 +129,7 @@ impl GatewayRouter {
         if target_kind == RequestTarget::Api
             && let Err(refusal) = minting_guard::check_minting(request.method(), request.uri().path(), &self.exempt)
         {
-            return Err(Box::new(response::error_responses(&[refusal])));
+            return Err(Box::new(local_response::error_responses(&[refusal])));
         }
         match target_kind {
             RequestTarget::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {

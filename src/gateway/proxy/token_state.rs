@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use super::response::retry_later;
+use super::local_response::retry_later;
 use super::upstream_call::ErrorResponse;
 use crate::platform_token::{PlatformToken, PlatformTokenSource};
 

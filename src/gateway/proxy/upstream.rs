@@ -20,10 +20,11 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::body::{CallerBody, GatewayBody};
+use super::local_response::{self, retry_later};
 use super::path::path_class;
 use super::platform_info::{PlatformInfo, UpstreamHealth};
 use super::rate_limiter::RateLimiter;
-use super::response::{self, retry_later};
+use super::response_headers;
 use super::token_state::{TokenCheck, TokenState};
 use super::upstream_call::{ACCOUNT_DETAILS, ErrorResponse, UpstreamCall};
 use crate::platform_token::PlatformToken;
@@ -186,7 +187,7 @@ impl Upstream {
 
     /// Returns true if a 429 asks for a wait short enough to be spent here.
     fn retries_soon(&self, headers: &HeaderMap) -> bool {
-        let wait = response::rate_limit_reset(headers, self.clock.now().wall);
+        let wait = response_headers::rate_limit_reset(headers, self.clock.now().wall);
         self.limiter.is_enabled() && wait.is_some_and(|wait| wait <= MAX_RETRY_WAIT)
     }
 
@@ -217,10 +218,10 @@ impl Upstream {
         self.platform.learn(headers);
         // The limit of a rejected token says nothing about that of a valid one, and a load balancer reports none.
         if status != StatusCode::UNAUTHORIZED && !status.is_server_error() {
-            self.limiter.update_limit(response::rate_limit(headers));
+            self.limiter.update_limit(response_headers::rate_limit(headers));
         }
         if status == StatusCode::TOO_MANY_REQUESTS
-            && let Some(wait) = response::rate_limit_reset(headers, self.clock.now().wall)
+            && let Some(wait) = response_headers::rate_limit_reset(headers, self.clock.now().wall)
         {
             self.limiter.pause(call.class(), wait);
         }
@@ -229,7 +230,7 @@ impl Upstream {
     fn connection_failed(&self, error: &ForwardError) -> Response<GatewayBody> {
         let text = format_chain(error);
         if matches!(error, ForwardError::RequestBody(_)) {
-            return response::error_response(error.status(), &text);
+            return local_response::error_response(error.status(), &text);
         }
         if self.health.record_failure(&self.clock) {
             self.component.warn(ErrorCode::PlatformUnreachable, format!("the platform does not respond: {text}"));

@@ -11,9 +11,10 @@ use keyward_http::server::ConnectionCaller;
 use keyward_telemetry::audit::AuditedRequest;
 
 use super::body::GatewayBody;
+use super::local_response::error_response;
 use super::path;
 use super::rate_limiter::RequestClass;
-use super::response::{MAX_SMALL_BODY, error_response};
+use super::response_headers::MAX_SMALL_BODY;
 use crate::actions::{ApiCall, DeprecatedCall, Replacement};
 use crate::jsonapi_error::MEDIA_TYPE;
 use crate::platform_token::PlatformToken;

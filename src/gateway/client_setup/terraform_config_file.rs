@@ -23,7 +23,7 @@ use crate::platform_token::PlatformToken;
 
 /// Settings of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TfrcFileOptions {
+pub struct TerraformConfigFileOptions {
     /// Path of the file; its name ends in `.tfrc.json`.
     pub file: PathBuf,
     /// Mode, owner and group, if the gateway runs as another user.
@@ -103,8 +103,8 @@ const MARKER_TEXT: &str = "written by keyward, which replaces and removes this f
 
 /// Writes and removes the file.
 #[derive(Debug)]
-pub struct TfrcFile {
-    options: TfrcFileOptions,
+pub struct TerraformConfigFile {
+    options: TerraformConfigFileOptions,
     content: ClientTokenSource,
     clock: Clock,
     health: HealthHandle,
@@ -113,9 +113,14 @@ pub struct TfrcFile {
 /// Backoff after an error: the folder may appear, and a foreign file may go.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-impl TfrcFile {
+impl TerraformConfigFile {
     /// Writes nothing yet.
-    pub fn new(options: TfrcFileOptions, content: ClientTokenSource, clock: Clock, health: HealthHandle) -> Self {
+    pub fn new(
+        options: TerraformConfigFileOptions,
+        content: ClientTokenSource,
+        clock: Clock,
+        health: HealthHandle,
+    ) -> Self {
         health.set_target(options.file.display().to_string());
         Self { options, content, clock, health }
     }
@@ -179,7 +184,7 @@ impl TfrcFile {
     async fn run_blocking(
         &self,
         operation: &str,
-        what: impl FnOnce(&TfrcFileOptions) -> Result<(), TfrcFileError> + Send + 'static,
+        what: impl FnOnce(&TerraformConfigFileOptions) -> Result<(), TerraformConfigFileError> + Send + 'static,
     ) -> bool {
         let options = self.options.clone();
         let error = match tokio::task::spawn_blocking(move || what(&options)).await {
@@ -199,24 +204,24 @@ impl TfrcFile {
     }
 }
 
-fn write(options: &TfrcFileOptions, text: &str) -> Result<(), TfrcFileError> {
+fn write(options: &TerraformConfigFileOptions, text: &str) -> Result<(), TerraformConfigFileError> {
     check_ownership(options)?;
     atomic_file::replace(&options.file, text.as_bytes(), &options.attributes)?;
     Ok(())
 }
 
-fn remove(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
+fn remove(options: &TerraformConfigFileOptions) -> Result<(), TerraformConfigFileError> {
     check_ownership(options)?;
     atomic_file::remove(&options.file)?;
     Ok(())
 }
 
 /// Passes if there is no file, or one that keyward wrote.
-fn check_ownership(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
+fn check_ownership(options: &TerraformConfigFileOptions) -> Result<(), TerraformConfigFileError> {
     let Some(text) = read_existing(&options.file)? else { return Ok(()) };
     match serde_json::from_str(&text) {
         Ok(document) if is_managed(&document) => Ok(()),
-        _ => Err(TfrcFileError::NotManaged { file: options.file.clone() }),
+        _ => Err(TerraformConfigFileError::NotManaged { file: options.file.clone() }),
     }
 }
 
@@ -224,9 +229,9 @@ fn check_ownership(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
 ///
 /// # Errors
 /// The file cannot be read, or keyward did not write it.
-pub(crate) fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString, TfrcFileError> {
-    let not_managed = || TfrcFileError::NotManaged { file: file.to_owned() };
-    let missing = || TfrcFileError::Missing { file: file.to_owned() };
+pub(crate) fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString, TerraformConfigFileError> {
+    let not_managed = || TerraformConfigFileError::NotManaged { file: file.to_owned() };
+    let missing = || TerraformConfigFileError::Missing { file: file.to_owned() };
     let text = read_existing(file)?.ok_or_else(missing)?;
     let document: Value = serde_json::from_str(&text).map_err(|_| not_managed())?;
     if !is_managed(&document) {
@@ -236,15 +241,15 @@ pub(crate) fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString
 }
 
 /// Reads an existing file of moderate size.
-fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TfrcFileError> {
-    let unreadable = |source| TfrcFileError::Read { file: file.to_owned(), source };
+fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TerraformConfigFileError> {
+    let unreadable = |source| TerraformConfigFileError::Read { file: file.to_owned(), source };
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
         // Anything but a regular file is refused when it is written.
         Ok(document) if !document.is_file() => return Ok(None),
         Ok(document) if document.len() > MAX_FILE_SIZE => {
-            return Err(TfrcFileError::NotManaged { file: file.to_owned() });
+            return Err(TerraformConfigFileError::NotManaged { file: file.to_owned() });
         }
         Ok(_) => {}
     }
@@ -273,7 +278,7 @@ fn is_managed(document: &Value) -> bool {
 
 /// Error of writing, removing or reading the file.
 #[derive(Debug, thiserror::Error)]
-pub enum TfrcFileError {
+pub enum TerraformConfigFileError {
     /// Someone else's file has this path.
     #[error("{} was not written by keyward and stays as it is; name another file, or remove it", file.display())]
     NotManaged {
@@ -309,8 +314,8 @@ mod tests {
 
     use super::*;
 
-    fn options(folder: &Path, token_kind: ClientTokenKind) -> TfrcFileOptions {
-        TfrcFileOptions {
+    fn options(folder: &Path, token_kind: ClientTokenKind) -> TerraformConfigFileOptions {
+        TerraformConfigFileOptions {
             file: folder.join("zz-keyward.tfrc.json"),
             attributes: Attributes { mode: 0o600, owner: None, group: None },
             host: ServiceHost::parse("app.terraform.io").unwrap(),
@@ -344,11 +349,12 @@ mod tests {
             assert_eq!(read()["credentials"]["app.terraform.io"]["token"], token);
         }
         assert_eq!(read()["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
-        let other = TfrcFileOptions { host: ServiceHost::parse("tfe.example.com").unwrap(), ..options.clone() };
+        let other =
+            TerraformConfigFileOptions { host: ServiceHost::parse("tfe.example.com").unwrap(), ..options.clone() };
         write(&other, &local("three", &other.host)).unwrap();
         write(&options, &platform("four", &options.host)).unwrap();
         assert_eq!(read_token(&options.file, &options.host).unwrap().expose_secret(), "four");
-        assert!(matches!(read_token(&options.file, &other.host), Err(TfrcFileError::Missing { .. })));
+        assert!(matches!(read_token(&options.file, &other.host), Err(TerraformConfigFileError::Missing { .. })));
         for not_managed in [
             r#"{"credentials":{"app.terraform.io":{"token":"mine"}}}"#,
             r#"{"host":{"a":{"services":{}}},"credentials":{"b":{"token":"mine"}}}"#,
@@ -361,7 +367,7 @@ mod tests {
             for result in [write(&options, "{}"), remove(&options), read_token(&options.file, &options.host).map(drop)]
             {
                 let error = result.unwrap_err();
-                assert!(matches!(error, TfrcFileError::NotManaged { .. }), "{error}");
+                assert!(matches!(error, TerraformConfigFileError::NotManaged { .. }), "{error}");
             }
             assert_eq!(std::fs::read_to_string(&options.file).unwrap(), not_managed);
         }
