@@ -2,15 +2,19 @@
 //!
 //! Both forms give the same tree with the position of each key and value. HCL 2 is another language: it rejects `a = 1
 //! b = 2` on one line and takes the number `0640` for 640.
+//!
+//! [`read`] parses a text; [`Object`] is the tree.
 
-use std::fmt;
-
+// 0: characters -> lexemes
 mod lexer;
 
+// 1: lexemes -> the tree
 mod json;
 mod parser;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+
+use std::fmt;
 
 /// Longest text that is parsed, in bytes.
 pub const MAX_SIZE: usize = 1 << 20;
