@@ -42,7 +42,7 @@ pub(super) struct BuiltGateway {
     listener_metrics: ListenerMetrics,
     shared: Shared,
     #[cfg(feature = "ui")]
-    ui_sources: keyward_ui::UiSources,
+    ui_sources: keyward_ui::Sources,
 }
 
 /// The running gateway, if there is one, with the inputs that it was built from.
@@ -57,7 +57,7 @@ struct RunningInstance {
     child: Option<CredentialWatch<ProvidedEnv>>,
     status_registry: StatusRegistry,
     #[cfg(feature = "ui")]
-    ui_sources: keyward_ui::UiSources,
+    ui_sources: keyward_ui::Sources,
     stop: CancellationToken,
     /// Cancelled if no other gateway replaces it: idle connections close then.
     close_idle: CancellationToken,

@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub(super) executables: ExecutableOpener,
     /// Services that pages show.
     #[cfg(feature = "ui")]
-    pub(super) ui_sources: keyward_ui::UiSources,
+    pub(super) ui_sources: keyward_ui::Sources,
 }
 
 /// The sessions of a configuration, as outputs are joined to them.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
-use keyward_app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
+use keyward_app::doctor::{self, Diagnosis, create_bundle, diagnose, write_bundle};
 use keyward_config::Environment;
 use keyward_telemetry::error_code::ErrorCode;
 use serde_json::json;
@@ -58,7 +58,7 @@ impl Doctor {
             None => None,
             Some(path) => Some((path, create_bundle(path).with_context(|| cannot(path))?)),
         };
-        let options = DoctorOptions {
+        let options = doctor::Options {
             files: self.files.config.clone(),
             environment: environment.clone(),
             unit: self.unit.clone(),

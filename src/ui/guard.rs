@@ -13,7 +13,7 @@ use super::form::MAX_FORM;
 
 /// Options of the pages of one listener.
 #[derive(Debug, Clone)]
-pub struct UiOptions {
+pub struct Options {
     /// Key that opens the pages of the agent and the gateway.
     pub key: SecretString,
     /// Names allowed in `Host` besides the listener's own address, and `localhost` on loopback.
@@ -45,7 +45,7 @@ pub(super) struct PageRejection {
 }
 
 impl PageGuard {
-    pub(super) fn new(options: &UiOptions) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         let mut hosts: BTreeSet<String> = options.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let ip = options.address.ip();
         if !ip.is_unspecified() {
@@ -176,7 +176,7 @@ mod tests {
 
     fn guard(address: &str, tls: bool) -> PageGuard {
         let allowed_hosts = ["pages.example.com".to_owned()].into();
-        PageGuard::new(&UiOptions { key: "k".into(), allowed_hosts, address: address.parse().unwrap(), tls })
+        PageGuard::new(&Options { key: "k".into(), allowed_hosts, address: address.parse().unwrap(), tls })
     }
 
     fn check(guard: &PageGuard, peer: &str, method: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {

@@ -21,6 +21,6 @@ mod pages;
 mod request;
 mod router;
 
-pub use guard::UiOptions;
-pub use router::{UiDeps, service};
-pub use sources::{StatusSource, UiSources};
+pub use guard::Options;
+pub use router::{Deps, service};
+pub use sources::{Sources, StatusSource};

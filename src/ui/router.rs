@@ -19,17 +19,17 @@ use serde_json::{Map, Value};
 
 use super::browser_session::{BrowserRights, BrowserSessions};
 use super::form::Fields;
-use super::guard::{PageGuard, PageRejection, UiOptions};
+use super::guard::{Options, PageGuard, PageRejection};
 use super::pages::acl::{self, AclKind};
 use super::pages::sign_in::{self, SignIn};
 use super::pages::{Frame, agent, error_page, gateway, history};
 use super::request::{self, SourceError};
 use super::response::{self, PageResponse, html, redirect};
-use super::sources::{StatusSource, UiSources};
+use super::sources::{Sources, StatusSource};
 
 /// Collaborators of the pages of one listener.
 #[derive(Debug, Clone)]
-pub struct UiDeps {
+pub struct Deps {
     /// Ends sign-ins, and is what pages call now.
     pub clock: Clock,
     /// Counts responses and refusals.
@@ -37,13 +37,13 @@ pub struct UiDeps {
     /// Status of the agent, with the sessions that the listener may show.
     pub agent: StatusSource,
     /// Parts that run beside the agent.
-    pub sources: UiSources,
+    pub sources: Sources,
 }
 
 /// Builds the service of one listener, for [`keyward_http::server::Listener::serve`].
 pub fn service(
-    options: UiOptions,
-    deps: UiDeps,
+    options: Options,
+    deps: Deps,
 ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
     let router = Arc::new(Router {
         guard: PageGuard::new(&options),
@@ -66,11 +66,11 @@ pub fn service(
 }
 
 struct Router {
-    options: UiOptions,
+    options: Options,
     guard: PageGuard,
     sessions: BrowserSessions,
     log_throttle: LogThrottle,
-    deps: UiDeps,
+    deps: Deps,
 }
 
 /// A request that passed the guard, with the rights of its browser.

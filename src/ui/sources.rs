@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 
 /// Registry of the services of parts that run beside the pages. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct UiSources(Arc<RwLock<Services>>);
+pub struct Sources(Arc<RwLock<Services>>);
 
 #[derive(Debug, Default)]
 struct Services {
@@ -16,7 +16,7 @@ struct Services {
     gateway: Option<InProcessService>,
 }
 
-impl UiSources {
+impl Sources {
     /// Sets the ACL server's API; `None` removes it.
     pub fn set_acl(&self, service: Option<InProcessService>) {
         self.0.write().acl = service;

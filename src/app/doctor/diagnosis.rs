@@ -26,7 +26,7 @@ use crate::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::probes::{Limits, check_session, describe_expiry, resolve_host};
 
 /// Options of `keyward doctor`.
-pub struct DoctorOptions<'a> {
+pub struct Options<'a> {
     /// Files and folders of the configuration.
     pub files: Vec<PathBuf>,
     /// Variables of this process.
@@ -43,9 +43,9 @@ pub struct DoctorOptions<'a> {
     pub progress: Progress,
 }
 
-impl std::fmt::Debug for DoctorOptions<'_> {
+impl std::fmt::Debug for Options<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DoctorOptions").field("files", &self.files).field("unit", &self.unit).finish_non_exhaustive()
+        f.debug_struct("Options").field("files", &self.files).field("unit", &self.unit).finish_non_exhaustive()
     }
 }
 
@@ -68,7 +68,7 @@ pub struct Diagnosis {
 const REMOTE_TIME: Duration = Duration::from_secs(6);
 
 /// Runs all checks, within ten seconds.
-pub async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
+pub async fn diagnose(options: &Options<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
     let identity = select_user(options, service.as_ref(), &unit_files)?;
@@ -129,7 +129,7 @@ fn service(files: &UnitFiles) -> Option<ServiceUnit> {
 /// The user of `--as`, else the unit's for root, else the current one. Where the unit's user does not exist, which its own check
 /// reports, the current user is checked.
 fn select_user(
-    options: &DoctorOptions<'_>,
+    options: &Options<'_>,
     service: Option<&ServiceUnit>,
     files: &UnitFiles,
 ) -> anyhow::Result<UserIdentity> {
@@ -153,7 +153,7 @@ fn select_user(
 /// Reports errors and warnings of the configuration. Ignores missing folders that the service manager creates, and
 /// credentials that it passes.
 fn check_configuration(
-    options: &DoctorOptions<'_>,
+    options: &Options<'_>,
     outcome: &LoadOutcome,
     service: Option<&ServiceUnit>,
     files: &UnitFiles,
@@ -191,7 +191,7 @@ fn check_configuration(
 
 /// Facts read from this machine.
 struct HostFacts<'a> {
-    options: &'a DoctorOptions<'a>,
+    options: &'a Options<'a>,
     identity: &'a UserIdentity,
     unit_files: &'a UnitFiles,
     service: Option<&'a ServiceUnit>,

@@ -33,5 +33,5 @@ mod redact;
 mod bundle;
 
 pub use self::bundle::{create_bundle, write_bundle};
-pub use self::diagnosis::{Diagnosis, DoctorOptions, diagnose};
+pub use self::diagnosis::{Diagnosis, Options, diagnose};
 pub use self::running_agent::AgentContact;

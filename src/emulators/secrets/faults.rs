@@ -13,7 +13,7 @@ use super::tokens::Tokens;
 
 /// Handle for injecting faults and reading counters; clones share their state.
 #[derive(Debug, Clone, Default)]
-pub struct SecretsFaultInjector(Arc<Inner>);
+pub struct FaultInjector(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -162,7 +162,7 @@ impl OperationCounts {
     }
 }
 
-impl SecretsFaultInjector {
+impl FaultInjector {
     /// Answers the next `count` logins with HTTP 500.
     pub fn fail_next_login(&self, count: u32) {
         for _ in 0..count {
