@@ -40,6 +40,7 @@ impl ServiceNotifier {
     /// the end of the reload as that.
     pub(crate) fn reloading(&self) {
         if self.phase() == Phase::Ready
+            // With `Type=notify-reload` systemd requires the time beside it (sd_notify(3)).
             && let Ok(now) = NotifyState::monotonic_usec_now()
         {
             send(&[NotifyState::Reloading, now]);
@@ -103,6 +104,7 @@ pub(crate) async fn notify(
         if watchdog.is_some() {
             send(&[NotifyState::Watchdog]);
         }
+        // Half of the interval, as sd_watchdog_enabled(3) recommends.
         let mut wake = watchdog.map(|watchdog| watchdog / 2);
         if phase == Phase::Starting {
             send(&[NotifyState::ExtendTimeoutUsec(EXTEND_BY_MICROSECONDS)]);
@@ -123,6 +125,7 @@ const START_ENDS_AFTER: Duration = Duration::from_secs(4);
 /// Time between two releases of the program's pages. A check of the token maps 2.5 MiB of code, and the next one is minutes away;
 /// a busy process maps its pages again by some hundred page faults.
 const RELEASE_EVERY: Duration = Duration::from_mins(1);
+// Each message allows four intervals more, so that a late one does not end the start (`EXTEND_TIMEOUT_USEC=`, sd_notify(3)).
 const EXTEND_EVERY: Duration = Duration::from_secs(15);
 const EXTEND_BY_MICROSECONDS: u32 = 60_000_000;
 

@@ -61,6 +61,7 @@ pub(crate) enum MatchedToken {
 impl AcceptedTokens {
     /// Compares a presented token with the accepted ones in constant time.
     pub(crate) fn match_token(&self, presented: &[u8], now: SystemTime) -> Option<MatchedToken> {
+        // Both are compared always, so that the time does not tell which one was tried.
         let current = secret::ct_eq(&self.current, presented);
         let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::ct_eq(token, presented));
         let in_time = self.previous.as_ref().is_some_and(|(_, until)| now < *until);
@@ -102,6 +103,7 @@ impl LocalTokenManager {
             let current = read(&options.file)?;
             // Rewritten to restore mode 0600, in case someone has opened the file to others.
             write(&options.file, &current)?;
+            // A time in the future, after the clock was set back, would postpone the rotation.
             let created = std::fs::metadata(&options.file).and_then(|file| file.modified()).unwrap_or(now).min(now);
             let previous = read_previous(&previous_file(&options.file)).filter(|(_, until)| now < *until);
             AcceptedTokens { current, created, previous }
@@ -183,6 +185,7 @@ async fn sleep(clock: &Clock, wait: Option<Duration>) {
 pub(crate) fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
     let token = secret::read_file(file)?;
     let text = token.expose_secret();
+    // It is sent in a header (RFC 6750, 2.1).
     if text.len() < MIN_LENGTH || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(LocalTokenError::Malformed { file: file.to_owned() });
     }

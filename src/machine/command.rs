@@ -135,6 +135,7 @@ impl CommandSpec {
     fn to_command(&self) -> std::process::Command {
         let (program, arguments) = self.command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let mut command = std::process::Command::new(program);
+        // Nothing is inherited: this process's variables name the cloud's identity endpoints and the service manager's socket.
         command.args(arguments).env_clear();
         command.envs(self.variables.0.iter().map(|(name, value)| (name, value.expose_secret())));
         command

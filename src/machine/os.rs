@@ -27,6 +27,7 @@ pub fn readable(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
 /// Protects secrets in memory: no core file, not dumpable, and not traceable by other processes of the same user.
 pub fn forbid_core_dumps() -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    // The limit alone does not stop a core that is piped to a program (core(5), `core_pattern`): see the next call.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
@@ -83,6 +84,7 @@ pub fn is_in_group(id: u32) -> bool {
 /// Returns the supplementary groups that the peer of a unix socket had when it connected (`SO_PEERGROUPS`, Linux 4.13).
 pub fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
     use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, c_void, getsockopt, gid_t, socklen_t};
+    // Most users are in fewer groups. Otherwise the call fails with ERANGE and says how many there are.
     let mut groups: Vec<gid_t> = vec![0; 64];
     loop {
         let mut bytes = socklen_t::try_from(groups.len() * size_of::<gid_t>()).map_err(std::io::Error::other)?;
@@ -171,6 +173,7 @@ pub fn take_passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Resu
     use rustix::io::{FdFlags, fcntl_setfd};
     const FIRST: i32 = 3;
     let malformed = |variable: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, variable.to_owned());
+    // The variables may have been inherited from another process that the descriptors were for (sd_listen_fds(3)).
     if pid.parse() != Ok(std::process::id()) {
         return Ok(Vec::new());
     }
@@ -194,6 +197,7 @@ pub(crate) fn take_passed_socket(descriptor: i32) -> std::io::Result<OwnedFd> {
     use rustix::io::{FdFlags, fcntl_setfd};
     // SAFETY: this borrow ends with the calls; on a descriptor that is not open they fail and nothing is owned.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    // A file under that number is not the parent's socket.
     rustix::net::sockopt::socket_type(borrowed)?;
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
     // SAFETY: it is open (above), and the parent opened it for this process only; nothing else here owns a descriptor that was
@@ -216,6 +220,7 @@ pub(crate) fn isolate_child(command: &mut std::process::Command) {
         close_on_exec_above_stdio();
         Ok(())
     };
+    // `kill` then also reaches what the program has started.
     command.process_group(0);
     // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing, takes no lock and does not
     // touch what other threads may have held.

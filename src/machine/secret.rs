@@ -112,6 +112,7 @@ pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretStrin
 fn open_regular(path: &Path) -> Result<std::fs::File, Reason> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| Reason::Open(errno.into()))?;
+    // By the descriptor: the path may lead to another file by now.
     require_regular(file.into())
 }
 
@@ -127,6 +128,7 @@ pub fn read_stdin() -> Result<SecretString, SecretFileError> {
 fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
     match read_bounded(from, MAX_SECRET_FILE)?.trim() {
         "" => Err(Reason::Empty),
+        // In a token they would end a header, a variable, or a line of a credential helper's protocol.
         line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
         line => Ok(SecretString::from(line)),
     }
@@ -135,6 +137,7 @@ fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
 fn read_bounded(from: &mut impl std::io::Read, max: u64) -> Result<Zeroizing<String>, Reason> {
     // Allocated once: a string that grows leaves copies of a secret in freed memory.
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(max).unwrap_or_default() + 1));
+    // One byte more: tells a file of the maximum from a longer one.
     from.take(max + 1).read_to_string(&mut text).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
     })?;

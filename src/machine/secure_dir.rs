@@ -126,6 +126,7 @@ impl AsFd for Dir {
     }
 }
 
+// O_PATH needs no right to read the folder (open(2)): one that may be searched but not listed can be used.
 const OPEN_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Id of root.

@@ -103,6 +103,7 @@ pub fn respond(
         }
         // Terraform then continues as without a helper.
         CredentialsVerb::Get => Ok(Zeroizing::new("{}".to_owned())),
+        // `terraform login` stores a person's token; the gateway puts its own on every call, so that one would never be used.
         CredentialsVerb::Store if host == managed_host => Err(CredentialsError::ManagedHost(host.clone())),
         CredentialsVerb::Store => Err(CredentialsError::OtherHost(host.clone())),
         // There is nothing to delete.

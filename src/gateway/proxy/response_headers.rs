@@ -73,6 +73,7 @@ pub(super) fn rate_limit_reset(headers: &HeaderMap, now: SystemTime) -> Option<D
     Duration::try_from_secs_f64(wait.clamp(0.0, MAX_RESET.as_secs_f64())).ok()
 }
 
+/// A Unix time beside a wrong clock must not pause all calls for hours.
 const MAX_RESET: Duration = Duration::from_mins(15);
 
 static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");

@@ -61,6 +61,7 @@ impl Upstream {
         body: CallerBody,
     ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let token = self.tokens.current()?;
+        // Before the first try: a body that has been sent cannot be read again.
         let replay = body.replay();
         let mut response = self.send(call, &token, body.into_request_body()).await?;
         if response.status() == StatusCode::TOO_MANY_REQUESTS
@@ -132,6 +133,7 @@ impl Upstream {
         let sent = self.send_unlimited(&UpstreamCall::own(ACCOUNT_DETAILS), token, RequestBody::empty()).await;
         let accepted = match sent.map(|response| response.status()) {
             Ok(StatusCode::UNAUTHORIZED) => Some(false),
+            // These say nothing about the token.
             Ok(status) if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => None,
             // Also 403 and 404: the platform knows who calls.
             Ok(_) => Some(true),

@@ -89,6 +89,7 @@ impl MintRetryPolicy {
     }
 }
 
+/// A backoff with full jitter may be zero.
 const MIN_DELAY: Duration = Duration::from_secs(1);
 
 /// A token in the owner's list.

@@ -66,7 +66,9 @@ impl ClientOptions {
 
     fn build_http(&self, resolver: &Resolver) -> Result<reqwest::Client, BuildError> {
         let mut builder = reqwest::Client::builder()
+            // reqwest would send the token and the body of a login on to another host: it removes five headers by name only.
             .redirect(reqwest::redirect::Policy::none())
+            // Every attempt counts in the request budget, which the callers keep.
             .retry(reqwest::retry::never())
             .referer(false)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))

@@ -23,10 +23,12 @@ impl Guard {
         if headers.len() > MAX_HEADERS {
             return reject(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", "there are more than 64 headers");
         }
+        // CONNECT would open a tunnel, and TRACE would return the headers, token included (RFC 9110, 9.3.6 and 9.3.8).
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return reject(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
         }
         let fields = GuardHeaders::parse(headers)?;
+        // Two ends of one body: what one server reads as the rest of it, another reads as a request (RFC 9112, 11.2).
         if fields.length.is_some() && fields.encoding.is_some() {
             return reject(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
         }
@@ -34,6 +36,7 @@ impl Guard {
         match &self.rules {
             GuardRules::Probes => {}
             GuardRules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
+                // HTTP/1.0 has no chunked coding, and needs no `Host` (RFC 9112, 3.2).
                 if request.version() != Version::HTTP_11 {
                     return reject(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
                 }
@@ -101,7 +104,9 @@ impl<'a> GuardHeaders<'a> {
                 // An offer that may be ignored (RFC 9110, 7.8), and that some clients make with every request.
                 "upgrade" if value.as_bytes().eq_ignore_ascii_case(b"h2c") => {}
                 "upgrade" => return reject(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
+                // A page of another origin, or of a name that was rebound to loopback, sends these; local tools do not.
                 "origin" | "referer" | "cookie" | "cookie2" => return reject_browser(),
+                // A relayed request would have the rights of the proxy that runs here, whoever sent it.
                 "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "cf-connecting-ip" | "true-client-ip" => {
                     fields.relayed = true;
                 }
@@ -135,6 +140,7 @@ impl<'a> GuardHeaders<'a> {
                 message: Cow::Owned(message),
             });
         }
+        // An absolute target overrides `Host` (RFC 9112, 3.2.2): the two must not differ.
         if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
             return reject(StatusCode::MISDIRECTED_REQUEST, "host", "the URI names another host than the Host header");
         }

@@ -65,8 +65,7 @@ pub enum PeerChange {
 
 impl PeerIdentity {
     /// Reads the identity of the process that connected a unix socket: `pid`, `uid`, `gid` as `SO_PEERCRED` has them.
-    pub fn from_unix(reader: &Arc<PeerReader>, socket: impl AsFd, peer: (u32, u32, u32)) -> Self {
-        let (pid, uid, gid) = peer;
+    pub fn from_unix(reader: &Arc<PeerReader>, socket: impl AsFd, pid: u32, uid: u32, gid: u32) -> Self {
         let support = reader.support();
         let groups = keyward_machine::os::peer_groups(&socket).unwrap_or_default();
         let connected = PeerFacts {

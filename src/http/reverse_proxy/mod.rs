@@ -171,7 +171,9 @@ impl Forwarder {
         let again = connection.reused && body.is_empty();
         match connection.wire.exchange(head, ProgressBody::new(body, progress.clone()), &progress, limit).await {
             Ok(response) => return Ok(finish(response, connection)),
+            // Nothing was sent, so a repetition cannot do anything twice.
             Err(SendError::Unsent(_)) if again => {}
+            // The upstream may have handled it: only reads are repeated (RFC 9110, 9.2.2).
             Err(SendError::Sent(ForwardError::Connection(_))) if again && head.is_read_only() => {}
             Err(SendError::Unsent(error) | SendError::Sent(error)) => return Err(error),
         }

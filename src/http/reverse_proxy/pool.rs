@@ -115,6 +115,7 @@ impl Pool {
     /// Takes the last used connection; if it is too old, all are.
     fn pop_idle(&self) -> Option<Box<UpstreamConnection>> {
         let mut idle = self.idle.0.lock();
+        // The last used one first: the others get old, and a burst's connections are closed soon after it.
         let (wire, since) = idle.connections.pop()?;
         if since.elapsed() < self.options.idle {
             return Some(wire);

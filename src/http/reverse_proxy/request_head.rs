@@ -85,6 +85,7 @@ impl RequestHead {
             }
         }
         for (name, value) in headers {
+            // Length and host are written anew: copied framing would be the caller's word about another message.
             let keep = !is_hop_by_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
             if keep && !of_hop.contains(name) && keeps(name) {
                 head.write(name, value);
@@ -92,6 +93,7 @@ impl RequestHead {
         }
         if trailers {
             head.write(&TE, &HeaderValue::from_static("trailers"));
+            // `TE` holds for one hop, so `Connection` must name it (RFC 9110, 10.1.4).
             head.write(&CONNECTION, &HeaderValue::from_static("te"));
         }
         secret::reserve(&mut head.bytes, 64);

@@ -100,6 +100,7 @@ impl Listener {
 
     fn adopt(socket: OwnedFd) -> io::Result<Self> {
         use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+        // With `Accept=yes` a socket unit passes connections, which accept none (systemd.socket(5)).
         if socket_type(&socket)? != SocketType::STREAM || !socket_acceptconn(&socket)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the passed socket does not accept streams"));
         }
@@ -184,6 +185,7 @@ impl Listener {
         match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
+                // A socket for both families reports an IPv4 client as `::ffff:a.b.c.d`, which is not a loopback address by itself.
                 let address = canonical(address);
                 let local = canonical(stream.local_addr()?);
                 Ok((Either::Left(stream), Peer::Tcp { address, local }))
@@ -191,6 +193,7 @@ impl Listener {
             Socket::Unix(listener, group) => {
                 let (stream, _) = listener.accept().await?;
                 let credentials = stream.peer_cred()?;
+                // 0 for a process of a pid namespace that this one does not see (pid_namespaces(7)).
                 let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
                 let in_group = group.is_some_and(|group| {
                     credentials.gid() == group

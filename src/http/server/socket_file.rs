@@ -82,6 +82,8 @@ impl SocketFile {
         if self.has_name(name) { remove(&self.folder, name) } else { Ok(()) }
     }
 
+    /// Returns true if the file of this name is the bound one: an administrator, or a process that runs beside this one, may have
+    /// replaced it.
     fn has_name(&self, name: &OsStr) -> bool {
         let stat = self.folder.stat(Path::new(name));
         stat.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity))

@@ -163,6 +163,7 @@ impl SpawnerClient {
         let (reply, started) = oneshot::channel();
         let id = {
             let mut table = self.table.lock();
+            // Under the lock: `dispatch` clears the table once, and a later entry would wait forever.
             if self.ended.is_cancelled() {
                 return Err(spawner_ended());
             }
@@ -211,6 +212,7 @@ impl SpawnerClient {
         let (sender, ended) = oneshot::channel();
         let starting = {
             let mut table = self.table.lock();
+            // Before the caller learns of it: the program may end at once, and its end must find the entry.
             table.running.insert(id, sender);
             table.starting.remove(&id)
         };

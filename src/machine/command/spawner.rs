@@ -97,6 +97,7 @@ pub fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsString>) -
 /// kernel, as when the agent itself ends, and not the SIGKILL of a dropped child process.
 #[expect(clippy::disallowed_methods, reason = "the destructors of children kill them")]
 pub fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::convert::Infallible> {
+    // execve(2) has made the process dumpable again.
     crate::os::forbid_core_dumps()?;
     let stream = StdUnixStream::from(crate::os::take_passed_socket(descriptors.stream)?);
     stream.set_nonblocking(true)?;
