@@ -105,6 +105,7 @@ impl BrowserSessions {
         let id = Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes));
         let now = self.clock.now();
         let mut state = self.state.lock();
+        // A cookie that was known before the sign-in must not gain rights by it (session fixation).
         if let Some(digest) = digest_of(headers) {
             state.sessions.remove(&digest);
         }

@@ -110,6 +110,7 @@ impl PageGuard {
                 Ok(())
             }
             Some(_) => reject(StatusCode::FORBIDDEN, "origin", foreign),
+            // Browsers send it with every POST (Fetch, "append a request Origin header").
             None if *method == Method::POST => reject(StatusCode::FORBIDDEN, "origin", "the Origin header is missing"),
             None => Ok(()),
         }
@@ -130,6 +131,7 @@ fn check_relay(headers: &HeaderMap) -> Result<(), PageRejection> {
 }
 
 fn check_body(method: &Method, headers: &HeaderMap) -> Result<(), PageRejection> {
+    // With a length, a form that is too large is refused before any of it is read.
     if headers.contains_key(TRANSFER_ENCODING) {
         return reject(StatusCode::BAD_REQUEST, "framing", "the body must have a Content-Length");
     }

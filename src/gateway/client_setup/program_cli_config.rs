@@ -78,7 +78,7 @@ fn collect_labels(blocks: Value) -> Option<Map<String, Value>> {
     }
 }
 
-/// In bytes.
+/// Largest file of the user that is merged, in bytes.
 const MAX_FILE_SIZE: u64 = 256 * 1024;
 
 /// Generated file for the programs of one user.

@@ -256,6 +256,7 @@ fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TerraformConf
     std::fs::read_to_string(file).map(|text| Some(Zeroizing::new(text))).map_err(unreadable)
 }
 
+/// Largest file that is read to see who wrote it, in bytes.
 const MAX_FILE_SIZE: u64 = 64 * 1024;
 
 /// Returns true for a document that [`write()`] made: one host with the gateway's services or the marker, a token, and

@@ -104,6 +104,7 @@ impl Drop for QueuePlace<'_> {
 
 /// The platform counts arrivals: 10 % longer than a second, as latency may bunch requests together.
 const SECOND: Duration = Duration::from_millis(1_100);
+/// Half a second longer, for the same reason.
 const MINUTE: Duration = Duration::from_millis(60_500);
 /// The platform counts both lists of runs by the minute.
 const RUN_LISTS_PER_MINUTE: usize = 30;

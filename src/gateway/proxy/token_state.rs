@@ -143,6 +143,7 @@ impl TokenState {
         if let Some(token) = newer(&mut watch) {
             return Ok(token);
         }
+        // Each call that waits keeps its body in memory.
         let Ok(_permit) = self.waiting.try_acquire() else {
             return Err(self.unavailable("too many calls wait for a new one"));
         };

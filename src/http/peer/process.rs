@@ -148,6 +148,7 @@ impl PinnedProcess {
             Ok(Some(path)) => CgroupRef::Path(path.into()),
             Ok(None) | Err(_) => CgroupRef::Unknown,
         };
+        // Not before the reads: they may have been of a later process with this id.
         if !self.is_alive() {
             return Err(ProcessEnded);
         }

@@ -44,6 +44,7 @@ impl AuditFile {
         self.open()?;
         let Some(file) = &self.file else { return Ok(NOTHING) };
         let chain = read_tail(file, self.length, key).map_err(|error| self.error("read", &error))?;
+        // A record behind an incomplete line would be read as one broken line with it.
         if chain.torn_bytes > 0 {
             self.length -= chain.torn_bytes;
             file.set_len(self.length).map_err(|error| self.error("remove an incomplete line from", &error))?;
@@ -143,10 +144,12 @@ impl AuditFile {
         let opened = rustix::fs::openat(&folder, &name, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(opened.map_err(|errno| self.error("open", &errno.into()))?);
         let metadata = file.metadata().map_err(|error| self.error("look at", &error))?;
+        // By another name the records would have other readers, and perhaps another writer.
         if !metadata.is_file() || metadata.nlink() > 1 {
             let text = format!("{} is not a regular file with a single link; move it away", path.display());
             return Err(DeviceError { text, code: ErrorCode::OutputFailed });
         }
+        // Two writers would continue the chain from the same record, which looks like tampering.
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             let text = format!("another process writes {}; give each its own file", path.display());
             return Err(DeviceError { text, code: ErrorCode::OutputFailed });

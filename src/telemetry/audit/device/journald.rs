@@ -63,5 +63,5 @@ impl JournaldSocket {
 /// The fields before the message, which is one line and the last field.
 const HEAD: &[u8] = b"PRIORITY=6\nSYSLOG_IDENTIFIER=keyward-audit\nMESSAGE=";
 
-/// Time for journald to read.
+/// Time for journald to read; well below the time that a request waits for its record.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -137,7 +137,7 @@ fn connect(path: &std::path::Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Time for a collector to read.
+/// Time for a collector to read; well below the time that a request waits for its record.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time for a collector that has read nothing for [`TIMEOUT`].
