@@ -31,7 +31,7 @@ async fn main() {
     let count: u64 = arguments.get(1).map_or(200_000, |count| count.parse().unwrap());
     let path = folder.join("audit.jsonl");
     let (auditor, health, metrics) = (Auditor::default(), Health::default(), Metrics::default());
-    let device = RunningDevice::start(audit_options(path.clone()), None, (&health, &metrics, &Clock::System)).unwrap();
+    let device = RunningDevice::start(audit_options(path.clone()), None, &health, &metrics, &Clock::System).unwrap();
     auditor.set_devices(vec![device.handle()]);
     let start = Instant::now();
     for first in (0..count).step_by(usize::try_from(CONCURRENT).unwrap()) {

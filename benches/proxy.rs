@@ -139,7 +139,7 @@ async fn main() {
     let (health, metrics) = (Health::default(), Metrics::default());
     let path = std::env::current_dir().unwrap().join("audit.jsonl");
     let device =
-        audited.then(|| RunningDevice::start(audit_options(path), None, (&health, &metrics, &Clock::System)).unwrap());
+        audited.then(|| RunningDevice::start(audit_options(path), None, &health, &metrics, &Clock::System).unwrap());
     auditor.set_devices(device.iter().map(RunningDevice::handle).collect());
     let guard_options = guard::GuardOptions { admit, ..guard::GuardOptions::default() };
     let service = proxy.audited_service(guard_options, tcp_address, listener_metrics, auditor);

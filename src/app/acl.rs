@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use keyward_acl::AclServer;
+use keyward_config as config;
+use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use keyward_http::tls::ServerTls;
+use keyward_telemetry::health::HealthHandle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::audit;
 use super::error_codes::ListenError;
 use super::session::Shared;
-use keyward_acl::AclServer;
-use keyward_config as config;
-use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
-use keyward_http::tls::ServerTls;
-use keyward_telemetry::health::HealthHandle;
 
 /// ACL server with an open store and bound sockets that does not accept connections yet.
 #[derive(Debug)]
@@ -29,9 +29,6 @@ pub(super) struct BuiltAclServer {
 
 impl BuiltAclServer {
     /// Opens the store and binds the sockets, each for this number of connections.
-    ///
-    /// # Errors
-    /// The store, the certificate or an address cannot be used.
     pub(super) async fn build(
         options: &config::AclServer,
         connections: usize,

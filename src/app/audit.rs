@@ -6,8 +6,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::Full;
-
-use super::session::Shared;
 #[cfg(feature = "acl")]
 use keyward_acl as acl;
 use keyward_agent::local_api;
@@ -15,6 +13,8 @@ use keyward_agent::local_api;
 use keyward_gateway as gateway;
 use keyward_http::audited::AuditedService;
 use keyward_telemetry::audit::{AuditOptions, RunningDevice};
+
+use super::session::Shared;
 
 /// Running audit devices, by name.
 #[derive(Debug, Default)]
@@ -34,9 +34,6 @@ impl RunningAudit {
 
     /// Starts new devices, replaces changed ones and stops others. Files of the rest are reopened if another one is
     /// at their path, as after a rotation by another tool.
-    ///
-    /// # Errors
-    /// The system starts no thread.
     pub(super) fn apply(&mut self, new: &[AuditOptions], shared: &Shared) -> anyhow::Result<()> {
         let mut running = std::mem::take(&mut self.0);
         let mut result = Ok(());
@@ -47,8 +44,8 @@ impl RunningAudit {
                     device
                 }
                 predecessor => {
-                    let deps = (&shared.health, &shared.metrics, &shared.clock);
-                    match RunningDevice::start(options.clone(), predecessor, deps) {
+                    let Shared { health, metrics, clock, .. } = shared;
+                    match RunningDevice::start(options.clone(), predecessor, health, metrics, clock) {
                         Ok(device) => device,
                         Err(error) => {
                             result = Err(error).with_context(|| format!("audit {}", options.name));

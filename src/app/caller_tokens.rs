@@ -5,11 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
-
-use super::derived_tokens;
-use super::draining::{self, DrainingListeners};
-use super::session::{SessionRefs, Shared};
 use keyward_agent::caller_tokens::{self, CallerToken, CallerTokens, ProcessTokenDeps, ProcessTokens};
 use keyward_agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
 use keyward_agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions};
@@ -18,6 +13,11 @@ use keyward_agent::token::{SessionHandle, TokenWatch};
 use keyward_config::{self as config, Config};
 use keyward_machine::tasks::{TaskError, TaskGroup};
 use keyward_telemetry::health::Health;
+use tokio_util::sync::CancellationToken;
+
+use super::derived_tokens;
+use super::session::{SessionRefs, Shared};
+use super::stopping::{self, DrainingListeners};
 
 /// Caller and session of a token.
 type Key = (String, String);
@@ -67,9 +67,6 @@ pub(super) struct CallerTokensPlan {
 
 impl RunningCallerTokens {
     /// Builds the tokens that do not run already.
-    ///
-    /// # Errors
-    /// A session's server cannot be called.
     pub(super) fn plan(
         &self,
         new: &Config,
@@ -93,7 +90,7 @@ impl RunningCallerTokens {
                     .iter()
                     .find(|session| session.name == key.1)
                     .context("there is no such session")?;
-                let token = build(&key, (inputs, required), (options, session_handle), shared)?;
+                let token = build(&key, inputs, required, options, session_handle, shared)?;
                 let source = token.source.clone();
                 built.insert(key.clone(), token);
                 source
@@ -115,7 +112,7 @@ impl RunningCallerTokens {
             let stop = ended.stop;
             let listeners = draining.of_session(&key.1);
             self.tasks.start(format!("end of the tokens of caller {} for session {}", key.0, key.1), async move {
-                let _ = stop.run_until_cancelled(draining::wait_for_all(listeners)).await;
+                let _ = stop.run_until_cancelled(stopping::wait_for_all(listeners)).await;
                 stop.cancel();
                 Ok(())
             });
@@ -151,9 +148,6 @@ impl RunningCallerTokens {
     }
 
     /// Stops all; the tokens of processes are revoked.
-    ///
-    /// # Errors
-    /// The first task that failed.
     pub(super) async fn stop(self) -> Result<(), TaskError> {
         self.tasks.stop_token().cancel();
         self.tasks.run(STOP_TIMEOUT).await
@@ -203,8 +197,10 @@ fn component((caller, session): &Key) -> String {
 
 fn build(
     key: &Key,
-    (inputs, required): (TokenInputs, bool),
-    (session, source): (&config::Session, &SessionHandle),
+    inputs: TokenInputs,
+    required: bool,
+    session: &config::Session,
+    source: &SessionHandle,
     shared: &Shared,
 ) -> anyhow::Result<BuiltToken> {
     let (caller, name) = key;
@@ -219,7 +215,7 @@ fn build(
             let limit = (options.num_uses > 0).then(|| CreationLimit::new(shared.clock.now()));
             let kind = DerivedTokenKind::Child(options);
             let (manager, handle) =
-                derived_tokens::build_manager((output, limit), kind, (session, source), Some(health), shared)?;
+                derived_tokens::build_manager(output, limit, kind, session, source, Some(health), shared)?;
             let source = caller_tokens::Source::Shared(CallerToken::new(handle));
             Ok(BuiltToken { inputs, source, manager: Some(manager) })
         }

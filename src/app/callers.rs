@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::session::Shared;
 use keyward_agent::callers::{CallerGate, CallerGateDeps, CallerPolicy};
 use keyward_config as config;
 use keyward_http::peer::{KernelSupport, PeerKernel, PeerReader};
 use keyward_machine::command::ExecutableOpener;
+
+use super::session::Shared;
 
 /// Builds the gate of a listener, and the reader of its peers; without callers neither does anything.
 pub(super) fn gate(options: &config::Listener, shared: &Shared) -> (CallerGate, Option<Arc<PeerReader>>) {

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rustls::pki_types::CertificateDer;
-
 use keyward_agent::identity::IdentityMethod;
 use keyward_config::Config;
 use keyward_http::tls::{self, CertificateError, TlsOptions};
+use rustls::pki_types::CertificateDer;
 
 /// The certificate files of a configuration by the key that names them, such as `server.main.ca_file`.
 pub(super) type CertificateFiles = BTreeMap<String, CertificatePaths>;

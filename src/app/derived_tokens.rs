@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
-
-use super::session::Shared;
 use keyward_agent::secrets::{CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::token::SessionHandle;
@@ -16,15 +13,17 @@ use keyward_config as config;
 use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward_machine::tasks::resume_panic;
 use keyward_telemetry::health::HealthHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::session::Shared;
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
-///
-/// # Errors
-/// The session's server cannot be called.
 pub(super) fn build_manager(
-    (output, creation_limit): (String, Option<CreationLimit>),
+    output: String,
+    creation_limit: Option<CreationLimit>,
     derive: DerivedTokenKind,
-    (session, source): (&config::Session, &SessionHandle),
+    session: &config::Session,
+    source: &SessionHandle,
     health: Option<HealthHandle>,
     shared: &Shared,
 ) -> anyhow::Result<(DerivedTokenManager, SessionHandle)> {
@@ -56,9 +55,6 @@ pub(super) struct DerivedTokens {
 impl DerivedTokens {
     /// Builds the derived tokens of a listener, and its sessions with each token replaced by the derived one. Returns
     /// the sessions unchanged if the listener has no `derived_token`.
-    ///
-    /// # Errors
-    /// A session's server cannot be called.
     pub(super) fn build(
         listener: &config::Listener,
         sources: BTreeMap<String, SessionHandle>,
@@ -81,7 +77,7 @@ impl DerivedTokens {
             let output = format!("listener {}", listener.name);
             let derive = DerivedTokenKind::Child(child.clone());
             let (manager, derived_handle) =
-                build_manager((output, None), derive, (session, &source), Some(health), shared)?;
+                build_manager(output, None, derive, session, &source, Some(health), shared)?;
             derived_tokens.managers.push(manager);
             derived_tokens.pairs.push((source.watch, derived_handle.watch.clone()));
             replaced.insert(name, derived_handle);

@@ -1,16 +1,12 @@
 //! Raises the process's limit of open files to what its configuration needs.
 
 use anyhow::Context as _;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use keyward_config::OpenFiles;
 #[cfg(feature = "acl")]
 use keyward_http::server::ListenerLimits;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the process's soft limit of open files up to its hard one if `files` needs more than the soft one.
-///
-/// # Errors
-/// The hard limit is too low for the configured numbers of connections.
 pub(super) fn reserve(files: &OpenFiles) -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let Some(soft) = compute_soft_limit(files, limit)? else { return Ok(()) };

@@ -6,7 +6,6 @@ use std::path::Path;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-
 use keyward_agent::identity::IdentityMethod;
 use keyward_config as config;
 

@@ -4,17 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-
-use super::audit;
-use super::error_codes::ListenError;
-use super::platform_token::PlatformTokenProvider;
-use super::session::{SessionRefs, Shared};
 use keyward_config as config;
 use keyward_credentials::credential_watch::CredentialWatch;
 use keyward_gateway::availability::PlatformStatus;
-use keyward_gateway::client_setup::{ChildEnv, CliConfig, ClientTokenKind, ClientTokenSource, TfrcFile};
+use keyward_gateway::client_setup::{
+    ChildEnv, ClientTokenKind, ClientTokenSource, ProgramCliConfig, TerraformConfigFile,
+};
 use keyward_gateway::local_token::LocalTokenManager;
 use keyward_gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
 #[cfg(feature = "ui")]
@@ -24,6 +19,13 @@ use keyward_machine::command::ProvidedEnv;
 use keyward_machine::tasks::TaskGroup;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::status::StatusRegistry;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::audit;
+use super::error_codes::ListenError;
+use super::platform_token::PlatformTokenProvider;
+use super::session::{SessionRefs, Shared};
 
 /// A gateway with its sockets bound that serves no request yet.
 #[derive(Debug)]
@@ -34,13 +36,13 @@ pub(super) struct BuiltGateway {
     usage_stats: Arc<UsageStats>,
     local: LocalTokenManager,
     token: PlatformTokenProvider,
-    tfrc_file: Option<TfrcFile>,
+    config_file: Option<TerraformConfigFile>,
     child: Option<(ChildEnv, CredentialWatch<ProvidedEnv>)>,
     health: HealthHandle,
     listener_metrics: ListenerMetrics,
     shared: Shared,
     #[cfg(feature = "ui")]
-    ui_sources: keyward_ui::UiSources,
+    ui_sources: keyward_ui::Sources,
 }
 
 /// The running gateway, if there is one, with the inputs that it was built from.
@@ -55,7 +57,7 @@ struct RunningInstance {
     child: Option<CredentialWatch<ProvidedEnv>>,
     status_registry: StatusRegistry,
     #[cfg(feature = "ui")]
-    ui_sources: keyward_ui::UiSources,
+    ui_sources: keyward_ui::Sources,
     stop: CancellationToken,
     /// Cancelled if no other gateway replaces it: idle connections close then.
     close_idle: CancellationToken,
@@ -133,17 +135,17 @@ impl BuiltGateway {
             Some((token_kind, reads)) => {
                 let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
                 let folder = options.local_token.file.parent().filter(|_| token_kind == ClientTokenKind::LocalToken);
-                let terraform = folder.map(|folder| CliConfig::new(folder.to_owned(), reads.clone()));
+                let terraform = folder.map(|folder| ProgramCliConfig::new(folder.to_owned(), reads.clone()));
                 let clock = shared.clock.clone();
                 Some(ChildEnv::new(content(token_kind)?, options.host.clone(), platform, terraform, clock))
             }
         };
-        let tfrc_file = match &options.terraform_config_file {
+        let config_file = match &options.terraform_config_file {
             None => None,
-            Some(tfrc_file) => {
-                let content = content(tfrc_file.token_kind)?;
+            Some(config_file) => {
+                let content = content(config_file.token_kind)?;
                 let health = register("gateway/terraform_config_file", "not written yet");
-                Some(TfrcFile::new(tfrc_file.clone(), content, shared.clock.clone(), health))
+                Some(TerraformConfigFile::new(config_file.clone(), content, shared.clock.clone(), health))
             }
         };
         let health = register("listener/gateway", "not serving yet");
@@ -155,7 +157,7 @@ impl BuiltGateway {
             usage_stats,
             local,
             token,
-            tfrc_file,
+            config_file,
             child,
             health,
             listener_metrics,
@@ -199,8 +201,8 @@ impl BuiltGateway {
         let gateway = self.gateway.clone();
         let stopped = stop.clone();
         tasks.spawn(async move { gateway.probe_platform(stopped).await });
-        if let Some(tfrc_file) = self.tfrc_file {
-            tasks.spawn(tfrc_file.run(drained.clone(), file_handed_over));
+        if let Some(config_file) = self.config_file {
+            tasks.spawn(config_file.run(drained.clone(), file_handed_over));
         }
         if let Some((child, _)) = self.child {
             tasks.spawn(child.run(drained.clone()));

@@ -1,23 +1,30 @@
-//! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload. The one place that joins the parts.
+//! The composition root: joins the other crates into one process. Nothing else knows two of the product crates.
+//!
+//! [`App`] is built from a configuration (which binds its sockets), runs (serves, and reloads), and stops in order. Commands that
+//! run without it find one login ([`one_shot_login`]), one rendering ([`one_shot_render`]), the checks of `check --online` and
+//! `doctor` ([`probes`], [`doctor`]), and the emulators of `keyward dev` (`dev`).
+//!
+//! A module imports only modules above it in this list.
 
 // 0: log, limits and service manager of the process
 pub mod error_codes;
 pub mod journal;
 mod log_writer;
 pub mod logging;
-pub(crate) mod systemd;
+pub(crate) mod service_notifier;
 
-// 1: the parts, joined
+// 1: the process around the product: memory, sandbox, spawner, certificates, limits
 mod protected_memory;
 mod certificate_files;
 pub mod sandbox;
 mod spawner;
 mod metrics;
-mod certificates;
+mod certificate_watch;
 mod fd_limits;
+
+// 2: each product crate, built from its options and joined to sessions
 mod fingerprint;
-mod draining;
-mod stopping_outputs;
+mod stopping;
 mod session;
 mod callers;
 mod audit;
@@ -35,20 +42,22 @@ mod systemd_credentials;
 mod outputs;
 mod templates;
 
-// 2: running parts
+// 3: reloads: what is built, replaced and stopped together
 mod reload;
 mod socket_placement;
 
-// 3: the whole
-mod app;
-pub mod one_shot;
+// 4: the running process
+mod process;
+
+// 5: beside a running process: single logins and renderings, and checks
+pub mod one_shot_login;
 pub mod one_shot_render;
 pub mod check_result;
 pub mod probes;
 pub mod doctor;
 
-// 4: the complete program with emulators
+// 6: the complete program with emulators
 #[cfg(feature = "dev")]
 pub mod dev;
 
-pub use app::{App, ProcessSetup, ReloadRejected, Signals};
+pub use process::{App, ProcessSetup, ReloadRejected, Signals};

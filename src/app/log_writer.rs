@@ -129,7 +129,7 @@ impl Write for LineWriter<'_> {
     }
 }
 
-/// In bytes.
+/// In bytes: enough for a burst, and a bound while the reader of standard error has stalled.
 const QUEUE_CAPACITY: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use keyward_config::{Environment, Log, LogFormat};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -11,7 +12,6 @@ use tracing_subscriber::{fmt, registry, reload};
 
 use super::journal::{self, JournalFormat};
 use super::log_writer::LogWriter;
-use keyward_config::{Environment, Log, LogFormat};
 
 /// Changes the filter of a running log.
 #[derive(Debug, Clone)]
@@ -45,18 +45,12 @@ impl Drop for Logging {
 ///
 /// Lines are written by a thread of their own: a reader that has stalled costs lines, which are counted, and no time. In the
 /// text format, lines for the journal have a priority.
-///
-/// # Errors
-/// The thread cannot be started.
 pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
     let is_journal = journal::is_stderr(&Environment::current().variables);
     start_on(targets, format, is_journal, std::io::stderr())
 }
 
 /// Starts the log as [`start`] does, into a file.
-///
-/// # Errors
-/// The thread cannot be started.
 #[cfg(feature = "dev")]
 pub fn start_in(targets: Targets, format: LogFormat, file: std::fs::File) -> std::io::Result<Logging> {
     start_on(targets, format, false, file)

@@ -2,11 +2,6 @@
 
 use std::time::SystemTime;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-
 #[cfg(feature = "acl")]
 use keyward_acl::AclMetrics;
 use keyward_agent::api_proxy::{CacheMetrics, ProxyMetrics};
@@ -26,6 +21,10 @@ use keyward_http::reverse_proxy::UpstreamMetrics;
 use keyward_http::server::HttpMetrics;
 use keyward_telemetry::audit::AuditMetrics;
 use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 
 use super::protected_memory::ProtectedMemoryMetrics;
 use super::sandbox::SandboxMetrics;

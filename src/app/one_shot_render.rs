@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use zeroize::Zeroizing;
-
-use super::one_shot::LoggedIn;
 use keyward_agent::secrets::{SecretRequest, SecretResponse};
 use keyward_agent::server_client::{self, CallError, ServerClient, TokenVerdict};
 use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
@@ -18,6 +15,9 @@ use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
+use zeroize::Zeroizing;
+
+use super::one_shot_login::LoggedIn;
 
 /// Client that reads the secrets of one rendering.
 #[derive(Debug)]
@@ -32,9 +32,6 @@ pub struct OneShotReader {
 impl OneShotReader {
     /// Creates a reader through the running agent's API proxy, which adds the session's token and namespace; `key` is the
     /// listener's key.
-    ///
-    /// # Errors
-    /// The client cannot be built, or the key is not valid in a header.
     pub fn via_api_proxy(session: &Session, proxy: ServerAddress, key: Option<SecretString>) -> anyhow::Result<Self> {
         let client = client::ClientOptions {
             address: proxy,
@@ -66,17 +63,11 @@ impl OneShotReader {
     }
 
     /// Reads one secret.
-    ///
-    /// # Errors
-    /// No response, a refusal of the server or the agent, or an invalid response.
     pub async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
         self.upstream.request_secret(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
 
     /// Renders a template; reads its secrets until none is missing.
-    ///
-    /// # Errors
-    /// The template is invalid, a secret cannot be read, or no server answers.
     pub async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
         let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Template)?;

@@ -5,23 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::{CancellationToken, DropGuard};
-
-use super::audit;
-use super::caller_tokens::CallerTokensPlan;
-use super::callers;
-use super::derived_tokens::{self, DerivedTokens};
-use super::error_codes::ListenError;
-use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
-use super::stopping_outputs::OutputPredecessors;
-use super::systemd_credentials::{self, CredentialInputs};
-#[cfg(feature = "ui")]
-use super::ui;
 use keyward_agent::api_proxy::{ApiProxy, ApiProxyDeps, ProxyCache};
 use keyward_agent::caller_tokens::CallerTokens;
 use keyward_agent::callers::CallerGate;
-use keyward_agent::local_api;
-use keyward_agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions};
+use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward_agent::secrets::DerivedTokenManager;
 use keyward_agent::sinks::FileSink;
 use keyward_agent::systemd_credentials::CredentialServer;
@@ -33,6 +20,17 @@ use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits,
 #[cfg(feature = "ui")]
 use keyward_http::tls::ServerTls;
 use keyward_telemetry::health::HealthHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::caller_tokens::CallerTokensPlan;
+use super::derived_tokens::{self, DerivedTokens};
+use super::error_codes::ListenError;
+use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
+use super::stopping::OutputPredecessors;
+use super::systemd_credentials::{self, CredentialInputs};
+#[cfg(feature = "ui")]
+use super::ui;
+use super::{audit, callers};
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]
@@ -60,9 +58,6 @@ pub(super) struct SinkControl {
 
 impl BuiltSink {
     /// Joins a sink to its session.
-    ///
-    /// # Errors
-    /// The session's server cannot be called.
     pub(super) fn build(
         options: config::Sink,
         source: &SessionHandle,
@@ -76,7 +71,7 @@ impl BuiltSink {
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
             let (manager, derived_handle) =
-                derived_tokens::build_manager((output, None), derive.clone(), (session, source), None, shared)?;
+                derived_tokens::build_manager(output, None, derive.clone(), session, source, None, shared)?;
             (watch, derived) = (derived_handle.watch, Some(manager));
         }
         let health = shared.health.register(format!("sink/{}", sink.name), sink.required, "not written yet");
@@ -175,10 +170,6 @@ enum ListenerService {
 
 impl BoundListener {
     /// Binds the socket, or takes over that of a running listener. A new unix socket is not placed yet.
-    ///
-    /// # Errors
-    /// The address cannot be bound, the socket file's owner cannot be set, or the server's client cannot be
-    /// built.
     pub(super) fn bind(
         options: config::Listener,
         inputs: ListenerInputs<'_>,
@@ -313,7 +304,7 @@ impl BoundListener {
                     let service = proxy.audited_service(options.guard, address, listener_metrics, shared.auditor);
                     let serving =
                         socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
-                    serve_beside_cache(serving, &proxy, stop, (control.replaced, saved)).await;
+                    serve_beside_cache(serving, &proxy, stop, control.replaced, saved).await;
                 }
             }
         };
@@ -328,7 +319,8 @@ async fn serve_beside_cache(
     serving: impl Future<Output = ()>,
     proxy: &ApiProxy,
     stop: CancellationToken,
-    (replaced, saved): (CancellationToken, DropGuard),
+    replaced: CancellationToken,
+    saved: DropGuard,
 ) {
     let served = CancellationToken::new();
     let serving = async {

@@ -1,9 +1,6 @@
 //! Source of the gateway's platform token: a file, a secret that a session reads, or the gateway itself.
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
-
-use super::session::{SessionRefs, Shared};
 use keyward_agent::secrets::{
     QuickRetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
@@ -14,6 +11,9 @@ use keyward_credentials::credential_watch::{RefreshSignal, credential_channel};
 use keyward_gateway::platform_token::{PlatformToken, PlatformTokenFile, PlatformTokenSource};
 use keyward_gateway::token_minting::{self, Minter};
 use keyward_machine::clock::ClockReading;
+use tokio_util::sync::CancellationToken;
+
+use super::session::{SessionRefs, Shared};
 
 /// Provides the gateway with platform tokens while it runs.
 #[derive(Debug)]
@@ -25,9 +25,6 @@ pub(super) enum PlatformTokenProvider {
 
 impl PlatformTokenProvider {
     /// Builds the source that the configuration names. Reads nothing yet.
-    ///
-    /// # Errors
-    /// A client of the session's server, or of the platform, cannot be built; or the folder of the local token cannot be written.
     pub(super) fn build(
         options: &config::Gateway,
         sessions: SessionRefs<'_>,

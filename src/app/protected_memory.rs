@@ -1,13 +1,12 @@
 //! Reports how the memory of secrets is protected: a metric, and a warning where it may be swapped out.
 
+use keyward_machine::os::{self, MemoryProtection};
+use keyward_telemetry::health::Health;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
-
-use keyward_machine::os::{self, MemoryProtection};
-use keyward_telemetry::health::Health;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
 
 /// Metrics of the memory of secrets.
 #[derive(Debug, Clone)]

@@ -3,20 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
-use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
-use super::draining::DrainingListeners;
-use super::error_codes;
-#[cfg(feature = "gateway")]
-use super::gateway::{GatewayPlan, RunningGateway};
-use super::outputs::{BoundListener, BuiltSink, CacheControl, ListenerInputs, SinkControl, public_key_fingerprint};
-use super::session::{
-    FileFingerprint, Predecessor, RunningSession, Session, SessionControl, SessionInputs, SessionRefs, Shared,
-};
-use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
-use super::systemd_credentials::CredentialInputs;
-use super::templates::{RunningTemplates, TemplatesPlan};
 use keyward_agent::token::SessionHandle;
 use keyward_config as config;
 use keyward_config::Config;
@@ -24,6 +10,19 @@ use keyward_config::Config;
 use keyward_http::server::Endpoint;
 use keyward_http::server::{ActivatedSockets, Listener};
 use keyward_machine::tasks::{TaskError, TaskGroup};
+use tokio_util::sync::CancellationToken;
+
+use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
+use super::error_codes;
+#[cfg(feature = "gateway")]
+use super::gateway::{GatewayPlan, RunningGateway};
+use super::outputs::{BoundListener, BuiltSink, CacheControl, ListenerInputs, SinkControl, public_key_fingerprint};
+use super::session::{
+    FileFingerprint, Predecessor, RunningSession, Session, SessionControl, SessionInputs, SessionRefs, Shared,
+};
+use super::stopping::{DrainingListeners, STOP_LIMIT, StoppingOutput, StoppingOutputs};
+use super::systemd_credentials::CredentialInputs;
+use super::templates::{RunningTemplates, TemplatesPlan};
 
 /// The running sessions, and the outputs that use their tokens.
 #[derive(Debug, Default)]
@@ -125,8 +124,9 @@ impl RunningAgent {
         let gateway_inputs = Vec::new();
         let templates = self.templates.plan(new, joined, rebuilt, gateway_inputs, shared)?;
         let caller_tokens = self.caller_tokens.plan(new, joined, rebuilt, shared)?;
-        let listeners = (new.listeners.as_slice(), &templates.credentials, &caller_tokens);
-        let listeners = self.plan_listeners(listeners, joined, rebuilt, inherited, shared)?;
+        let credentials = &templates.credentials;
+        let listeners =
+            self.plan_listeners(&new.listeners, credentials, &caller_tokens, joined, rebuilt, inherited, shared)?;
         Ok(ReloadPlan {
             sessions,
             following,
@@ -185,7 +185,9 @@ impl RunningAgent {
 
     fn plan_listeners(
         &self,
-        (new, credentials, caller_tokens): (&[config::Listener], &CredentialInputs, &CallerTokensPlan),
+        new: &[config::Listener],
+        credentials: &CredentialInputs,
+        caller_tokens: &CallerTokensPlan,
         sessions: SessionRefs<'_>,
         rebuilt: impl Fn(&String) -> bool,
         inherited: &ActivatedSockets,
@@ -336,9 +338,6 @@ impl RunningAgent {
     }
 
     /// Stops all: listeners drain, then sinks and templates release their files, then sessions end and revoke if configured.
-    ///
-    /// # Errors
-    /// The first task that failed.
     pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
         let Self { sessions, sinks, listeners, templates, caller_tokens, .. } = self;
         let RunningGroup { running, tasks } = listeners;

@@ -6,12 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
-use tokio_util::sync::CancellationToken;
-
-use super::draining;
-use super::fingerprint::fingerprint;
 use keyward_agent::callers::CallerRegistry;
 use keyward_agent::identity::{ConsumedSecrets, IdentityMethod};
 use keyward_agent::login::Login;
@@ -28,6 +22,12 @@ use keyward_telemetry::audit::Auditor;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::status::StatusRegistry;
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::fingerprint::fingerprint;
+use super::stopping;
 
 /// Shared handles that every part gets.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub(super) executables: ExecutableOpener,
     /// Services that pages show.
     #[cfg(feature = "ui")]
-    pub(super) ui_sources: keyward_ui::UiSources,
+    pub(super) ui_sources: keyward_ui::Sources,
 }
 
 /// The sessions of a configuration, as outputs are joined to them.
@@ -192,9 +192,6 @@ pub(super) struct Session {
 
 impl Session {
     /// Builds the chain. It takes over from `running`, the session that it replaces, what may be kept.
-    ///
-    /// # Errors
-    /// A file that the options name cannot be used.
     pub(super) fn build(
         inputs: SessionInputs,
         running: Option<&RunningSession>,
@@ -272,7 +269,7 @@ impl Session {
         };
         drop(ended);
         if let Some(shutdown) = unclaimed_token {
-            draining::wait_for_all(control.take_draining()).await;
+            stopping::wait_for_all(control.take_draining()).await;
             shutdown.revoke().await;
         }
         Ok(())

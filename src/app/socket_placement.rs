@@ -1,13 +1,11 @@
 //! Places the unix sockets of a plan: until then a running socket keeps its path, and the plan may be dropped.
 
-use super::error_codes::ListenError;
-use super::reload::ReloadPlan;
 use keyward_http::server::{Endpoint, Listener};
 
+use super::error_codes::ListenError;
+use super::reload::ReloadPlan;
+
 /// Moves the files of the new sockets to their paths, where they replace those of running sockets.
-///
-/// # Errors
-/// A path cannot be used.
 ///
 /// If the plan is dropped before [`discard_replaced`], the replaced files are put back.
 pub(super) fn place_sockets(plan: &ReloadPlan) -> Result<(), ListenError> {

@@ -1,15 +1,14 @@
 //! Reports the end of the spawner, after which no program can be started and no executable opened, and the time
 //! for which it does not answer.
 
-use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
 use keyward_machine::command::{ExecutableOpener, Launcher};
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
 use keyward_telemetry::outage::Outage;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Metrics of the spawner.
 #[derive(Debug, Clone)]
@@ -34,7 +33,8 @@ impl MetricSet for SpawnerMetrics {
 pub(super) async fn watch(
     launcher: Launcher,
     executables: ExecutableOpener,
-    (health, metrics): (Health, Metrics),
+    health: Health,
+    metrics: Metrics,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let up = metrics.get::<SpawnerMetrics>().up.clone();

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-
-use super::session::Shared;
 use keyward_agent::secrets::SecretRegistry;
 use keyward_agent::systemd_credentials::{
     CredentialServer, CredentialServerDeps, CredentialServerOptions, CredentialSource,
@@ -14,6 +12,8 @@ use keyward_config as config;
 use keyward_config::CredentialContent;
 use keyward_credentials::credential_watch::CredentialWatch;
 use keyward_machine::command::ProvidedEnv;
+
+use super::session::Shared;
 
 /// Secrets and rendered templates of the credentials of all listeners.
 #[derive(Debug, Default)]
@@ -25,9 +25,6 @@ pub(super) struct CredentialInputs {
 }
 
 /// Builds the server of a listener. `tokens` has the sessions as the listener serves their tokens, derived ones perhaps.
-///
-/// # Errors
-/// A part that a credential comes from was not built.
 pub(super) fn build_server(
     listener: &config::Listener,
     credentials: &config::SystemdCredentials,

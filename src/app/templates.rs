@@ -4,13 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rustix::process::Signal;
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
-
-use super::session::{SessionRefs, Shared, bound_to};
-use super::stopping_outputs::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
-use super::systemd_credentials::CredentialInputs;
 use keyward_agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
 use keyward_agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
 use keyward_agent::server_client::ServerClient;
@@ -20,6 +13,13 @@ use keyward_config::Config;
 use keyward_credentials::credential_watch::{CredentialWatch, credential_channel};
 use keyward_machine::command::ProvidedEnv;
 use keyward_machine::tasks::{TaskError, TaskGroup};
+use rustix::process::Signal;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::session::{SessionRefs, Shared, bound_to};
+use super::stopping::{STOP_LIMIT, StoppingOutput, StoppingOutputs};
+use super::systemd_credentials::CredentialInputs;
 
 /// The running templates, and the child process that waits for them.
 #[derive(Debug, Default)]
@@ -154,9 +154,6 @@ struct BuiltChild {
 impl RunningTemplates {
     /// Builds the templates and the child process of `new` that do not run already. Templates of a `rebuilt` session are
     /// rebuilt too. The child process also waits for `beside`.
-    ///
-    /// # Errors
-    /// A client of a session's server cannot be made.
     pub(super) fn plan(
         &self,
         new: &Config,
@@ -339,9 +336,6 @@ impl RunningTemplates {
     }
 
     /// Stops all. Files stay as they are.
-    ///
-    /// # Errors
-    /// The first task that failed.
     pub(super) async fn stop(self) -> Result<(), TaskError> {
         self.tasks.stop_token().cancel();
         self.tasks.run(STOP_LIMIT).await

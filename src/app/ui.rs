@@ -4,14 +4,14 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use hyper::body::Incoming;
-
-use super::session::Shared;
 use keyward_config as config;
 use keyward_http::guard::AccessMode;
 use keyward_http::server::{Listener, ListenerMetrics, Peer, ResponseFuture};
 use keyward_telemetry::recent_events;
 use keyward_telemetry::status::Status;
-use keyward_ui::{self as ui, StatusSource, UiDeps, UiOptions};
+use keyward_ui::{self as ui, StatusSource};
+
+use super::session::Shared;
 
 /// Builds the service of a `ui` listener; `None` where the socket is not TCP or no key is configured.
 pub(super) fn service(
@@ -34,7 +34,7 @@ pub(super) fn service(
         serde_json::to_value(Status::new(&registry, &health, sessions)).and_then(serde_json::from_value)
     });
     let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
-    let deps = UiDeps { clock: shared.clock.clone(), listener_metrics, agent, sources: shared.ui_sources.clone() };
+    let deps = ui::Deps { clock: shared.clock.clone(), listener_metrics, agent, sources: shared.ui_sources.clone() };
     let allowed_hosts = options.guard.allowed_hosts.clone();
     recent_events::enable();
     let scheme = if tls { "https" } else { "http" };
@@ -44,5 +44,5 @@ pub(super) fn service(
         url = format!("{scheme}://{address}/"),
         "serving pages for browsers"
     );
-    Some(ui::service(UiOptions { key: key.clone(), allowed_hosts, address, tls }, deps))
+    Some(ui::service(ui::Options { key: key.clone(), allowed_hosts, address, tls }, deps))
 }

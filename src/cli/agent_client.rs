@@ -8,12 +8,6 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{Method, StatusCode};
-use rustix::fs::{Access, AtFlags, CWD};
-use rustix::io::Errno;
-use serde_json::Value;
-use url::Url;
-
-use super::{ConfigFiles, Exit, print_error, print_error_with_code, print_warning};
 use keyward_app::doctor::AgentContact;
 use keyward_config::{self as config, Environment, Listener, LoadOutcome, Purpose, Serves};
 use keyward_http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
@@ -22,6 +16,12 @@ use keyward_http::server::Endpoint;
 use keyward_machine::os;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_code::ErrorCode;
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
+use serde_json::Value;
+use url::Url;
+
+use super::{ConfigFiles, Exit, print_error, print_error_with_code, print_warning};
 
 /// Flags that lead to the running agent.
 #[derive(Debug, Clone, Args)]

@@ -4,10 +4,10 @@ use std::fmt::Display;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use keyward_gateway::api_changelog::{self, ApiDate, Change, ChangeFilter, Changelog, Documentation, Endpoint};
 
 use super::output::{json, table};
 use super::{Exit, Format, print_error, print_line, print_note};
-use keyward_gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
 
 /// Search the history of the API of HCP Terraform and Terraform Enterprise.
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ impl Filters {
     fn list(self, changelog: &Changelog, format: Format) -> anyhow::Result<Exit> {
         let filter = self.filter(changelog)?;
         filter.remark().into_iter().for_each(print_note);
-        let rows: Vec<&ChangelogRow> = changelog.find(&filter).collect();
+        let rows: Vec<&api_changelog::Row> = changelog.find(&filter).collect();
         match format {
             Format::Json => json(&rows),
             Format::Text if rows.is_empty() => print_note("no row of the history fits"),
@@ -125,7 +125,7 @@ impl Filters {
     }
 }
 
-fn line(row: &ChangelogRow) -> [String; 4] {
+fn line(row: &api_changelog::Row) -> [String; 4] {
     let kinds = format_list(row.changes.iter().map(|change| change.kind));
     let resources = format_list(row.changes.iter().map(|change| &change.resource));
     [row.date.to_string(), kinds, resources, row.changelog.text.clone()]
@@ -143,7 +143,7 @@ fn format_list(words: impl Iterator<Item = impl Display>) -> String {
 }
 
 fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
-    let rows: Vec<&ChangelogRow> = changelog.rows_on(date).collect();
+    let rows: Vec<&api_changelog::Row> = changelog.rows_on(date).collect();
     if rows.is_empty() {
         let before = changelog.rows().iter().map(|row| row.date).find(|other| *other < date);
         let after = changelog.rows().iter().rev().map(|row| row.date).find(|other| *other > date);
@@ -179,7 +179,7 @@ fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<E
         return Ok(Exit::Missing);
     };
     match format {
-        Format::Json => json(&[ChangelogRow { changes: vec![change.clone()], ..row.clone() }]),
+        Format::Json => json(&[api_changelog::Row { changes: vec![change.clone()], ..row.clone() }]),
         Format::Text => {
             show(row);
             show_change(change);
@@ -188,7 +188,7 @@ fn show_one(changelog: &Changelog, id: &str, format: Format) -> anyhow::Result<E
     Ok(Exit::Ok)
 }
 
-fn show(row: &ChangelogRow) {
+fn show(row: &api_changelog::Row) {
     print_line(&format!("{} (written {})", row.id, row.changelog.date));
     if row.has_content() {
         print_line(&format!("  {}", row.changelog.text));

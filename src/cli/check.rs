@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
-
-use super::{ConfigFiles, Exit, Format, emulated, print_line};
 use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
 #[cfg(feature = "gateway")]
 use keyward_app::probes::check_gateway;
 use keyward_app::probes::{Limits, check_session};
 use keyward_config::{Config, Purpose};
+use serde_json::json;
+
+use super::{ConfigFiles, Exit, Format, command_config, print_line};
 
 /// Check a configuration.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ impl Check {
             (false, false) => Purpose::Check,
         };
         let files = if self.paths.is_empty() { &self.files.config } else { &self.paths };
-        let outcome = emulated::load(files, purpose)?;
+        let outcome = command_config::load(files, purpose)?;
         let steps = match &outcome.config {
             Some(config) if self.online => try_online(config)?,
             _ => Vec::new(),

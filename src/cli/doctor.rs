@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
+use keyward_app::doctor::{self, Diagnosis, create_bundle, diagnose, write_bundle};
+use keyward_config::Environment;
+use keyward_telemetry::error_code::ErrorCode;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::agent_client::find_contact;
 use super::output::strip_control_chars;
-use super::{ConfigFiles, Exit, Format, emulated, print, print_line};
-use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
-use keyward_app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
-use keyward_config::Environment;
-use keyward_telemetry::error_code::ErrorCode;
+use super::{ConfigFiles, Exit, Format, command_config, print, print_line};
 
 /// Check configuration, machine and servers, and name the remedies.
 #[derive(Debug, Args)]
@@ -58,12 +58,12 @@ impl Doctor {
             None => None,
             Some(path) => Some((path, create_bundle(path).with_context(|| cannot(path))?)),
         };
-        let options = DoctorOptions {
+        let options = doctor::Options {
             files: self.files.config.clone(),
             environment: environment.clone(),
             unit: self.unit.clone(),
             user: self.user.clone(),
-            load: &|environment, purpose| emulated::load_in(&self.files.config, environment, purpose),
+            load: &|environment, purpose| command_config::load_in(&self.files.config, environment, purpose),
             contact: &find_contact,
             progress: progress(),
         };

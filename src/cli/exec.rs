@@ -4,17 +4,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-
-use super::agent_client::ProxyEndpoint;
-use super::missing_values::require_values;
-use super::template::print_render_error;
-use super::{ConfigFiles, Exit, print_error};
 use keyward_app::one_shot_render::OneShotReader;
 use keyward_config::{self as config, Config, Environment, LoadOutcome, Purpose};
 #[cfg(feature = "gateway")]
 use keyward_gateway::client_setup::UserConfigFiles;
 use keyward_machine::command::{CommandSpec, EnvVars};
 use keyward_machine::secret_string::SecretString;
+
+use super::agent_client::ProxyEndpoint;
+use super::command_config::require_values;
+use super::template::print_render_error;
+use super::{ConfigFiles, Exit, print_error};
 
 /// Run a program with environment templates, and with the variables that point its clients at the gateway.
 #[derive(Debug, Args)]

@@ -1,10 +1,10 @@
 //! `keyward explain`: cause and remedy of an error code.
 
 use clap::Args;
+use keyward_telemetry::error_code::{ErrorCode, Explanation};
 
 use super::output::{json, table};
 use super::{Exit, Format, print_line};
-use keyward_telemetry::error_code::{ErrorCode, Explanation};
 
 /// Explain an error code.
 #[derive(Debug, Args)]

@@ -1,15 +1,15 @@
 //! `keyward login`: one login, and what it gave. A token that is not shown is revoked, as nobody could use it.
 
 use clap::Args;
-use serde_json::json;
-
-use super::run::start_log;
-use super::{ConfigFiles, Exit, Format, LogChoice, emulated, print_error, print_error_with_code, print_line};
 use keyward_agent::login::LoginError;
-use keyward_app::one_shot::{self, OneShotError};
+use keyward_app::one_shot_login::{self, OneShotError};
 use keyward_config::{Config, Log, Purpose, Session};
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
+use serde_json::json;
+
+use super::run::start_log;
+use super::{ConfigFiles, Exit, Format, LogChoice, command_config, print_error, print_error_with_code, print_line};
 
 /// Log in once and print the token's properties, without its secret.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(super) struct LoginOnce {
 impl LoginOnce {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         keyward_machine::os::forbid_core_dumps()?;
-        let outcome = emulated::load(&self.files.config, Purpose::Run)?;
+        let outcome = command_config::load(&self.files.config, Purpose::Run)?;
         let Some(config) = outcome.config else {
             for error in outcome.errors {
                 print_error(&error.to_string());
@@ -48,7 +48,7 @@ impl LoginOnce {
             }
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        match runtime.block_on(one_shot::login(session)) {
+        match runtime.block_on(one_shot_login::login(session)) {
             Ok(logged_in) => {
                 self.print(session, &logged_in);
                 if !self.reveal {
@@ -73,7 +73,7 @@ impl LoginOnce {
         }
     }
 
-    fn print(&self, session: &Session, logged_in: &one_shot::LoggedIn) {
+    fn print(&self, session: &Session, logged_in: &one_shot_login::LoggedIn) {
         let token = &logged_in.token;
         let secret = self.reveal.then(|| token.secret.secret().expose_secret());
         let expires_in = (!token.lease.ttl.is_zero()).then(|| format_duration(token.lease.ttl));

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-
-use super::init::folder_commands;
-use super::setup_files::{self, Destination, Existing, SetupFile};
-use super::{Exit, print, print_error};
 use keyward_config::migrate::{self, Migrated, Outcome};
 use keyward_config::systemd::{UnitNeeds, is_system_folder};
 use keyward_config::{self as config, Environment, Purpose};
 use keyward_hcl as hcl;
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::os;
-use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::wording::format_count;
+
+use super::init::folder_commands;
+use super::setup_files::{self, Destination, Existing, SetupFile};
+use super::{Exit, print, print_error};
 
 /// Convert a configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template to keyward's.
 #[derive(Debug, Args)]
@@ -154,7 +154,7 @@ fn print_folder_commands(needs: &UnitNeeds) {
         print_report_line("before keyward starts on the machine, let its user write the folders:");
     }
     for folder in folders {
-        for command in folder_commands(folder, ("755", "keyward"), None).lines() {
+        for command in folder_commands(folder, "755", "keyward", None).lines() {
             print_report_line(&format!("  {command}"));
         }
     }

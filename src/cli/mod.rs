@@ -9,8 +9,7 @@ mod deadline;
 mod agent_client;
 mod output;
 mod setup_files;
-mod missing_values;
-mod emulated;
+mod command_config;
 
 // 2: the commands
 mod once;
@@ -32,7 +31,7 @@ mod changes;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod running_process;
-mod agent;
+mod agent_token;
 mod readiness;
 mod status;
 mod audit;
@@ -111,10 +110,10 @@ enum Command {
     Status(status::Status),
     /// Print a token of the running agent
     #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
-    Token(agent::Token),
+    Token(agent_token::Token),
     /// Make the running agent log in now, without waiting
     #[command(after_help = "Example:\n  keyward retry web -c /etc/keyward/keyward.toml")]
-    Retry(agent::Retry),
+    Retry(agent_token::Retry),
     /// Wait until the running agent or gateway is ready
     #[command(after_help = "Example:\n  keyward wait -c /etc/keyward/keyward.toml --timeout 60s")]
     Wait(readiness::Wait),

@@ -1,12 +1,11 @@
 //! `keyward run --exit-after-auth`: the outputs that are written once, and their completion.
 
-use tokio::sync::watch;
-
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_app::App;
 use keyward_config::Config;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::{Component, Health};
+use tokio::sync::watch;
 
 /// Keeps only the sessions, sinks and templates of a configuration.
 ///
@@ -57,9 +56,6 @@ impl ReadinessWatch {
     }
 
     /// Returns once every required component has been ready.
-    ///
-    /// # Errors
-    /// A session's login has failed: its error.
     pub(super) async fn outcome(&mut self) -> Result<(), String> {
         loop {
             if self.health.is_started() {

@@ -1,15 +1,15 @@
 //! `keyward policy`: the callers of a configuration, and which of them a process is.
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
-
-use super::output::json;
-use super::{ConfigFiles, Exit, Format, print_error, print_line};
 use keyward_agent::api_proxy::explain_request;
 use keyward_agent::callers::{CallerGrants, CallerPolicy, CallerRoute, CallerVerdict};
 use keyward_config::{self as config, Config, Environment, Purpose, Serves};
 use keyward_http::peer::{KernelSupport, PeerFacts, PeerKernel, PeerReader};
 use keyward_http::server::Endpoint;
+use serde::Serialize;
+
+use super::output::json;
+use super::{ConfigFiles, Exit, Format, print_error, print_line};
 
 /// Commands about callers.
 #[derive(Debug, Subcommand)]

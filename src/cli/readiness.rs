@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use http::StatusCode;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 use serde_json::Value;
 
 use super::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
 use super::running_process::RunningProcess;
 use super::{Exit, print_error};
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::format_duration;
 
 /// Wait until the running agent or gateway is ready.
 #[derive(Debug, Args)]

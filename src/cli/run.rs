@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_app::logging::{self, LogLevel, Logging};
+use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
+use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
+use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
+use keyward_http::server::ActivatedSockets;
+use keyward_machine::command::{SpawnerConnection, SpawnerProcess};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -11,12 +17,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFiles, Exit, LogChoice, once, print_error};
-use keyward_app::logging::{self, LogLevel, Logging};
-use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
-use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
-use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
-use keyward_http::server::ActivatedSockets;
-use keyward_machine::command::{SpawnerConnection, SpawnerProcess};
 
 /// Run the agent until it is told to stop.
 #[derive(Debug, Clone, Args)]
@@ -167,9 +167,6 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
 pub(super) type EnteredSandbox = (Option<(SpawnerProcess, SpawnerConnection)>, SandboxReport, AllowedAccess);
 
 /// Starts the spawner if the configuration needs it, and then gives up all rights that the configuration does not need.
-///
-/// # Errors
-/// The spawner cannot be started, or a sandbox that is enforced is incomplete.
 pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Result<EnteredSandbox> {
     let mode = config.agent.sandbox;
     let has_spawner = mode != SandboxMode::Off && plan.needs_spawner();
@@ -190,9 +187,6 @@ struct LoadedRun {
 }
 
 /// Reads the configuration, its warnings and the accesses that it needs. `allowed` has those of a running process.
-///
-/// # Errors
-/// The errors of the configuration, or the accesses that the running process has given up.
 fn load(run: &Run, environment: &Environment, allowed: Option<&AllowedAccess>) -> Result<LoadedRun, ReloadRejected> {
     let outcome = config::load(&run.files.config, environment, Purpose::Run);
     let plan = SandboxPlan::new(&outcome, &run.files.config, environment);

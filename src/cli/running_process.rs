@@ -27,9 +27,6 @@ impl RunningProcess {
     }
 
     /// Fetches the status, within `time`.
-    ///
-    /// # Errors
-    /// The gateway's local token cannot be read.
     #[cfg_attr(not(feature = "gateway"), allow(clippy::unnecessary_wraps, reason = "the gateway can fail"))]
     pub(super) fn fetch_status(&self, time: Duration) -> anyhow::Result<Result<Value, AgentError>> {
         match self {

@@ -5,13 +5,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use zeroize::Zeroizing;
-
-use super::{Exit, print_error};
 use keyward_config::systemd::UnitNeeds;
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::os;
 use keyward_machine::secret_string::SecretString;
+use zeroize::Zeroizing;
+
+use super::{Exit, print_error};
 
 /// A file for a machine.
 #[derive(Debug)]

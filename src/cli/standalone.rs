@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_app::sandbox::SandboxPlan;
+use keyward_app::{App, ProcessSetup, Signals};
+use keyward_config::{self as config, Config, Diagnostic, Environment, SandboxMode};
+use keyward_telemetry::error_code::ErrorCode;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{enter_sandbox, runtime, start_log, stop_signals, take_activated_sockets};
 use super::{Exit, LogChoice, print_error, print_line, print_warning};
-use keyward_app::sandbox::SandboxPlan;
-use keyward_app::{App, ProcessSetup, Signals};
-use keyward_config::{self as config, Config, Diagnostic, Environment, SandboxMode};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Flag of the sandbox, for commands that read no configuration file.
 #[derive(Debug, Args)]
@@ -79,9 +79,6 @@ fn describe_diagnostic(diagnostic: &Diagnostic, section: &str) -> String {
 }
 
 /// Enters the sandbox and serves until stopped. The process has no other thread when this is called. Prints `introduction` once the sockets are bound.
-///
-/// # Errors
-/// It could not be started, or broke off.
 pub(super) fn serve(
     Standalone { config, plan }: Standalone,
     environment: &Environment,
@@ -127,9 +124,6 @@ pub(super) fn listen_address(text: &str) -> String {
 }
 
 /// A path, as a setting.
-///
-/// # Errors
-/// It is empty, or is not UTF-8.
 pub(super) fn path(path: &Path) -> anyhow::Result<String> {
     let text = std::path::absolute(path)?.into_os_string().into_string().ok();
     text.with_context(|| format!("{} is not UTF-8", path.display()))

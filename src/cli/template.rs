@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use super::agent_client::ProxyEndpoint;
-use super::{ConfigFiles, Exit, emulated, print, print_error, print_error_with_code};
 use keyward_agent::templates::TemplateSource;
-use keyward_app::one_shot;
+use keyward_app::one_shot_login;
 use keyward_app::one_shot_render::{OneShotReader, RenderError};
 use keyward_config::{Environment, Purpose, Session};
 use keyward_machine::command::EnvVars;
 use keyward_machine::secret;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::agent_client::ProxyEndpoint;
+use super::{ConfigFiles, Exit, command_config, print, print_error, print_error_with_code};
 
 /// Test templates.
 #[derive(Debug, Subcommand)]
@@ -66,7 +66,7 @@ impl Try {
         keyward_machine::os::forbid_core_dumps()?;
         let environment = Environment::current();
         let purpose = if self.login { Purpose::Run } else { Purpose::Check };
-        let outcome = emulated::load(&self.files.config, purpose)?;
+        let outcome = command_config::load(&self.files.config, purpose)?;
         let Some(config) = &outcome.config else {
             for error in &outcome.errors {
                 print_error(&error.to_string());
@@ -121,7 +121,7 @@ impl Try {
 type RenderOutcome = Result<zeroize::Zeroizing<String>, RenderError>;
 
 async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<RenderOutcome> {
-    let logged_in = one_shot::login(session).await?;
+    let logged_in = one_shot_login::login(session).await?;
     let rendered = OneShotReader::with_login(session, &logged_in).render(text).await;
     if let Err(error) = logged_in.revoke().await {
         print_error(&format!("cannot revoke the token; it stays valid until it expires: {error}"));

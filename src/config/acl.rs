@@ -2,12 +2,6 @@
 
 use std::time::Duration;
 
-use url::Url;
-
-use super::diagnostic::Location;
-use super::listener::{endpoint, host};
-use super::reader::Reader;
-use super::values::{self, ValueError, invalid, invalid_secret};
 use keyward_acl::AclOptions;
 use keyward_acl::api;
 use keyward_acl::model::authorize::DefaultPolicy;
@@ -22,6 +16,12 @@ use keyward_http::server::Endpoint;
 use keyward_http::tls::ServerCertificate;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
+use url::Url;
+
+use super::diagnostic::Location;
+use super::listener::{endpoint, host};
+use super::reader::Reader;
+use super::values::{self, ValueError, invalid, invalid_secret};
 
 /// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]

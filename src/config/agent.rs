@@ -83,9 +83,6 @@ fn levels(text: &str) -> Result<LogLevels, ValueError> {
 }
 
 /// Reads the levels that a command line gives, in the form that `[log]` has them, over a format.
-///
-/// # Errors
-/// The error and its remedy, for people.
 pub fn log(text: &str, format: LogFormat) -> Result<Log, String> {
     let error = |error: ValueError| format!("{} {}; {}", quote(text), error.message, error.advice);
     let (level, targets) = levels(text).map_err(error)?;

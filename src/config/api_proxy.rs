@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use super::reader::Reader;
-use super::sink::Sessions;
-use super::tree::quote;
-use super::values::join_alternatives;
 use keyward_agent::api_proxy::{
     AllowedNamespaces, ApiProxyOptions, CacheLimits, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
 };
 use keyward_telemetry::time_format::format_duration;
+
+use super::reader::Reader;
+use super::sink::Sessions;
+use super::tree::quote;
+use super::values::join_alternatives;
 
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 

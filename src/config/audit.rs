@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::diagnostic::Location;
-use super::reader::Reader;
-use super::sink::file_path;
 use keyward_machine::atomic_file::Attributes;
 use keyward_telemetry::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
+
+use super::diagnostic::Location;
+use super::reader::Reader;
+use super::sink::file_path;
 
 /// Default mode of an audit file.
 const DEFAULT_FILE_MODE: u32 = 0o600;

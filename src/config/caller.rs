@@ -2,6 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use keyward_agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
+use keyward_agent::callers::{
+    CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CallerTokenScope, CgroupPattern, ExecutableRule,
+    NamePattern, PodPattern, UNIT_KINDS,
+};
+use keyward_http::server::Endpoint;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::hex::decode_hex;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::api_proxy;
@@ -12,14 +20,6 @@ use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid, join_alternatives};
 use super::{Config, Credential, Listener, Serves};
-use keyward_agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
-use keyward_agent::callers::{
-    CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CallerTokenScope, CgroupPattern, ExecutableRule,
-    NamePattern, PodPattern, UNIT_KINDS,
-};
-use keyward_http::server::Endpoint;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::hex::decode_hex;
 
 /// A caller as it was read, before it is joined to listeners and credentials.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ fn read(name: String, mut reader: Reader<'_>, all_sessions: &Sessions) -> ReadCa
     });
     let derived_token = derived_token::read_for_caller(&mut reader, &name);
     if let Some(options) = &derived_token {
-        check_derived(&mut reader, sessions.as_ref(), options.scope, (&matches, &routes), all_sessions);
+        check_derived(&mut reader, sessions.as_ref(), options.scope, &matches, &routes, all_sessions);
     }
     let requests_per_second = reader.number("requests_per_second", 1..=1_000_000);
     let requests_per_second = requests_per_second.and_then(|number| u32::try_from(number).ok());
@@ -80,7 +80,8 @@ fn check_derived(
     reader: &mut Reader<'_>,
     sessions: Option<&BTreeSet<String>>,
     scope: CallerTokenScope,
-    (matches, routes): (&CallerMatch, &BTreeSet<CallerRoute>),
+    matches: &CallerMatch,
+    routes: &BTreeSet<CallerRoute>,
     all_sessions: &Sessions,
 ) {
     for session in sessions.cloned().unwrap_or_else(|| all_sessions.plain().into_iter().collect()) {
@@ -286,7 +287,7 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
             warn(ErrorCode::UnreachableRule, message, "put the narrower rule first, or leave this one out");
         }
         if let Some(options) = &rule.grants.derived_token {
-            check_listeners_of_derived(rule, options.scope, (&serving, only_tcp), warn);
+            check_listeners_of_derived(rule, options.scope, &serving, only_tcp, warn);
         }
         let matches = &rule.matches;
         let needs_unix_socket =
@@ -314,7 +315,8 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
 fn check_listeners_of_derived(
     rule: &CallerRule,
     scope: CallerTokenScope,
-    (serving, only_tcp): (&[&Listener], bool),
+    serving: &[&Listener],
+    only_tcp: bool,
     warn: impl Fn(ErrorCode, String, &str),
 ) {
     let both: Vec<_> = serving

@@ -1,11 +1,12 @@
 //! `[session.NAME.cloud]`: the `cloud` method, with the parameters and rules of its specification.
 
-use super::reader::Reader;
 use keyward_agent::identity::{
     AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityOrigin, LoginFields, ManagedIdentity,
 };
 use keyward_machine::clock::Clock;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::reader::Reader;
 
 /// Reads the method's parameters. Returns the role, if the method has one, and the identity source.
 pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudIdentityOptions) {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::reader::Reader;
-use super::values::{ValueError, invalid};
 use keyward_agent::callers::{CallerTokenOptions, CallerTokenScope};
 use keyward_agent::secrets::DerivedTokenOptions;
-use keyward_telemetry::count_format::format_count;
 use keyward_telemetry::time_format::format_duration;
+use keyward_telemetry::wording::format_count;
+
+use super::reader::Reader;
+use super::values::{ValueError, invalid};
 
 /// Reads the table of that name. `ends_by_use` is true if its token may have a number of uses.
 pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<DerivedTokenOptions> {

@@ -4,6 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use keyward_agent::callers::CallerPolicy;
+use keyward_agent::identity::IdentityMethod;
+use keyward_agent::secrets::DerivedTokenKind;
+use keyward_agent::server_client::ServerKind;
+use keyward_agent::sinks::{OnExpiry, SinkFormat};
+use keyward_http::client::{ProxyMode, ServerAddress};
+use keyward_http::guard::AccessMode;
+use keyward_http::server::Endpoint;
+use keyward_telemetry::time_format::format_duration;
+
 #[cfg(feature = "acl")]
 use super::acl;
 use super::api_proxy;
@@ -16,15 +26,6 @@ use super::{
     Template,
 };
 use super::{audit, caller, credential, derived_token, process, server, systemd_credentials, template};
-use keyward_agent::callers::CallerPolicy;
-use keyward_agent::identity::IdentityMethod;
-use keyward_agent::secrets::DerivedTokenKind;
-use keyward_agent::server_client::ServerKind;
-use keyward_agent::sinks::{OnExpiry, SinkFormat};
-use keyward_http::client::{ProxyMode, ServerAddress};
-use keyward_http::guard::AccessMode;
-use keyward_http::server::Endpoint;
-use keyward_telemetry::time_format::format_duration;
 
 /// Result of `keyward check` as JSON.
 #[derive(Debug, serde::Serialize)]

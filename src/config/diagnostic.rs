@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::Purpose;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::Purpose;
 
 /// An error, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: MESSAGE; ADVICE [CODE]`; never holds a value that
 /// could be a secret.

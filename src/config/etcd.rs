@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use keyward_acl::store::etcd::{EtcdLogin, EtcdOptions, is_address, is_prefix};
+use keyward_http::client::{ClientCertificate, is_loopback};
 use url::Url;
 
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
-use keyward_acl::store::etcd::{EtcdLogin, EtcdOptions, is_address, is_prefix};
-use keyward_http::client::{ClientCertificate, is_loopback};
 
 const TENTH: Duration = Duration::from_millis(100);
 

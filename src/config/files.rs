@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use keyward_telemetry::error_code::ErrorCode;
 use rustix::fs::{Mode, OFlags};
 
 use super::Environment;
@@ -13,7 +14,6 @@ use super::diagnostic::{Diagnostics, Location};
 use super::permissions;
 use super::references::{has_reference, unescape};
 use super::tree::{self, Entry, Table, Value, quote};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Maximum size of a configuration file, in bytes.
 const MAX_FILE_SIZE: u64 = 1024 * 1024;

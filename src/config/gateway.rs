@@ -6,6 +6,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use keyward_gateway::actions::{self, DeprecatedCallMode};
+use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost, TerraformConfigFileOptions, UserConfigFiles};
+use keyward_gateway::local_token;
+use keyward_gateway::proxy::{Exemption, GatewayOptions, RateLimit};
+use keyward_http::client::{ProxyMode, is_loopback};
+use keyward_http::server::Endpoint;
+use keyward_machine::atomic_file::Attributes;
+use keyward_telemetry::error_code::ErrorCode;
 use url::Url;
 
 use super::listener::{endpoint, host, socket_owner};
@@ -16,14 +24,6 @@ use super::server;
 use super::sink::Sessions;
 use super::tree::quote;
 use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
-use keyward_gateway::actions::{self, DeprecatedCallMode};
-use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost, TfrcFileOptions, UserConfigFiles};
-use keyward_gateway::local_token;
-use keyward_gateway::proxy::{Exemption, GatewayOptions, RateLimit};
-use keyward_http::client::{ProxyMode, is_loopback};
-use keyward_http::server::Endpoint;
-use keyward_machine::atomic_file::Attributes;
-use keyward_telemetry::error_code::ErrorCode;
 
 pub(super) use describe::describe_gateway;
 
@@ -41,7 +41,7 @@ pub struct Gateway {
     /// The host by which configurations of Terraform and OpenTofu name the platform.
     pub host: ServiceHost,
     /// The generated configuration file of Terraform and OpenTofu that leads that host to the gateway, if configured.
-    pub terraform_config_file: Option<TfrcFileOptions>,
+    pub terraform_config_file: Option<TerraformConfigFileOptions>,
     /// Token in the environment of programs that keyward runs; `None` sets no variables.
     pub process_token: Option<ClientTokenKind>,
     /// User configuration files of Terraform and OpenTofu for the child process; `None` without `[process]`.
@@ -226,7 +226,7 @@ fn terraform_config_file(
     reader: &mut Reader<'_>,
     host: Option<&ServiceHost>,
     endpoints: &[Endpoint],
-) -> Option<TfrcFileOptions> {
+) -> Option<TerraformConfigFileOptions> {
     let mut table = reader.table("terraform_config_file")?;
     let token_kind = table.choice("token_kind", &TOKEN_KINDS).unwrap_or_default();
     if token_kind == ClientTokenKind::LocalToken && only_on_unix_sockets(endpoints) {
@@ -250,7 +250,7 @@ fn terraform_config_file(
     let mode = table.private_mode(0o600, "the token");
     let attributes = Attributes { mode, owner: table.user("owner"), group: table.group("group") };
     table.finish();
-    Some(TfrcFileOptions { file: path?, attributes, host: host?.clone(), token_kind })
+    Some(TerraformConfigFileOptions { file: path?, attributes, host: host?.clone(), token_kind })
 }
 
 const TOKEN_KINDS: [(&str, ClientTokenKind); 2] =

@@ -6,6 +6,12 @@ use std::error::Error as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use keyward_machine::os;
+use keyward_machine::posix_acl;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_machine::secure_dir::{self, Dir, DirError};
+use keyward_telemetry::error_code::ErrorCode;
 use rustix::thread::CapabilitySet;
 
 use super::FileOwners;
@@ -14,12 +20,6 @@ use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
 use super::values;
-use keyward_machine::os;
-use keyward_machine::posix_acl;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
-use keyward_machine::secure_dir::{self, Dir, DirError};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Id that the kernel gives no process.
 const UNKNOWN_ID: u32 = u32::MAX;

@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use keyward_http::guard::{AccessMode, GuardOptions as Guard};
+use keyward_http::server::{Endpoint, UnixSocket};
+use keyward_http::tls::ServerCertificate;
+use keyward_telemetry::error_code::ErrorCode;
 use url::Host;
 
 use super::api_proxy;
@@ -14,10 +18,6 @@ use super::systemd_credentials;
 use super::template::TemplateContext;
 use super::values::{self, ValueError, invalid};
 use super::{Listener, Serves};
-use keyward_http::guard::{AccessMode, GuardOptions as Guard};
-use keyward_http::server::{Endpoint, UnixSocket};
-use keyward_http::tls::ServerCertificate;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Default mode of a socket: its owner and its group may connect.
 const DEFAULT_SOCKET_MODE: u32 = 0o660;
@@ -73,7 +73,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let (endpoint, at) = read_address(&name, &mut reader);
     if kind == Kind::SystemdCredentials {
-        return read_systemd_listener(name, reader, (endpoint, at), context);
+        return read_systemd_listener(name, reader, endpoint, at, context);
     }
     reject_keys(
         &mut reader,
@@ -156,7 +156,8 @@ fn read_address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Locat
 fn read_systemd_listener(
     name: String,
     mut reader: Reader<'_>,
-    (endpoint, at): (Option<Endpoint>, Location),
+    endpoint: Option<Endpoint>,
+    at: Location,
     context: TemplateContext<'_>,
 ) -> Option<Listener> {
     for key in ["key_file", "any_local_user", "sessions", "allowed_hosts", "tls_cert", "tls_key"] {

@@ -3,6 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
+use keyward_agent::server_client::ServerKind;
+#[cfg(feature = "gateway")]
+use keyward_gateway::client_setup::UserConfigFiles;
+use keyward_http::client::ServerAddress;
+use keyward_http::server::Endpoint;
+use keyward_telemetry::error_code::ErrorCode;
 use url::Host;
 
 #[cfg(feature = "acl")]
@@ -20,12 +26,6 @@ use super::tree::{self, Table, join};
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, ReferencedPaths, Serves};
 use super::{agent, audit, caller, credential, listener, process, server, session, sink, template};
-use keyward_agent::server_client::ServerKind;
-#[cfg(feature = "gateway")]
-use keyward_gateway::client_setup::UserConfigFiles;
-use keyward_http::client::ServerAddress;
-use keyward_http::server::Endpoint;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> LoadOutcome {

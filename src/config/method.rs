@@ -3,10 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::cloud;
-use super::reader::Reader;
-use super::values::{self, ValueError, invalid};
-use super::{PathUse, Session};
 use keyward_agent::identity::{
     AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
     LoginFields, ManagedIdentity,
@@ -14,6 +10,11 @@ use keyward_agent::identity::{
 use keyward_agent::login::AuthMethodKind;
 use keyward_agent::server_client::{ServerClientOptions, ServerKind};
 use keyward_http::client::{ClientCertificate, ServerAddress};
+
+use super::cloud;
+use super::reader::Reader;
+use super::values::{self, ValueError, invalid};
+use super::{PathUse, Session};
 
 /// Method of a session, with the values that it implies for the login.
 pub(super) struct SessionMethod {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use keyward_gateway::token_minting::{MintOptions, TokenOwner};
+
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
-use keyward_gateway::token_minting::{MintOptions, TokenOwner};
 
 /// Owner of the minted tokens, the key `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Computes the open files that a configuration needs: for the limit of the process, and for that of the systemd unit.
 
-use super::{Config, Listener, Serves};
 use keyward_http::server::ListenerLimits;
+
+use super::{Config, Listener, Serves};
 
 /// Open files that a configuration needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

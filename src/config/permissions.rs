@@ -6,10 +6,9 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::StatVfsMountFlags;
-
 use keyward_machine::os;
 use keyward_machine::posix_acl::{self, AclWriter};
+use rustix::fs::StatVfsMountFlags;
 
 /// Returns problems with owner or mode of a file and its folder, each with advice. Read-only mounts, such as a
 /// `ConfigMap`'s, have none. A folder in `checked` is skipped; folders above it are not checked.

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keyward_gateway::token_minting;
+
 use super::mint;
 use super::reader::Reader;
 use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid};
-use keyward_gateway::token_minting;
 
 /// Source of the platform token.
 #[derive(Debug, Clone, PartialEq, Eq)]

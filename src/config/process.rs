@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use keyward_agent::process::{OnChange, ProcessOptions, RestartMode};
+use keyward_machine::command::{parse_signal, signal_name};
+use keyward_telemetry::time_format::format_duration;
 use rustix::process::Signal;
 
 use super::reader::Reader;
 use super::template::{variables, warn_if_program_missing};
 use super::values::{ValueError, invalid};
-use keyward_agent::process::{OnChange, ProcessOptions, RestartMode};
-use keyward_machine::command::{parse_signal, signal_name};
-use keyward_telemetry::time_format::format_duration;
 
 /// Reads `[process]`; `None` if it names no program.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {

@@ -4,13 +4,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use keyward_http::tls::ServerCertificate;
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::diagnostic::{Finding, Location};
 use super::references::{ReadContext, Text};
 use super::renamed;
 use super::tree::{self, Entry, Table, Value, quote};
 use super::values;
-use keyward_http::tls::ServerCertificate;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// A table whose keys are being read.
 #[derive(Debug)]

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::path::Path;
 
+use keyward_agent::systemd_credentials::is_credential_name;
+use keyward_machine::secret;
+
 use super::diagnostic::{Diagnostics, Location};
 use super::named_path::NamedPath;
 use super::tree::quote;
 use super::{Environment, FileOwners};
-use keyward_agent::systemd_credentials::is_credential_name;
-use keyward_machine::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
 pub const REFERENCE_KEYS: [&str; 70] = [

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use keyward_agent::server_client::{ServerClientOptions, ServerKind};
+use keyward_http::client;
+use keyward_http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 use url::{Host, Url};
 
 use super::PathUse;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
-use keyward_agent::server_client::{ServerClientOptions, ServerKind};
-use keyward_http::client;
-use keyward_http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 
 const KINDS: [(&str, ServerKind); 4] = [
     ("vault", ServerKind::Vault),
@@ -90,9 +90,6 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 }
 
 /// Parses the address of a server on a command line: `https://`, `http://` on loopback, `unix:///path` or `/path`.
-///
-/// # Errors
-/// It is not such an address; the message says how to write one.
 pub fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
     server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.message, error.advice))

@@ -5,13 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::agent::STATE_DIR;
-use super::derived_token;
-use super::diagnostic::Location;
-use super::reader::Reader;
-use super::tree::quote;
-use super::values::{self, ValueError, did_you_mean, invalid};
-use super::{Session, Sink};
 use keyward_agent::encrypted_file::PersistOptions;
 use keyward_agent::output_watch::OnMissing;
 use keyward_agent::secrets::DerivedTokenKind;
@@ -19,6 +12,14 @@ use keyward_agent::server_client::ServerKind;
 use keyward_agent::sinks::{OnExpiry, SinkEncryption, SinkFormat, SinkOptions};
 use keyward_agent::token_lifecycle;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::agent::STATE_DIR;
+use super::derived_token;
+use super::diagnostic::Location;
+use super::reader::Reader;
+use super::tree::quote;
+use super::values::{self, ValueError, did_you_mean, invalid};
+use super::{Session, Sink};
 
 /// The default mode of a sink: the owner writes, the group reads.
 const DEFAULT_FILE_MODE: u32 = 0o640;

@@ -3,6 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use keyward_agent::secrets::{DerivedTokenOptions, SecretRequest};
+use keyward_agent::systemd_credentials::{GrantRule, PeerName, UnitPattern, is_credential_name};
+use keyward_agent::templates::TemplateOptions;
+use keyward_http::server::{Endpoint, UnixSocket};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
+
 use super::credential::secret_path;
 use super::derived_token;
 use super::diagnostic::Location;
@@ -11,12 +18,6 @@ use super::template::{self, TemplateContext};
 use super::tree::quote;
 use super::values::{ValueError, invalid};
 use super::{CredentialContent, CredentialGrant, SystemdCredentials, Template};
-use keyward_agent::secrets::{DerivedTokenOptions, SecretRequest};
-use keyward_agent::systemd_credentials::{GrantRule, PeerName, UnitPattern, is_credential_name};
-use keyward_agent::templates::TemplateOptions;
-use keyward_http::server::{Endpoint, UnixSocket};
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::format_duration;
 
 /// The keys that only such a listener has, besides its table.
 pub(super) const KEYS: [&str; 1] = ["wait"];
@@ -153,13 +154,13 @@ fn content(
             let path = path.and_then(|text| reader.parse(&text, secret_path));
             let field =
                 reader.required("field", "the field of the secret, such as \"password\"").map(|text| text.value);
-            template::reject_without_secrets(reader, (at, &reader.key("path")), session, context.sessions);
+            template::reject_without_secrets(reader, at, &reader.key("path"), session, context.sessions);
             let interval = context.interval();
             let offline = context.offline(reader, session);
             Some(CredentialContent::Secret { request: SecretRequest::read(path?), field: field?, interval, offline })
         }
         (false, true, false) => {
-            let text = template::text(&format!("{listener}/{name}"), reader, (session, context.sessions));
+            let text = template::text(&format!("{listener}/{name}"), reader, session, context.sessions);
             let offline = context.offline(reader, session);
             let options = TemplateOptions {
                 text,

@@ -9,6 +9,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use keyward_agent::secrets::OfflineOptions;
+use keyward_agent::templates;
+use keyward_agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
+use keyward_machine::command::{CommandSpec, EnvVars, is_reserved};
+use keyward_machine::secret;
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::diagnostic::Location;
 use super::reader::Reader;
 use super::references::Text;
@@ -16,12 +23,6 @@ use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quote;
 use super::values;
 use super::{PathUse, Sink, Template, server};
-use keyward_agent::secrets::OfflineOptions;
-use keyward_agent::templates;
-use keyward_agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
-use keyward_machine::command::{CommandSpec, EnvVars, is_reserved};
-use keyward_machine::secret;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
@@ -119,7 +120,7 @@ pub(super) fn read_variables(
             refuse("also the name of a [template]".to_owned(), "rename one of them");
         }
         let session = session(&mut reader, context.sessions);
-        let text = text(&name, &mut reader, (&session, context.sessions));
+        let text = text(&name, &mut reader, &session, context.sessions);
         let debounce = reader.duration("debounce", DEFAULT_DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
         let offline = context.offline(&reader, &session);
         reader.finish();
@@ -142,7 +143,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         }
         Some(path)
     });
-    let text = text(name, &mut reader, (&session, context.sessions));
+    let text = text(name, &mut reader, &session, context.sessions);
     if let (Some(at), Some(source), Some(written)) = (reader.locate("destination"), &text.file, &destination)
         && source == written
     {
@@ -256,7 +257,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
 }
 
 /// Reads the template and compiles it to report its errors.
-pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
+pub(super) fn text(name: &str, reader: &mut Reader<'_>, session: &str, sessions: &Sessions) -> TemplateSource {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
     let folder = |text: &Text| {
@@ -273,7 +274,7 @@ pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&s
         TemplateSource { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
     let compiled = templates::Template::compile(source.clone());
     if compiled.as_ref().is_ok_and(templates::Template::reads_secrets) {
-        reject_without_secrets(reader, (at, &key), session, sessions);
+        reject_without_secrets(reader, at, &key, session, sessions);
     }
     if let Err(errors) = compiled {
         for wrong in errors {
@@ -291,12 +292,7 @@ pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&s
 }
 
 /// Reports a key that reads secrets through a session whose server stores none.
-pub(super) fn reject_without_secrets(
-    reader: &Reader<'_>,
-    (at, key): (Location, &str),
-    session: &str,
-    sessions: &Sessions,
-) {
+pub(super) fn reject_without_secrets(reader: &Reader<'_>, at: Location, key: &str, session: &str, sessions: &Sessions) {
     let Some(kind) = sessions.kind_without_secrets(session) else { return };
     let kind = server::kind(kind);
     let message = format!("reads secrets, but the server of session {session}, of kind \"{kind}\", stores none");

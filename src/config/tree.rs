@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map;
 
+use keyward_telemetry::error_code::ErrorCode;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostics, Location, Position};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// A table's keys.
 pub(super) type Table = BTreeMap<String, Entry>;

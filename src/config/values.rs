@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::tree::quote;
 use keyward_machine::os;
-pub(super) use keyward_telemetry::suggest::did_you_mean;
 use keyward_telemetry::time_format::format_duration;
+pub(super) use keyward_telemetry::wording::did_you_mean;
+
+use super::tree::quote;
 
 /// Error about a single value, with advice.
 #[derive(Debug, PartialEq, Eq)]

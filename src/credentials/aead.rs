@@ -15,17 +15,11 @@ impl std::fmt::Debug for AeadKey {
 
 impl AeadKey {
     /// Creates a key. The bytes must be random or derived from random bytes.
-    ///
-    /// # Errors
-    /// The cryptographic library failed.
     pub fn new(key: &[u8; 32]) -> Result<Self, Unspecified> {
         RandomizedNonceKey::new(&AES_256_GCM, key).map(Self)
     }
 
     /// Encrypts `plain` and returns nonce, ciphertext and tag. Decryption needs the same `additional_data`.
-    ///
-    /// # Errors
-    /// The cryptographic library failed.
     pub fn seal(&self, plain: &[u8], additional_data: &[u8]) -> Result<Vec<u8>, Unspecified> {
         // Allocated once: a buffer that grows leaves copies of the plain text in freed memory.
         let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
@@ -35,9 +29,6 @@ impl AeadKey {
     }
 
     /// Decrypts a message of [`AeadKey::seal`].
-    ///
-    /// # Errors
-    /// The key or the additional data differ, or the message is damaged.
     pub fn open(&self, sealed: &[u8], additional_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
         let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN).ok_or(Unspecified)?;
         let mut buffer = Zeroizing::new(sealed.to_vec());

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::demand::Demand;
 use crate::token_bucket::{BucketRate, TokenBucket};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// A credential, or the reason why there is none.
 #[derive(Debug)]

@@ -44,9 +44,6 @@ pub(crate) const MAX_TOKEN: usize = 64 * 1024;
 
 impl UnverifiedClaims {
     /// Reads the claims of a compact JWS.
-    ///
-    /// # Errors
-    /// The text is not a token: too large, not three parts, or its claims are not a JSON object in base64url.
     pub fn decode(token: &str) -> Result<Self, InvalidJwt> {
         if token.len() > MAX_TOKEN {
             return Err(InvalidJwt::TooLarge);
@@ -134,9 +131,10 @@ const TOLERANT: GeneralPurpose = GeneralPurpose::new(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     fn token(claims: &Value) -> String {
         format!("{}.c2ln", signing_input(&json!({"alg": "RS256"}), claims))

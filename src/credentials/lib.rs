@@ -1,6 +1,8 @@
 //! Credentials of any kind: their encryption, the claims in them, the times of their renewals and retries, and the way from
 //! their publisher to their readers.
 //!
+//! Nothing here knows a server: the agent and the gateway use the same hand-over for their tokens.
+//!
 //! A module imports only modules above it in this list.
 
 // 0: bytes

@@ -10,14 +10,14 @@ use axum::middleware::Next;
 use axum::response::IntoResponse as _;
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
+use keyward_http::server::{Endpoint, Listener, ListenerLimits};
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{ReservedPort, axum_service};
-use keyward_http::server::{Endpoint, Listener, ListenerLimits};
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
 
 /// `?on=true`.
 #[derive(Deserialize)]

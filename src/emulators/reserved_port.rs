@@ -3,9 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::TcpSocket;
-
 use keyward_http::server::{Endpoint, Listener};
+use tokio::net::TcpSocket;
 
 /// An address that stays bound until this is dropped.
 ///
@@ -19,9 +18,6 @@ pub struct ReservedPort {
 
 impl ReservedPort {
     /// Reserves the address; port 0 picks a free one. Must be called inside a runtime, before a server listens there.
-    ///
-    /// # Errors
-    /// Another socket listens at the address, or it is none of this machine's.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         socket.set_reuseaddr(true)?;
@@ -30,9 +26,6 @@ impl ReservedPort {
     }
 
     /// Reserves the address, and binds a first listener there.
-    ///
-    /// # Errors
-    /// As [`ReservedPort::bind`].
     pub(super) fn bind_listening(address: SocketAddr) -> io::Result<(Listener, Self)> {
         let port = Self::bind(address)?;
         Ok((port.listen()?, port))
@@ -44,9 +37,6 @@ impl ReservedPort {
     }
 
     /// Binds a listener at the address.
-    ///
-    /// # Errors
-    /// Another socket listens there.
     pub(super) fn listen(&self) -> io::Result<Listener> {
         Listener::bind(&Endpoint::Tcp(self.address))
     }

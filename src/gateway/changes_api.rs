@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::api_changelog::{ChangeFilter, Changelog, ChangelogRow, FilterError};
+use super::api_changelog::{self, ChangeFilter, Changelog, FilterError};
 use super::jsonapi_error::{ErrorSource, JsonApiError};
 
 /// Path of the list on the gateway's listener.
@@ -56,8 +56,6 @@ pub(crate) fn respond(origin: &str, query: &str) -> ChangesResponse {
 }
 
 impl ChangesQuery {
-    /// # Errors
-    /// Every error of the query.
     fn read(query: &str, changelog: &Changelog) -> Result<Self, Vec<JsonApiError>> {
         let mut changes_query =
             Self { filter: ChangeFilter::default(), number: 1, size: DEFAULT_SIZE, filters: Vec::new() };
@@ -103,7 +101,7 @@ impl ChangesQuery {
     }
 
     fn page(&self, origin: &str, changelog: &Changelog) -> Value {
-        let rows: Vec<&ChangelogRow> = changelog.find(&self.filter).collect();
+        let rows: Vec<&api_changelog::Row> = changelog.find(&self.filter).collect();
         let pages = rows.len().div_ceil(self.size).max(1);
         let previous = (self.number > 1).then(|| pages.min(self.number - 1));
         let next = (self.number < pages).then(|| self.number + 1);
@@ -140,7 +138,7 @@ impl ChangesQuery {
     }
 }
 
-fn to_resource(row: &ChangelogRow) -> Value {
+fn to_resource(row: &api_changelog::Row) -> Value {
     json!({
         "id": row.id,
         "type": "platform-changes",

@@ -2,9 +2,8 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::{Value, json};
-
 use keyward_telemetry::error_code::ErrorCode;
+use serde_json::{Value, json};
 
 /// Media type of every document of the platform.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";

@@ -1,7 +1,10 @@
 //! Gateway: a listener in front of the API of HCP Terraform or Terraform Enterprise ("the platform"). It puts the
 //! current platform token on each request, and knows the dated history of that API.
 //!
-//! A module names only modules above it in this list.
+//! [`proxy::Gateway`] is the service, [`token_minting`] keeps a platform token of its own, and [`client_setup`] leads Terraform to
+//! the gateway.
+//!
+//! A module imports only modules above it in this list.
 
 // 0: metrics; error documents; path rules; API history; the local token and the platform token
 mod metrics;

@@ -4,7 +4,6 @@
 //! may run for hours.
 
 mod owner;
-mod error;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,20 +11,19 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
+use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret::{self, SecretFileError};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_rfc3339;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-pub use error::LocalTokenError;
-
-use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
-use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::format_rfc3339;
+use self::owner::OwnerError;
 
 /// Settings of the local token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +61,7 @@ pub(crate) enum MatchedToken {
 impl AcceptedTokens {
     /// Compares a presented token with the accepted ones in constant time.
     pub(crate) fn match_token(&self, presented: &[u8], now: SystemTime) -> Option<MatchedToken> {
+        // Both are compared always, so that the time does not tell which one was tried.
         let current = secret::ct_eq(&self.current, presented);
         let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::ct_eq(token, presented));
         let in_time = self.previous.as_ref().is_some_and(|(_, until)| now < *until);
@@ -91,9 +90,6 @@ const MIN_LENGTH: usize = 20;
 
 impl LocalTokenManager {
     /// Reads the token from its file, or creates the first one. Blocks for a few file operations.
-    ///
-    /// # Errors
-    /// A file cannot be read or written, holds no token, or belongs to another gateway.
     pub fn open(
         options: LocalTokenOptions,
         clock: Clock,
@@ -107,6 +103,7 @@ impl LocalTokenManager {
             let current = read(&options.file)?;
             // Rewritten to restore mode 0600, in case someone has opened the file to others.
             write(&options.file, &current)?;
+            // A time in the future, after the clock was set back, would postpone the rotation.
             let created = std::fs::metadata(&options.file).and_then(|file| file.modified()).unwrap_or(now).min(now);
             let previous = read_previous(&previous_file(&options.file)).filter(|(_, until)| now < *until);
             AcceptedTokens { current, created, previous }
@@ -185,12 +182,10 @@ async fn sleep(clock: &Clock, wait: Option<Duration>) {
 }
 
 /// Reads the token from a file such as [`LocalTokenOptions::file`].
-///
-/// # Errors
-/// The file cannot be read, or holds no token.
 pub(crate) fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
     let token = secret::read_file(file)?;
     let text = token.expose_secret();
+    // It is sent in a header (RFC 6750, 2.1).
     if text.len() < MIN_LENGTH || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(LocalTokenError::Malformed { file: file.to_owned() });
     }
@@ -231,6 +226,29 @@ fn generate() -> Result<SecretString, LocalTokenError> {
     token.push_str(PREFIX);
     URL_SAFE_NO_PAD.encode_string(*bytes, &mut token);
     Ok(SecretString::from(token.as_str()))
+}
+
+/// Error of the local token. Never contains a token.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalTokenError {
+    /// The file cannot be read.
+    #[error("the local token cannot be read")]
+    Read(#[from] SecretFileError),
+    /// The file cannot be written.
+    #[error("the local token cannot be written")]
+    Write(#[from] ReplaceError),
+    /// The file belongs to another gateway, or its owner cannot be recorded.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// The file holds something else.
+    #[error("{} contains no local token (at least {MIN_LENGTH} visible ASCII characters)", file.display())]
+    Malformed {
+        /// Path of the file.
+        file: PathBuf,
+    },
+    /// The kernel returned no random bytes.
+    #[error("the kernel returned no random bytes")]
+    Random,
 }
 
 #[cfg(test)]

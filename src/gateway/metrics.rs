@@ -1,11 +1,10 @@
 //! Metrics of the gateway.
 
+use keyward_telemetry::metrics::{LatencyHistogram, MetricRegistry, MetricSet, latency_histogram};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-
-use keyward_telemetry::metrics::{LatencyHistogram, MetricRegistry, MetricSet, latency_histogram};
 
 /// Metrics of the gateway.
 #[derive(Debug, Clone)]

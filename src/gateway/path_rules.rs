@@ -10,9 +10,6 @@ use std::borrow::Cow;
 ///
 /// A dot segment is refused in every form: plain, percent-encoded once or more, followed by a parameter, or between
 /// backslashes. Double slashes are allowed: clients of the platform send them, and it accepts them.
-///
-/// # Errors
-/// The reason why the path is ambiguous.
 pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains('\\') {
         return Err("the path contains characters that must be percent-encoded");

@@ -14,9 +14,6 @@ pub struct ReadObject {
 }
 
 /// Parses a string, and prints the object.
-///
-/// # Errors
-/// The text is neither HCL nor its JSON form.
 pub fn read(text: &str) -> Result<ReadObject, HclError> {
     let mut read = ReadObject { json: String::new(), positions: Vec::new(), depth: 0 };
     read.print_object(&super::read(text)?, 1);

@@ -2,15 +2,19 @@
 //!
 //! Both forms give the same tree with the position of each key and value. HCL 2 is another language: it rejects `a = 1
 //! b = 2` on one line and takes the number `0640` for 640.
+//!
+//! [`read`] parses a text; [`Object`] is the tree.
 
-use std::fmt;
-
+// 0: characters -> lexemes
 mod lexer;
 
+// 1: lexemes -> the tree
 mod json;
 mod parser;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+
+use std::fmt;
 
 /// Longest text that is parsed, in bytes.
 pub const MAX_SIZE: usize = 1 << 20;
@@ -116,9 +120,6 @@ impl HclError {
 }
 
 /// Parses a string. It is parsed as JSON if its first character after white space is `{`, else as HCL.
-///
-/// # Errors
-/// The text is neither, or it is longer than [`MAX_SIZE`] or nested deeper than [`MAX_DEPTH`].
 pub fn read(text: &str) -> Result<Object, HclError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_SIZE {

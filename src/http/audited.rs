@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::time::Instant;
-
-use super::server::{Peer, ResponseFuture};
 use keyward_telemetry::audit::{
     AuditCaller, AuditRecord, AuditedRequest, Auditor, Decision, RecordKind, RequestFacts, RequestState, redact_path,
 };
+use tokio::time::Instant;
+
+use super::server::{Peer, ResponseFuture};
 
 /// Records the requests of one listener in the audit.
 pub struct AuditedService<B> {

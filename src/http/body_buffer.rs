@@ -185,9 +185,6 @@ impl AsRef<[u8]> for ReservedBytes {
 }
 
 /// Reads a body of at most `limit` bytes to its end. The caller limits the time.
-///
-/// # Errors
-/// The body is larger or ended early.
 pub async fn collect<B>(mut body: B, limit: usize) -> Result<BodyBuffer, FillError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,

@@ -64,9 +64,6 @@ impl InProcessService {
     }
 
     /// Sends a request, and reads a response of at most `limit` bytes.
-    ///
-    /// # Errors
-    /// The response is too large, or there is none.
     pub async fn call(&self, request: Request<Full<Bytes>>, limit: usize) -> Result<Response<Bytes>, InProcessError> {
         let (client_end, server_end) = tokio::io::duplex(PIPE);
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(client_end)).await;

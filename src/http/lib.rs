@@ -1,14 +1,26 @@
-//! HTTP for all parts: clients, the server with its only accept loop, the guard of local listeners, the reverse proxy,
+//! HTTP for all crates of keyward: clients, the server with its only accept loop, the guard of local listeners, the reverse proxy,
 //! the identity of local peers, calls of this process's own services, and the client for calls that carry secrets.
+//!
+//! A service is a function from [`server::Peer`] and request to response. [`server::Listener`] serves it, [`guard::Guard`] rejects
+//! requests before it, and [`audited::AuditedService`] records them.
+//!
+//! A module imports only modules above it in this list.
 
+// 0: bodies, names, certificates, processes
 pub mod body_buffer;
 pub(crate) mod resolution;
 pub mod tls;
 pub mod peer;
+
+// 1: calls to servers, and the server
 pub mod client;
 pub mod server;
+
+// 2: around a service
 pub mod guard;
 pub mod reverse_proxy;
 pub mod audited;
+
+// 3: calls that no other client makes: of services in this process, and with secrets
 pub mod in_process;
 pub mod zeroizing_client;

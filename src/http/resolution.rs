@@ -5,13 +5,12 @@ use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
-use tokio::time::timeout;
-
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::outage::Outage;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Time for which known addresses are used after the name was last resolved.
 const STALE_TTL: Duration = Duration::from_hours(1);

@@ -10,6 +10,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Body as _;
+use keyward_machine::secret::{self, SecretWriter};
+use keyward_telemetry::error_chain::format_chain;
 use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
@@ -23,8 +25,6 @@ use crate::reverse_proxy::{
     UpstreamRecorder, UpstreamTarget, UpstreamTargetError,
 };
 use crate::server::ConnectionCaller;
-use keyward_machine::secret::{self, SecretWriter};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Client of one server for calls that carry secrets. Clones share it.
 #[derive(Debug, Clone)]
@@ -106,9 +106,6 @@ const BODY_CAPACITY: usize = 16 * 1024;
 
 impl ZeroizingClient {
     /// Builds a client that follows the changes of its certificate files. Sends nothing yet.
-    ///
-    /// # Errors
-    /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
     pub fn build(options: &ClientOptions) -> Result<Self, BuildError> {
         let base = options.validate()?;
         let name = options.server();
@@ -173,17 +170,11 @@ impl ZeroizingClient {
     }
 
     /// Sends a request and reads its whole response, of any status, within the server's time limit.
-    ///
-    /// # Errors
-    /// There was no complete response in time, or it was too large.
     pub async fn send(&self, request: ZeroizingRequest) -> Result<ClientResponse, TransportError> {
         self.send_within(request, self.timeout).await
     }
 
     /// Sends a request like [`ZeroizingClient::send`] within `time`.
-    ///
-    /// # Errors
-    /// There was no complete response in time, or it was too large.
     pub async fn send_within(
         &self,
         request: ZeroizingRequest,

@@ -72,11 +72,13 @@ pub fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<bool
     let (folder, name) = Dir::open_parent(path)?;
     let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
     let temporary = write_temporary(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    // A link fails if the name exists, which a rename does not (link(2)): of two creators one wins, and neither file is lost.
     match rustix::fs::linkat(&folder, &temporary.name, &folder, &name, AtFlags::empty()) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(false),
         Err(errno) => return Err(at("link the new file to", ADVICE_WRITE)(errno.into())),
     }
+    // Removes the temporary name first: one sync then covers both changes of the folder.
     drop(temporary);
     folder.sync().map_err(at("sync the folder of", ADVICE_SPACE))?;
     Ok(true)
@@ -108,6 +110,7 @@ pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -
 /// content under the second name.
 fn back_up(folder: &Dir, name: &OsStr) -> io::Result<()> {
     let temporary = temporary_name(name)?;
+    // By a temporary name: link(2) does not replace an earlier copy, rename(2) does.
     rustix::fs::linkat(folder, name, folder, &temporary, AtFlags::empty())?;
     let mut backup = name.to_owned();
     backup.push(".bak");
@@ -118,9 +121,6 @@ fn back_up(folder: &Dir, name: &OsStr) -> io::Result<()> {
 }
 
 /// Replaces a file like [`replace`] with the bytes that `write` writes, for content too large for memory.
-///
-/// # Errors
-/// As [`replace`]; `write` failed.
 pub fn replace_with(
     path: &Path,
     attributes: &Attributes,
@@ -165,14 +165,12 @@ fn write_temporary<'a>(
     // After the owner: a change of owner may clear bits of the mode.
     rustix::fs::fchmod(file, Mode::from_raw_mode(attributes.mode & 0o7777))
         .map_err(|errno| at("set the mode of", ADVICE_WRITE)(errno.into()))?;
+    // Before the rename: after a loss of power the name must not lead to content that never reached the disk.
     file.sync_all().map_err(at("sync the new content of", ADVICE_SPACE))?;
     Ok(temporary)
 }
 
 /// Empties a file like [`replace`] with no content; does nothing if it does not exist.
-///
-/// # Errors
-/// As [`replace`].
 pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     match Dir::open_parent(path) {
         Err(error) if error.is_not_found() => Ok(Outcome::Unchanged),
@@ -185,9 +183,6 @@ pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, Replace
 }
 
 /// Removes the file, if it exists and is a regular file.
-///
-/// # Errors
-/// It exists and could not be removed.
 pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     let (folder, name) = match Dir::open_parent(path) {
         Err(error) if error.is_not_found() => return Ok(Outcome::Unchanged),
@@ -230,6 +225,7 @@ fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<S
 /// keep the old content.
 fn has_content_and_attributes(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
     let owner = attributes.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    // A file with a second name is replaced: a write through that name would change this one, too.
     let same_attributes = stat.st_mode & 0o7777 == attributes.mode & 0o7777
         && stat.st_uid == owner
         && attributes.group.is_none_or(|group| stat.st_gid == group)
@@ -266,6 +262,7 @@ impl<'a> Temporary<'a> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..ATTEMPTS {
             let name = temporary_name(target_name)?;
+            // Nobody else reads it before its owner and mode are set.
             let file = rustix::fs::openat(folder, &name, flags, Mode::RUSR | Mode::WUSR)?;
             // Tells `sweep` that the file has a writer. One that came before the lock has removed the file.
             let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);

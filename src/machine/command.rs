@@ -135,6 +135,7 @@ impl CommandSpec {
     fn to_command(&self) -> std::process::Command {
         let (program, arguments) = self.command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let mut command = std::process::Command::new(program);
+        // Nothing is inherited: this process's variables name the cloud's identity endpoints and the service manager's socket.
         command.args(arguments).env_clear();
         command.envs(self.variables.0.iter().map(|(name, value)| (name, value.expose_secret())));
         command
@@ -145,9 +146,6 @@ impl CommandSpec {
     ///
     /// The child has a thread of its own: `execve(2)` waits for a file system that does not answer, and the kernel signals a
     /// child when the thread that started it ends ([`crate::os::isolate_child`]).
-    ///
-    /// # Errors
-    /// The program does not exist or cannot be executed.
     async fn start(&self, inherit_stdin: bool, permit: Option<OwnedSemaphorePermit>) -> io::Result<ChildProcess> {
         let mut command = self.to_command();
         if !inherit_stdin {
@@ -208,9 +206,6 @@ impl ChildProcess {
     }
 
     /// Waits for the end of the process, then kills what is left of its process group.
-    ///
-    /// # Errors
-    /// The system call failed, or the spawner has ended.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         match self {
             Self::Own(own) => {

@@ -48,6 +48,7 @@ impl FileWatch {
     /// Waits for a change in one of the folders; forever if nothing can be watched.
     pub async fn changed(&self) {
         let Some(events) = &self.events else { return std::future::pending().await };
+        // The events themselves say nothing that counts: the caller reads its files again.
         let drain = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?);
         if events.async_io(Interest::READABLE, drain).await.is_err() {
             std::future::pending::<()>().await;

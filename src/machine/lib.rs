@@ -1,4 +1,8 @@
-//! The machine as keyward sees it: system calls, protected memory, clocks, files and processes.
+//! System calls, protected memory, clocks, files and processes, for all crates of keyward.
+//!
+//! Gives them `clock` (two clocks in one reading, which tests can drive), `atomic_file` and `secure_dir` (files that are replaced
+//! by descriptor), `secret` and `secret_string` (secrets from files, in protected memory), `command` (child processes and
+//! the spawner) and `tasks`. `unsafe` is in `os` only.
 //!
 //! A module imports only modules above it in this list.
 

@@ -19,29 +19,21 @@ pub(crate) use protected_memory::ProtectedBytes;
 pub use protected_memory::{MemoryProtection, protected_memory, protected_memory_changed};
 
 /// Registers a descriptor with tokio's reactor for readability.
-///
-/// # Errors
-/// The descriptor cannot be polled.
 pub fn readable(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd owns the descriptor, so it stays open and the same for as long as it is registered.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
 /// Protects secrets in memory: no core file, not dumpable, and not traceable by other processes of the same user.
-///
-/// # Errors
-/// The kernel refused.
 pub fn forbid_core_dumps() -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    // The limit alone does not stop a core that is piped to a program (core(5), `core_pattern`): see the next call.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 
 /// Looks up a user's id by name or number; `None` if there is no such user.
-///
-/// # Errors
-/// The user database cannot be read.
 pub fn user_id(name: &str) -> std::io::Result<Option<u32>> {
     if let Ok(id) = name.parse() {
         return Ok(Some(id));
@@ -50,9 +42,6 @@ pub fn user_id(name: &str) -> std::io::Result<Option<u32>> {
 }
 
 /// Looks up a group's id by name or number; `None` if there is no such group.
-///
-/// # Errors
-/// The group database cannot be read.
 pub fn group_id(name: &str) -> std::io::Result<Option<u32>> {
     if let Ok(id) = name.parse() {
         return Ok(Some(id));
@@ -61,9 +50,6 @@ pub fn group_id(name: &str) -> std::io::Result<Option<u32>> {
 }
 
 /// Looks up a user by name or number: name, id and main group. `None` if there is no such user.
-///
-/// # Errors
-/// The user database cannot be read.
 pub fn user_entry(name: &str) -> std::io::Result<Option<(String, u32, u32)>> {
     use nix::unistd::User;
     let user = match name.parse::<u32>() {
@@ -74,9 +60,6 @@ pub fn user_entry(name: &str) -> std::io::Result<Option<(String, u32, u32)>> {
 }
 
 /// Returns the groups that a user gets at a login, the main one included.
-///
-/// # Errors
-/// The name holds a zero byte, or the group database cannot be read.
 pub fn groups_of(user: &str, main: u32) -> std::io::Result<Vec<u32>> {
     let groups = nix::unistd::getgrouplist(&std::ffi::CString::new(user)?, main.into())?;
     Ok(groups.into_iter().map(nix::unistd::Gid::as_raw).collect())
@@ -99,11 +82,9 @@ pub fn is_in_group(id: u32) -> bool {
 }
 
 /// Returns the supplementary groups that the peer of a unix socket had when it connected (`SO_PEERGROUPS`, Linux 4.13).
-///
-/// # Errors
-/// The kernel is older, or the socket has no peer.
 pub fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
     use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, c_void, getsockopt, gid_t, socklen_t};
+    // Most users are in fewer groups. Otherwise the call fails with ERANGE and says how many there are.
     let mut groups: Vec<gid_t> = vec![0; 64];
     loop {
         let mut bytes = socklen_t::try_from(groups.len() * size_of::<gid_t>()).map_err(std::io::Error::other)?;
@@ -128,9 +109,6 @@ pub fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
 
 /// Returns a descriptor of the process that connected a unix socket (`SO_PEERPIDFD`, Linux 6.5). It names that process even
 /// after its id was given to another one.
-///
-/// # Errors
-/// The kernel is older, or the process has ended.
 pub fn peer_pidfd(socket: impl AsFd) -> std::io::Result<OwnedFd> {
     use nix::libc::{SOL_SOCKET, c_int, c_void, getsockopt, socklen_t};
     // From asm-generic/socket.h; the libc crate lacks it.
@@ -191,13 +169,11 @@ pub fn pidfd_info(process: impl AsFd) -> std::io::Result<PidfdInfo> {
 /// Takes ownership of the sockets that the service manager passed to this process (`sd_listen_fds(3)`), each with its
 /// name, and marks them close-on-exec. `pid`, `count` and `names` are the values of `LISTEN_PID`, `LISTEN_FDS` and
 /// `LISTEN_FDNAMES`. Call it once, before anything else opens or closes descriptors.
-///
-/// # Errors
-/// A variable is malformed, or a descriptor that it promises is not open.
 pub fn take_passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Vec<(String, OwnedFd)>> {
     use rustix::io::{FdFlags, fcntl_setfd};
     const FIRST: i32 = 3;
     let malformed = |variable: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, variable.to_owned());
+    // The variables may have been inherited from another process that the descriptors were for (sd_listen_fds(3)).
     if pid.parse() != Ok(std::process::id()) {
         return Ok(Vec::new());
     }
@@ -217,13 +193,11 @@ pub fn take_passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Resu
 
 /// Takes ownership of a socket that the parent passed to this program by its number, and marks it close-on-exec. Call it once,
 /// before anything else opens or closes descriptors.
-///
-/// # Errors
-/// The descriptor is not open, or is not a socket.
 pub(crate) fn take_passed_socket(descriptor: i32) -> std::io::Result<OwnedFd> {
     use rustix::io::{FdFlags, fcntl_setfd};
     // SAFETY: this borrow ends with the calls; on a descriptor that is not open they fail and nothing is owned.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    // A file under that number is not the parent's socket.
     rustix::net::sockopt::socket_type(borrowed)?;
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
     // SAFETY: it is open (above), and the parent opened it for this process only; nothing else here owns a descriptor that was
@@ -246,6 +220,7 @@ pub(crate) fn isolate_child(command: &mut std::process::Command) {
         close_on_exec_above_stdio();
         Ok(())
     };
+    // `kill` then also reaches what the program has started.
     command.process_group(0);
     // SAFETY: between fork and exec the closure makes system calls only: it allocates nothing, takes no lock and does not
     // touch what other threads may have held.

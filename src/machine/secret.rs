@@ -76,17 +76,11 @@ impl std::io::Write for SecretWriter<'_> {
 ///
 /// The file must be a regular file of at most [`MAX_SECRET_FILE`] bytes and is opened without blocking, as a FIFO would
 /// block the caller. Symlinks are followed: mounted secrets of Kubernetes and systemd are symlinks.
-///
-/// # Errors
-/// The file cannot be read, is not a regular file, is too large, is empty, holds more than one line or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
     open_regular(path).and_then(|mut file| read_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
 }
 
 /// Reads a secret file of one or more lines; empty lines are skipped.
-///
-/// # Errors
-/// The file cannot be read, is not a regular file, is too large, is empty or is not UTF-8.
 pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
     let text = open_regular(path)
         .and_then(|mut file| read_bounded(&mut file, MAX_SECRET_FILE))
@@ -96,18 +90,12 @@ pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
 }
 
 /// Reads a secret file as it is, with any number of lines and at most [`MAX_TEXT_FILE`] bytes.
-///
-/// # Errors
-/// The file cannot be read, is not a regular file, is too large or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
     let read = open_regular(path).and_then(|mut file| read_bounded(&mut file, MAX_TEXT_FILE));
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
 }
 
 /// Reads a file like [`read_text`] if it is inside one of `folders` after all symlinks are resolved.
-///
-/// # Errors
-/// As [`read_text`]; the file is in none of the folders.
 pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretString, SecretFileError> {
     let mut reason = Reason::Beneath;
     for folder in folders {
@@ -124,6 +112,7 @@ pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretStrin
 fn open_regular(path: &Path) -> Result<std::fs::File, Reason> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| Reason::Open(errno.into()))?;
+    // By the descriptor: the path may lead to another file by now.
     require_regular(file.into())
 }
 
@@ -132,9 +121,6 @@ fn require_regular(file: std::fs::File) -> Result<std::fs::File, Reason> {
 }
 
 /// Reads a secret of one line from standard input, to its end.
-///
-/// # Errors
-/// It cannot be read, is too large, is empty, holds more than one line or is not UTF-8.
 pub fn read_stdin() -> Result<SecretString, SecretFileError> {
     read_line(&mut std::io::stdin().lock()).map_err(|reason| SecretFileError::at(Path::new("standard input"), reason))
 }
@@ -142,6 +128,7 @@ pub fn read_stdin() -> Result<SecretString, SecretFileError> {
 fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
     match read_bounded(from, MAX_SECRET_FILE)?.trim() {
         "" => Err(Reason::Empty),
+        // In a token they would end a header, a variable, or a line of a credential helper's protocol.
         line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
         line => Ok(SecretString::from(line)),
     }
@@ -150,6 +137,7 @@ fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
 fn read_bounded(from: &mut impl std::io::Read, max: u64) -> Result<Zeroizing<String>, Reason> {
     // Allocated once: a string that grows leaves copies of a secret in freed memory.
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(max).unwrap_or_default() + 1));
+    // One byte more: tells a file of the maximum from a longer one.
     from.take(max + 1).read_to_string(&mut text).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
     })?;

@@ -72,9 +72,6 @@ impl Dir {
     }
 
     /// Opens the parent folder of `path` and returns it with the file's name.
-    ///
-    /// # Errors
-    /// As [`Dir::open`]; or `path` does not name a file.
     pub fn open_parent(path: &Path) -> Result<(Self, OsString), DirError> {
         let ends_in_name = path.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));
         match (path.parent(), path.file_name()) {
@@ -84,9 +81,6 @@ impl Dir {
     }
 
     /// Returns the metadata of `name` without following a symlink; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The folder cannot be searched.
     pub fn stat(&self, name: &Path) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -96,9 +90,6 @@ impl Dir {
     }
 
     /// Syncs the folder, so that renames and removals in it survive a loss of power.
-    ///
-    /// # Errors
-    /// The disk failed.
     pub fn sync(&self) -> io::Result<()> {
         match rustix::fs::openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             // Some file systems (FUSE, 9p) have no way to sync a folder.
@@ -115,9 +106,6 @@ impl Dir {
 
 /// Creates the folder with mode 0700 if it is missing and returns its canonical path. An existing folder must not have
 /// any of the mode bits `refused`, such as `0o022`.
-///
-/// # Errors
-/// It cannot be created, or its mode has one of those bits.
 pub fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
     let fail = |source| DirError::Create { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
@@ -128,9 +116,6 @@ pub fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
 
 /// Returns the path of the folder at an absolute path without symlinks, of which only root and `user` could have placed any. It is
 /// built while the folders are opened: another look-up could follow a symlink that somebody has placed since.
-///
-/// # Errors
-/// As [`Dir::open`], for users other than root and `user`.
 pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, DirError> {
     Dir::walk(path, user).map(|(_, resolved)| resolved)
 }
@@ -141,6 +126,7 @@ impl AsFd for Dir {
     }
 }
 
+// O_PATH needs no right to read the folder (open(2)): one that may be searched but not listed can be used.
 const OPEN_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Id of root.

@@ -4,10 +4,13 @@
 //! changes its meaning, and the number of a removed one is not used again.
 
 mod table;
-mod files;
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
+
+use keyward_machine::atomic_file::ReplaceError;
+use keyward_machine::secure_dir::DirError;
 
 pub use self::table::ErrorCode;
 
@@ -80,6 +83,39 @@ impl FromStr for ErrorCode {
         let digits = upper.strip_prefix("KW-").unwrap_or(&upper);
         let code = Self::ALL.iter().find(|code| code.as_str().strip_prefix("KW-") == Some(digits));
         code.copied().ok_or_else(|| UnknownErrorCode(text.chars().take(64).collect()))
+    }
+}
+
+impl ErrorCode {
+    /// Returns the code of a failed write.
+    pub fn from_write_error(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::DiskFull,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorCode::OutputDenied,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorCode::OutputFolder,
+            _ => ErrorCode::OutputFailed,
+        }
+    }
+}
+
+impl From<&DirError> for ErrorCode {
+    fn from(error: &DirError) -> Self {
+        match error {
+            DirError::Create { source, .. } => Self::from_write_error(source),
+            DirError::Open { .. } | DirError::Symlink { .. } | DirError::Exposed { .. } | DirError::NoFile { .. } => {
+                ErrorCode::OutputFolder
+            }
+        }
+    }
+}
+
+impl From<&ReplaceError> for ErrorCode {
+    fn from(error: &ReplaceError) -> Self {
+        match error {
+            ReplaceError::Folder(error) => error.into(),
+            ReplaceError::NotRegular { .. } => ErrorCode::OutputNotRegular,
+            ReplaceError::Step { source, .. } => Self::from_write_error(source),
+        }
     }
 }
 

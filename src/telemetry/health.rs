@@ -5,12 +5,12 @@ mod component;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use keyward_machine::clock::{Clock, ClockReading};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error_code::ErrorCode;
 use component::Registration;
-use keyward_machine::clock::{Clock, ClockReading};
 
 pub use component::{Component, ComponentStatus, Warning};
 

@@ -1,12 +1,14 @@
-//! Output for operators: errors with their codes, numbers and times as text, health, status, metrics, log events and the audit.
+//! Texts and numbers for operators: errors with their codes, health, status, metrics, log events and the audit.
+//!
+//! The other crates report to it: they register a component in `health`, a set of counters in `metrics`, a section in `status`,
+//! and note the facts of a request for `audit`. It knows none of them.
 //!
 //! A module imports only modules above it in this list.
 
-// 0: texts
-pub mod count_format;
+// 0: texts: times, digits and words
 pub mod time_format;
 pub mod hex;
-pub mod suggest;
+pub mod wording;
 
 // 1: errors
 pub mod error_chain;

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use keyward_machine::clock::{Clock, ClockReading};
 use parking_lot::Mutex;
 
 use crate::time_format::seconds;
-use keyward_machine::clock::{Clock, ClockReading};
 
 /// A failure from its first occurrence to the next success.
 #[derive(Debug, Default)]
@@ -62,8 +62,9 @@ impl SharedOutage {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::*;
     use keyward_machine::clock::TestClock;
+
+    use super::*;
 
     #[test]
     fn an_outage_lasts_from_its_first_failure_to_the_next_success() {

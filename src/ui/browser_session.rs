@@ -8,12 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
-use parking_lot::Mutex;
-use zeroize::Zeroizing;
-
 use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_machine::secret_string::SecretString;
+use parking_lot::Mutex;
+use zeroize::Zeroizing;
 
 /// Time after which a browser has to sign in again.
 pub(super) const LIFETIME: Duration = Duration::from_mins(15);
@@ -106,6 +105,7 @@ impl BrowserSessions {
         let id = Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes));
         let now = self.clock.now();
         let mut state = self.state.lock();
+        // A cookie that was known before the sign-in must not gain rights by it (session fixation).
         if let Some(digest) = digest_of(headers) {
             state.sessions.remove(&digest);
         }
@@ -156,8 +156,9 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 mod tests {
     use std::time::SystemTime;
 
-    use super::*;
     use keyward_machine::clock::TestClock;
+
+    use super::*;
 
     fn with_cookie(cookie: &HeaderValue) -> HeaderMap {
         let pair = cookie.to_str().unwrap().split(';').next().unwrap().to_owned();

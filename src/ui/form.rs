@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use zeroize::Zeroizing;
-
 use keyward_http::body_buffer::collect;
+use zeroize::Zeroizing;
 
 /// Largest form, in bytes.
 pub(super) const MAX_FORM: usize = 16 * 1024;

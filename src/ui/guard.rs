@@ -5,11 +5,24 @@ use std::net::SocketAddr;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version};
-
-use super::form::MAX_FORM;
-use super::options::UiOptions;
 use keyward_http::guard::is_allowed_host;
 use keyward_http::server::Peer;
+use keyward_machine::secret_string::SecretString;
+
+use super::form::MAX_FORM;
+
+/// Options of the pages of one listener.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Key that opens the pages of the agent and the gateway.
+    pub key: SecretString,
+    /// Names allowed in `Host` besides the listener's own address, and `localhost` on loopback.
+    pub allowed_hosts: BTreeSet<String>,
+    /// Address that the listener is bound to.
+    pub address: SocketAddr,
+    /// The listener serves TLS.
+    pub tls: bool,
+}
 
 /// Longest target of a request in bytes.
 const MAX_TARGET: usize = 4 * 1024;
@@ -32,7 +45,7 @@ pub(super) struct PageRejection {
 }
 
 impl PageGuard {
-    pub(super) fn new(options: &UiOptions) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         let mut hosts: BTreeSet<String> = options.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let ip = options.address.ip();
         if !ip.is_unspecified() {
@@ -49,9 +62,6 @@ impl PageGuard {
     }
 
     /// Checks a request's head.
-    ///
-    /// # Errors
-    /// The request is rejected.
     pub(super) fn check<B>(&self, peer: &Peer, request: &Request<B>) -> Result<(), PageRejection> {
         let headers = request.headers();
         if self.loopback_only && matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {
@@ -100,6 +110,7 @@ impl PageGuard {
                 Ok(())
             }
             Some(_) => reject(StatusCode::FORBIDDEN, "origin", foreign),
+            // Browsers send it with every POST (Fetch, "append a request Origin header").
             None if *method == Method::POST => reject(StatusCode::FORBIDDEN, "origin", "the Origin header is missing"),
             None => Ok(()),
         }
@@ -120,6 +131,7 @@ fn check_relay(headers: &HeaderMap) -> Result<(), PageRejection> {
 }
 
 fn check_body(method: &Method, headers: &HeaderMap) -> Result<(), PageRejection> {
+    // With a length, a form that is too large is refused before any of it is read.
     if headers.contains_key(TRANSFER_ENCODING) {
         return reject(StatusCode::BAD_REQUEST, "framing", "the body must have a Content-Length");
     }
@@ -166,7 +178,7 @@ mod tests {
 
     fn guard(address: &str, tls: bool) -> PageGuard {
         let allowed_hosts = ["pages.example.com".to_owned()].into();
-        PageGuard::new(&UiOptions { key: "k".into(), allowed_hosts, address: address.parse().unwrap(), tls })
+        PageGuard::new(&Options { key: "k".into(), allowed_hosts, address: address.parse().unwrap(), tls })
     }
 
     fn check(guard: &PageGuard, peer: &str, method: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {

@@ -1,12 +1,13 @@
 //! Pages for a browser: what the agent does, what tokens of the ACL server may do and why, who calls the gateway, and the
 //! history of the platform's API.
 //!
-//! Pages are rendered here, from the JSON that the parts serve to their other clients, called in this process. They work
+//! Pages are rendered here, from the JSON that the other crates serve to their clients, called in this process. They work
 //! without a script; with one, parts of a page are refreshed. The pages have no rights of their own: the agent's and the
 //! gateway's open with the listener's key, the ACL server's with an ACL token.
+//!
+//! A module imports only modules above it in this list.
 
-// 0: options, sources, and requests
-mod options;
+// 0: services that are shown, forms, and the checks of a request with its options
 mod sources;
 mod form;
 mod guard;
@@ -20,6 +21,6 @@ mod pages;
 mod request;
 mod router;
 
-pub use options::UiOptions;
-pub use router::{UiDeps, service};
-pub use sources::{StatusSource, UiSources};
+pub use guard::Options;
+pub use router::{Deps, service};
+pub use sources::{Sources, StatusSource};

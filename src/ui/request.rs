@@ -4,10 +4,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use serde::de::DeserializeOwned;
-
 use keyward_http::in_process::{InProcessError, InProcessService};
 use keyward_machine::secret_string::SecretString;
+use serde::de::DeserializeOwned;
 
 /// Largest response that a page is made of, in bytes.
 const MAX_RESPONSE: usize = 32 * 1024 * 1024;
@@ -23,28 +22,24 @@ pub(super) struct SourceError {
 }
 
 /// Reads JSON from a service by GET, with an ACL token if one is given.
-///
-/// # Errors
-/// The service refused, or its response is not such JSON.
 pub(super) async fn get<T: DeserializeOwned>(
     service: &InProcessService,
     path: &str,
     token: Option<&SecretString>,
 ) -> Result<T, SourceError> {
-    parse(call(service, Method::GET, path, token, Bytes::new()).await?)
+    let (status, body) = call(service, Method::GET, path, token, Bytes::new()).await?;
+    parse(status, &body)
 }
 
 /// As [`get`], by POST with a JSON body.
-///
-/// # Errors
-/// As [`get`].
 pub(super) async fn post<T: DeserializeOwned>(
     service: &InProcessService,
     path: &str,
     token: Option<&SecretString>,
     body: &serde_json::Value,
 ) -> Result<T, SourceError> {
-    parse(call(service, Method::POST, path, token, body.to_string().into()).await?)
+    let (status, body) = call(service, Method::POST, path, token, body.to_string().into()).await?;
+    parse(status, &body)
 }
 
 async fn call(
@@ -75,11 +70,11 @@ async fn call(
 }
 
 /// Parses a response. The gateway reports errors of a query in a document of the same kind.
-fn parse<T: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<T, SourceError> {
+fn parse<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, SourceError> {
     if status.is_success() || status == StatusCode::UNPROCESSABLE_ENTITY {
-        return serde_json::from_slice(&body).map_err(|_| failed("the service's response is not as expected"));
+        return serde_json::from_slice(body).map_err(|_| failed("the service's response is not as expected"));
     }
-    let message = String::from_utf8_lossy(&body).chars().take(MAX_ERROR).collect();
+    let message = String::from_utf8_lossy(body).chars().take(MAX_ERROR).collect();
     Err(SourceError { status, message })
 }
 

@@ -46,6 +46,7 @@ pub(super) fn file(content_type: &'static str, content: &'static str) -> PageRes
 
 /// Redirects to a path of ours by GET.
 pub(super) fn redirect(path: &str) -> PageResponse {
+    // 303: the browser continues by GET, so that a reload does not send the form again (RFC 9110, 15.4.4).
     let mut response = respond(StatusCode::SEE_OTHER, "text/plain", "no-store", Bytes::new());
     if let Ok(path) = HeaderValue::from_str(path) {
         response.headers_mut().insert(LOCATION, path);

@@ -6,18 +6,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use serde_json::{Map, Value};
-
-use super::browser_session::{BrowserRights, BrowserSessions};
-use super::form::Fields;
-use super::guard::{PageGuard, PageRejection};
-use super::options::UiOptions;
-use super::pages::acl::{self, AclKind};
-use super::pages::sign_in::{self, SignIn};
-use super::pages::{Frame, agent, error_page, gateway, history};
-use super::request::{self, SourceError};
-use super::response::{self, PageResponse, html, redirect};
-use super::sources::{StatusSource, UiSources};
 use keyward_http::guard::LogThrottle;
 use keyward_http::in_process::InProcessService;
 use keyward_http::server::{
@@ -27,10 +15,21 @@ use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::recent_events;
+use serde_json::{Map, Value};
+
+use super::browser_session::{BrowserRights, BrowserSessions};
+use super::form::Fields;
+use super::guard::{Options, PageGuard, PageRejection};
+use super::pages::acl::{self, AclKind};
+use super::pages::sign_in::{self, SignIn};
+use super::pages::{Frame, agent, error_page, gateway, history};
+use super::request::{self, SourceError};
+use super::response::{self, PageResponse, html, redirect};
+use super::sources::{Sources, StatusSource};
 
 /// Collaborators of the pages of one listener.
 #[derive(Debug, Clone)]
-pub struct UiDeps {
+pub struct Deps {
     /// Ends sign-ins, and is what pages call now.
     pub clock: Clock,
     /// Counts responses and refusals.
@@ -38,13 +37,13 @@ pub struct UiDeps {
     /// Status of the agent, with the sessions that the listener may show.
     pub agent: StatusSource,
     /// Parts that run beside the agent.
-    pub sources: UiSources,
+    pub sources: Sources,
 }
 
 /// Builds the service of one listener, for [`keyward_http::server::Listener::serve`].
 pub fn service(
-    options: UiOptions,
-    deps: UiDeps,
+    options: Options,
+    deps: Deps,
 ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
     let router = Arc::new(Router {
         guard: PageGuard::new(&options),
@@ -67,11 +66,11 @@ pub fn service(
 }
 
 struct Router {
-    options: UiOptions,
+    options: Options,
     guard: PageGuard,
     sessions: BrowserSessions,
     log_throttle: LogThrottle,
-    deps: UiDeps,
+    deps: Deps,
 }
 
 /// A request that passed the guard, with the rights of its browser.
@@ -315,8 +314,9 @@ impl AclPages<'_> {
 
     async fn list(&self, kind: AclKind) -> Result<PageResponse, SourceError> {
         let records: Vec<Value> = self.read(&kind.api_list(self.namespace())).await?;
-        let searched = (self.namespace(), self.request.query.get("q"));
-        Ok(html(StatusCode::OK, acl::list_page(self.request.frame, kind, &records, searched, self.now)))
+        let search = self.request.query.get("q");
+        let page = acl::list_page(self.request.frame, kind, &records, self.namespace(), search, self.now);
+        Ok(html(StatusCode::OK, page))
     }
 
     async fn record(&self, kind: AclKind, id: &str) -> Result<PageResponse, SourceError> {
@@ -343,7 +343,7 @@ impl AclPages<'_> {
         let accesses = body.as_array().map(Vec::as_slice).unwrap_or_default();
         let access = |request: &Value| request["Access"].as_str().unwrap_or_default().to_owned();
         let explained: Vec<(String, acl::Explained)> = accesses.iter().map(access).zip(responses).collect();
-        let page = acl::explain_page(self.request.frame, (accessor, self.namespace()), field, &explained);
+        let page = acl::explain_page(self.request.frame, accessor, self.namespace(), field, &explained);
         Ok(html(StatusCode::OK, page))
     }
 }

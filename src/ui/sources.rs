@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-
 use keyward_http::in_process::InProcessService;
 use keyward_telemetry::status::StatusDocument;
+use parking_lot::RwLock;
 
 /// Registry of the services of parts that run beside the pages. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct UiSources(Arc<RwLock<Services>>);
+pub struct Sources(Arc<RwLock<Services>>);
 
 #[derive(Debug, Default)]
 struct Services {
@@ -17,7 +16,7 @@ struct Services {
     gateway: Option<InProcessService>,
 }
 
-impl UiSources {
+impl Sources {
     /// Sets the ACL server's API; `None` removes it.
     pub fn set_acl(&self, service: Option<InProcessService>) {
         self.0.write().acl = service;

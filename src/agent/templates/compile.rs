@@ -7,7 +7,7 @@ use gotmpl::parse::{ActionNode, CommandNode, DefineNode, Expr, ListNode, Node, N
 use super::TemplateSource;
 use super::error::{TemplateError, line_and_column};
 use super::functions::{self, CHECK_PRINTED, MARK_POSITION, UnavailableFunction};
-use keyward_telemetry::suggest::did_you_mean;
+use keyward_telemetry::wording::did_you_mean;
 
 /// A compiled template.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use super::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step
 use crate::retry_budget::{RetryBudget, RetryBudgetRecord};
 use keyward_credentials::backoff::random_unit;
 use keyward_machine::clock::ClockReading;
-use keyward_telemetry::count_format::format_count;
+use keyward_telemetry::wording::format_count;
 
 /// The next step of a session, and the retry budget that it is taken from.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-
-use super::DevEndpoints;
 use keyward_agent::identity::{AzureEnv, IdentityMethod};
 use keyward_config::{Config, Environment};
 use keyward_machine::atomic_file;
 use keyward_machine::secure_dir;
+
+use super::DevEndpoints;
 
 /// Variable with the folder of a running `keyward dev`.
 pub(crate) const DIR_VARIABLE: &str = "KEYWARD_DEV_DIR";
@@ -20,9 +20,6 @@ const STATE_FILE: &str = "dev.json";
 
 impl DevEndpoints {
     /// Writes the state file, and the file of variables.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub(super) fn publish(&self) -> anyhow::Result<()> {
         atomic_file::replace(&self.dir.join(STATE_FILE), &serde_json::to_vec_pretty(self)?, &super::PRIVATE)?;
         atomic_file::replace(&self.dir.join("env"), self.exports().as_bytes(), &super::PRIVATE)?;
@@ -30,9 +27,6 @@ impl DevEndpoints {
     }
 
     /// Finds the running `keyward dev` in a folder.
-    ///
-    /// # Errors
-    /// None runs there, or others can read the folder.
     pub fn find(dir: &Path) -> anyhow::Result<Self> {
         let nothing = || format!("no `keyward dev` runs in {}; start it, or pass --dir", dir.display());
         anyhow::ensure!(dir.is_dir(), nothing());

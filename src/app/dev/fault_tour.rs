@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::Method;
-
-use super::calls::{read, read_json};
-use super::faults::{Fault, FaultSwitch};
-use super::{DevEndpoints, load, loopback_client};
-use crate::error_codes;
-use crate::one_shot;
 use keyward_config::Session;
 use keyward_http::client::{Client, ServerAddress};
+
+use super::faults::{Fault, FaultSwitch};
+use super::tour::{read, read_json};
+use super::{DevEndpoints, load, loopback_client};
+use crate::{error_codes, one_shot_login};
 
 /// Clients and options for observing faults.
 struct FaultTour<'a> {
@@ -25,9 +24,6 @@ struct FaultTour<'a> {
 }
 
 /// Breaks and heals everything once. Returns the lines to print.
-///
-/// # Errors
-/// A fault was not seen, or the agent did not recover from it.
 pub(super) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
     let sessions = load(endpoints)?.sessions;
     let tour = FaultTour {
@@ -63,7 +59,7 @@ impl FaultTour<'_> {
                 format!("the token is still served; a call fails: {:#}", error.context("a call succeeded")?)
             }
             Fault::Cloud | Fault::Clock | Fault::Audience => {
-                let error = one_shot::login(&self.session).await.err().context("a login succeeded")?;
+                let error = one_shot_login::login(&self.session).await.err().context("a login succeeded")?;
                 format!("a login fails: {}", error_codes::format(&error.into()))
             }
             Fault::Token => {
@@ -89,7 +85,7 @@ impl FaultTour<'_> {
 
     /// Logs in once with the session's options, then makes the agent retry, which may be waiting for its backoff.
     async fn log_in_again(&self) -> anyhow::Result<()> {
-        let logged_in = one_shot::login(&self.session).await?;
+        let logged_in = one_shot_login::login(&self.session).await?;
         logged_in.revoke().await.map_err(anyhow::Error::msg)?;
         let request = self.agent.request(Method::POST, "agent/v1/retry").header("x-vault-request", "true");
         read(&self.agent, request.query(&[("session", self.session.name.as_str())])).await.map(drop)

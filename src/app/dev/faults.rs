@@ -3,13 +3,13 @@
 use anyhow::Context as _;
 use clap::ValueEnum;
 use http::Method;
+use keyward_http::client::ServerAddress;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
 use url::Url;
 
 use super::{DevEndpoints, loopback_client};
-use keyward_http::client::ServerAddress;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
 
 /// A fault that can be switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -205,17 +205,11 @@ pub struct FaultSwitch<'a> {
 
 impl<'a> FaultSwitch<'a> {
     /// Reads the key of the fault injection.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn new(endpoints: &'a DevEndpoints) -> anyhow::Result<Self> {
         Ok(Self { endpoints, key: secret::read_file(&endpoints.faults_key)? })
     }
 
     /// Switches a fault on.
-    ///
-    /// # Errors
-    /// An emulated server does not answer.
     pub async fn start(&self, fault: Fault) -> anyhow::Result<()> {
         for call in fault.start_calls() {
             self.call(*call).await?;
@@ -224,9 +218,6 @@ impl<'a> FaultSwitch<'a> {
     }
 
     /// Switches a fault off. A new platform token goes into the file that the gateway reads.
-    ///
-    /// # Errors
-    /// An emulated server does not answer, or the file cannot be written.
     pub async fn heal(&self, fault: Fault) -> anyhow::Result<()> {
         for call in fault.stop_calls() {
             let response = self.call(*call).await?;
@@ -238,9 +229,6 @@ impl<'a> FaultSwitch<'a> {
     }
 
     /// Returns true if a fault is on that [`FaultSwitch::heal`] switches off.
-    ///
-    /// # Errors
-    /// An emulated server does not answer.
     pub async fn is_on(&self, fault: Fault) -> anyhow::Result<bool> {
         for (emulator, ..) in fault.stop_calls() {
             let response = self.request(Method::GET, (*emulator, "", &[])).await?;

@@ -1,7 +1,8 @@
 //! Files and output of `keyward dev`: the agent's configuration, and commands to try.
 
-use super::{DevEndpoints, INSTANCE_RESOURCE, WORKLOAD_RESOURCE, discovery};
 use keyward_emulators::cloud::{Cloud, CloudIdentities};
+
+use super::{DevEndpoints, INSTANCE_RESOURCE, WORKLOAD_RESOURCE, discovery};
 
 /// Terraform configuration of the trial. It needs no provider, and so no network.
 pub(super) const TERRAFORM: &str = r#"terraform {

@@ -5,7 +5,6 @@ mod attach;
 pub mod faults;
 mod guide;
 mod ports;
-mod calls;
 mod fault_tour;
 mod tour;
 
@@ -17,20 +16,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
-
-use super::{App, ProcessSetup};
 use keyward_acl::client::{AclClient, AclClientOptions};
 use keyward_config::{self as config, Config, Purpose};
 use keyward_emulators::cloud::{self, Cloud};
 use keyward_emulators::platform::{self, Platform};
 use keyward_emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
 use keyward_http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
-use keyward_machine::atomic_file;
-use keyward_machine::atomic_file::Attributes;
+use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::secure_dir;
 use keyward_machine::tasks::TaskGroup;
+use tokio_util::sync::CancellationToken;
+
+use super::{App, ProcessSetup};
 
 pub use attach::find_running;
 use ports::Ports;
@@ -140,9 +138,6 @@ const WORKLOAD_MAX_TTL: Duration = Duration::from_mins(5);
 impl Dev {
     /// Creates missing files in the folder, starts the emulated servers, and builds the agent. Must be called inside a
     /// runtime.
-    ///
-    /// # Errors
-    /// The folder cannot be used, or a port is in use.
     pub async fn build(DevDir { dir, lock }: DevDir, first_port: Option<u16>) -> anyhow::Result<Self> {
         let ports = Ports::choose(first_port)?;
         secure_dir::create_private(&dir.join("state"), 0o077)?;

@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
-
 use keyward_emulators::ReservedPort;
 
 /// Reserved loopback addresses; dropping it releases them.
@@ -31,9 +30,6 @@ impl Ports {
 }
 
 /// Checks that as many ports as are needed follow.
-///
-/// # Errors
-/// They do not fit.
 pub fn check_first_port(first: u16) -> anyhow::Result<()> {
     anyhow::ensure!(
         first.checked_add(Ports::COUNT - 1).is_some(),

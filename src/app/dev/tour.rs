@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::Method;
+use keyward_http::client::{Client, ServerAddress};
 use serde_json::Value;
 use url::Url;
 
-use super::calls::{read, read_json};
 use super::{DevEndpoints, fault_tour, loopback_client};
-use keyward_http::client::ServerAddress;
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
 /// each step.
-///
-/// # Errors
-/// The step that failed.
 pub async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
     let agent = loopback_client(ServerAddress::Unix(endpoints.socket.clone()))?;
     let mut lines = Vec::new();
@@ -72,4 +68,26 @@ async fn read_once(file: &Path, accepts: impl Fn(&str) -> bool) -> anyhow::Resul
         }
     }
     anyhow::bail!("{} is not written", file.display())
+}
+
+/// Reads a path as JSON, with a token if one is given.
+pub(super) async fn read_json(
+    client: &Client,
+    path: &str,
+    query: &[(&str, &str)],
+    token: Option<&str>,
+) -> anyhow::Result<Value> {
+    let mut request = client.request(Method::GET, path).query(query).header("x-vault-request", "true");
+    if let Some(token) = token {
+        request = request.header("x-vault-token", token);
+    }
+    read(client, request).await
+}
+
+/// Reads the JSON of a successful response.
+pub(super) async fn read(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    let response = client.send(request).await?;
+    let text = String::from_utf8_lossy(&response.body);
+    anyhow::ensure!(response.status.is_success(), "{} answers {}: {text}", client.server(), response.status);
+    Ok(serde_json::from_str(&text)?)
 }

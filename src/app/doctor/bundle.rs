@@ -6,11 +6,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::diagnosis::Diagnosis;
-use super::redact::{Redactor, redact_toml, redact_unit};
 use keyward_config::{Environment, PathUse};
 use keyward_machine::secret;
 use keyward_telemetry::time_format::format_rfc3339;
+
+use super::diagnosis::Diagnosis;
+use super::redact::{Redactor, redact_toml, redact_unit};
 
 /// A file of the bundle.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -22,17 +23,11 @@ pub struct BundleEntry {
 }
 
 /// Creates the file of a bundle with mode 0600. An existing one may have another mode, or readers.
-///
-/// # Errors
-/// The file exists or cannot be created.
 pub fn create_bundle(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Writes the bundle; returns its contents. `report` is what the terminal shows.
-///
-/// # Errors
-/// The file cannot be written.
 pub async fn write_bundle(
     file: File,
     files: &[PathBuf],

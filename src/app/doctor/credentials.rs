@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::unit::Unit;
-use super::unit_files::UnitFiles;
-use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
 use keyward_config::references::find_references;
 use keyward_config::systemd::split_unit_words;
 use keyward_config::{Config, CredentialGrant};
 use keyward_http::server::Endpoint;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::unit_files::UnitFiles;
+use super::unit_parser::Unit;
+use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
 
 /// Folder in which systemd puts the credentials of a unit, below a folder of its name.
 const FOLDER: &str = "/run/credentials";
@@ -120,11 +121,12 @@ fn section(unit: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::check_result::CheckStatus;
     use keyward_agent::systemd_credentials::{GrantRule, UnitPattern};
     use keyward_config::CredentialContent;
     use keyward_http::server::UnixSocket;
+
+    use super::*;
+    use crate::check_result::CheckStatus;
 
     fn unit(text: &str) -> UnitFiles {
         UnitFiles {

@@ -5,30 +5,28 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
+use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::wording::format_count;
 
-use super::access;
-use super::credentials;
 use super::files::FileChecker;
 use super::listeners::ListenerChecker;
-use super::needs;
-use super::path_rules::PathRules;
 use super::rights::UserIdentity;
 use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
-use super::sandbox::Sandbox;
-use super::unit::Unit;
 use super::unit_checks::ServiceUnit;
 use super::unit_environment::unit_environment;
 use super::unit_files::{self, UnitFiles};
+use super::unit_parser::Unit;
+use super::unit_paths::PathRules;
+use super::unit_sandbox::Sandbox;
+use super::{credentials, file_owners, needs};
 use crate::certificate_files;
 use crate::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::probes::{Limits, check_session, describe_expiry, resolve_host};
-use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
-use keyward_telemetry::count_format::format_count;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Options of `keyward doctor`.
-pub struct DoctorOptions<'a> {
+pub struct Options<'a> {
     /// Files and folders of the configuration.
     pub files: Vec<PathBuf>,
     /// Variables of this process.
@@ -45,9 +43,9 @@ pub struct DoctorOptions<'a> {
     pub progress: Progress,
 }
 
-impl std::fmt::Debug for DoctorOptions<'_> {
+impl std::fmt::Debug for Options<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DoctorOptions").field("files", &self.files).field("unit", &self.unit).finish_non_exhaustive()
+        f.debug_struct("Options").field("files", &self.files).field("unit", &self.unit).finish_non_exhaustive()
     }
 }
 
@@ -70,10 +68,7 @@ pub struct Diagnosis {
 const REMOTE_TIME: Duration = Duration::from_secs(6);
 
 /// Runs all checks, within ten seconds.
-///
-/// # Errors
-/// The user to check does not exist, or the configuration cannot be found.
-pub async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
+pub async fn diagnose(options: &Options<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
     let identity = select_user(options, service.as_ref(), &unit_files)?;
@@ -134,15 +129,17 @@ fn service(files: &UnitFiles) -> Option<ServiceUnit> {
 /// The user of `--as`, else the unit's for root, else the current one. Where the unit's user does not exist, which its own check
 /// reports, the current user is checked.
 fn select_user(
-    options: &DoctorOptions<'_>,
+    options: &Options<'_>,
     service: Option<&ServiceUnit>,
     files: &UnitFiles,
 ) -> anyhow::Result<UserIdentity> {
     let current = rustix::process::geteuid();
     let of_unit = service.and_then(|service| service.unit.last("User")).filter(|_| current.is_root());
     let mut identity = match (&options.user, of_unit.map(|user| files.expand(user))) {
-        (Some(user), _) => access::identity(user).map_err(|error| anyhow::anyhow!("--as: {error}"))?,
-        (None, user) => user.and_then(|user| access::identity(&user).ok()).unwrap_or_else(access::current_identity),
+        (Some(user), _) => file_owners::identity(user).map_err(|error| anyhow::anyhow!("--as: {error}"))?,
+        (None, user) => {
+            user.and_then(|user| file_owners::identity(&user).ok()).unwrap_or_else(file_owners::current_identity)
+        }
     };
     if let Some(service) = service {
         let main = service.unit.last("Group").map(str::to_owned);
@@ -156,7 +153,7 @@ fn select_user(
 /// Reports errors and warnings of the configuration. Ignores missing folders that the service manager creates, and
 /// credentials that it passes.
 fn check_configuration(
-    options: &DoctorOptions<'_>,
+    options: &Options<'_>,
     outcome: &LoadOutcome,
     service: Option<&ServiceUnit>,
     files: &UnitFiles,
@@ -194,7 +191,7 @@ fn check_configuration(
 
 /// Facts read from this machine.
 struct HostFacts<'a> {
-    options: &'a DoctorOptions<'a>,
+    options: &'a Options<'a>,
     identity: &'a UserIdentity,
     unit_files: &'a UnitFiles,
     service: Option<&'a ServiceUnit>,

@@ -3,15 +3,16 @@
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use super::access;
-use super::path_rules::{PathAccess, PathRule, PathRules};
-use super::remedies::{DeniedPath, edit_unit, name_own_folder};
-use super::rights::{AccessVerdict, FileOperation, UserIdentity};
-use crate::check_result::Problem;
 use keyward_config::systemd::is_system_folder;
 use keyward_config::{NamedPath, PathUse};
 use keyward_machine::os;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::file_owners;
+use super::remedies::{DeniedPath, edit_unit, name_own_folder};
+use super::rights::{AccessVerdict, FileOperation, UserIdentity};
+use super::unit_paths::{PathAccess, PathRule, PathRules};
+use crate::check_result::Problem;
 
 /// User and sandbox that paths are checked for.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl FileChecker<'_> {
     /// Computes the rights on a path. For a missing path, the deepest existing folder decides.
     pub(crate) fn rights_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
         let user = &self.identity.name;
-        let (nodes, is_missing) = match access::nodes(path) {
+        let (nodes, is_missing) = match file_owners::nodes(path) {
             Ok(nodes) => nodes,
             Err(error) if is_current(self.identity) => {
                 let message = format!("{key}: user {user} cannot reach {}: {error}", path.display());

@@ -6,17 +6,16 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-
-use super::processes::{self, Process};
-use super::rights::UserIdentity;
-use super::running_agent::AgentProcess;
-use super::sockets::{self, ListeningSocket};
-use crate::check_result::{Problem, StepResult};
 use keyward_http::server::Endpoint;
 use keyward_machine::os;
 use keyward_telemetry::error_code::ErrorCode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::rights::UserIdentity;
+use super::running_agent::AgentProcess;
+use super::sockets::{self, ListeningSocket, Process};
+use crate::check_result::{Problem, StepResult};
 
 /// User, agent and passed sockets that listeners are compared with.
 #[derive(Debug)]
@@ -64,9 +63,7 @@ impl ListenerChecker<'_> {
     fn check_holders(&self, address: SocketAddr, holders: &[ListeningSocket]) -> StepResult {
         let is_agents = |socket: &ListeningSocket| match self.agent {
             AgentProcess::NotRunning | AgentProcess::NotAsked => false,
-            AgentProcess::Id(pid) => {
-                processes::has_socket(pid, socket.inode).unwrap_or(socket.uid == self.identity.uid)
-            }
+            AgentProcess::Id(pid) => sockets::has_socket(pid, socket.inode).unwrap_or(socket.uid == self.identity.uid),
             AgentProcess::Unknown => socket.uid == self.identity.uid,
         };
         if self.agent != AgentProcess::NotRunning && holders.iter().all(is_agents) {
@@ -80,7 +77,7 @@ impl ListenerChecker<'_> {
         let fix = format!("ss -ltnp 'sport = :{}'", address.port());
         if self.agent == AgentProcess::NotAsked {
             let inodes: Vec<u64> = holders.iter().map(|socket| socket.inode).collect();
-            return check_processes(&address.to_string(), &user, &processes::with_sockets(&inodes), fix);
+            return check_processes(&address.to_string(), &user, &sockets::with_sockets(&inodes), fix);
         }
         Err(Problem::new(ErrorCode::AddressInUse, format!("{address} is held by another process{user}"))
             .with_remedy(fix))
@@ -102,7 +99,7 @@ impl ListenerChecker<'_> {
                 let holder = holder.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
                 let fix = format!("ss -lxp 'src = {path_text}'");
                 if self.agent == AgentProcess::NotAsked {
-                    let holder: Vec<Process> = holder.and_then(processes::with_id).into_iter().collect();
+                    let holder: Vec<Process> = holder.and_then(sockets::with_id).into_iter().collect();
                     return check_processes(&path_text.to_string(), "", &holder, fix);
                 }
                 let is_agents = match self.agent {

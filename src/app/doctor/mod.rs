@@ -4,19 +4,18 @@
 //! Units, rules and rights are checked by pure functions of strings and numbers; `diagnosis` reads the machine.
 
 // 0: strings and numbers -> what they allow
-pub(crate) mod unit;
-mod path_rules;
-mod sandbox;
+pub(crate) mod unit_parser;
+mod unit_paths;
+mod unit_sandbox;
 mod rights;
 mod remedies;
 mod polkit;
-mod sockets;
 mod needs;
 
 // 1: the machine
-mod access;
+mod sockets;
+mod file_owners;
 mod unit_files;
-mod processes;
 mod running_agent;
 
 // 2: checks of one kind
@@ -34,5 +33,5 @@ mod redact;
 mod bundle;
 
 pub use self::bundle::{create_bundle, write_bundle};
-pub use self::diagnosis::{Diagnosis, DoctorOptions, diagnose};
+pub use self::diagnosis::{Diagnosis, Options, diagnose};
 pub use self::running_agent::AgentContact;

@@ -1,13 +1,13 @@
 //! Programs, file owners and addresses that a configuration needs of the machine.
 
-use url::Url;
-
-#[cfg(feature = "gateway")]
-use crate::probes::platform_client;
 use keyward_agent::identity::{IdentityMethod, IdentityOrigin};
 use keyward_config::Config;
 use keyward_http::client::{ClientOptions, ServerAddress};
 use keyward_http::server::Endpoint;
+use url::Url;
+
+#[cfg(feature = "gateway")]
+use crate::probes::platform_client;
 
 /// A command that a part of the configuration runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

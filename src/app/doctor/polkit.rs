@@ -1,8 +1,9 @@
 //! Rules of polkit, read as far as a program can without running their JavaScript (`polkit(8)`).
 
-use super::rights::UserIdentity;
 use keyward_config::systemd::UnitAction;
 use keyward_machine::os;
+
+use super::rights::UserIdentity;
 
 /// Action that `systemctl` needs to start, stop or reload a unit.
 const ACTION: &str = "org.freedesktop.systemd1.manage-units";

@@ -2,12 +2,11 @@
 
 use std::sync::LazyLock;
 
+use keyward_config::systemd::split_unit_words;
+use keyward_machine::secret_string::SecretString;
 use regex_lite::Regex;
 use toml::{Table, Value};
 use url::Url;
-
-use keyward_config::systemd::split_unit_words;
-use keyward_machine::secret_string::SecretString;
 
 /// Replacement for redacted text.
 const REDACTED: &str = "[redacted]";
@@ -180,7 +179,7 @@ fn without_user(text: &str) -> String {
 pub(crate) fn redact_unit(text: &str) -> String {
     let mut output = String::with_capacity(text.len());
     // Comments may be next to a secret that was commented out.
-    for line in super::unit::logical_lines(text) {
+    for line in super::unit_parser::logical_lines(text) {
         let line = line.trim();
         match line.split_once('=') {
             Some((key, value)) => {

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::rights::{FileOperation, PathNode};
 use keyward_config::systemd::is_system_folder;
+
+use super::rights::{FileOperation, PathNode};
 
 /// Path that the agent's user may not use, and the node on the way that denies it.
 #[derive(Debug, Clone, Copy)]

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use serde_json::Value;
-
-use crate::check_result::{Problem, StepResult, Steps};
 use keyward_http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions, TransportError};
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::escape_controls;
 use keyward_telemetry::error_code::ErrorCode;
+use serde_json::Value;
+
+use crate::check_result::{Problem, StepResult, Steps};
 
 /// Address of the agent's local API.
 #[derive(Debug, Clone)]

@@ -3,21 +3,22 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::access::find_program;
-use super::files::FileChecker;
-use super::needs::{NeededOwner, NeededProgram};
-use super::path_rules::PathRules;
-use super::polkit;
-use super::remedies::edit_unit;
-use super::rights::{FileOperation, UserIdentity};
-use super::sandbox::Sandbox;
-use super::unit::Unit;
-use super::unit_files::UnitFiles;
-use crate::check_result::Problem;
 use keyward_config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
 use keyward_http::server::Endpoint;
 use keyward_machine::os;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::file_owners::find_program;
+use super::files::FileChecker;
+use super::needs::{NeededOwner, NeededProgram};
+use super::polkit;
+use super::remedies::edit_unit;
+use super::rights::{FileOperation, UserIdentity};
+use super::unit_files::UnitFiles;
+use super::unit_parser::Unit;
+use super::unit_paths::PathRules;
+use super::unit_sandbox::Sandbox;
+use crate::check_result::Problem;
 
 /// A unit with what was read from it.
 #[derive(Debug)]

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::credentials;
-use super::unit::Unit;
-use super::unit_files::UnitFiles;
 use keyward_config::Environment;
 use keyward_config::systemd::split_unit_words;
+
+use super::credentials;
+use super::unit_files::UnitFiles;
+use super::unit_parser::Unit;
 
 /// Variable and base folder of each setting whose folders systemd makes (`systemd.exec(5)`).
 const FOLDERS: [(&str, &str, &str); 5] = [

@@ -136,7 +136,7 @@ pub(crate) fn passed_sockets(service: &UnitFiles) -> Vec<String> {
                 continue;
             }
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
-            let unit = super::unit::Unit::parse("Socket", [text.as_str()]);
+            let unit = super::unit_parser::Unit::parse("Socket", [text.as_str()]);
             let default_service = path.with_extension("service");
             let served = unit
                 .last("Service")

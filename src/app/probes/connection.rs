@@ -5,6 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
+use keyward_http::client::sanitize::parse_date_header;
+use keyward_http::client::{ClientOptions, ServerAddress, connection_error_code};
+use keyward_http::tls::{client_config, expiry};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::{format_rfc3339, format_seconds};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -12,12 +18,6 @@ use url::Url;
 
 use super::limits::Limits;
 use crate::check_result::{Problem, StepResult, Steps};
-use keyward_http::client::sanitize::parse_date_header;
-use keyward_http::client::{ClientOptions, ServerAddress, connection_error_code};
-use keyward_http::tls::{client_config, expiry};
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::{format_rfc3339, format_seconds};
 
 /// Checks name resolution, TCP connection and certificate of a host. For a server behind a proxy, checks the proxy. Skips
 /// later steps after a failure.
@@ -68,9 +68,6 @@ async fn resolve(host: &str, port: u16, limits: &Limits) -> Result<Vec<SocketAdd
 }
 
 /// Resolves a name within ten seconds.
-///
-/// # Errors
-/// The resolver does not answer, or knows no address.
 pub(crate) async fn resolve_host(host: &str, port: u16) -> Result<Vec<SocketAddr>, Problem> {
     let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
     let result = tokio::time::timeout(Duration::from_secs(10), looked_up).await;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::limits::Limits;
-use crate::check_result::{CheckResult, Problem, Progress, Steps};
 use keyward_acl::store::etcd::{EtcdOptions, probe};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::limits::Limits;
+use crate::check_result::{CheckResult, Problem, Progress, Steps};
 
 /// Longest time of a read where the probe's time is bounded.
 const REQUEST_TIME: Duration = Duration::from_secs(3);

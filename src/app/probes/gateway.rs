@@ -4,13 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use serde_json::Value;
-
-use super::connection::{check_clock, check_connection};
-use super::limits::Limits;
-use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
-use crate::one_shot::{LoggedIn, login};
-use crate::one_shot_render::OneShotReader;
 use keyward_config::{Gateway, SecretToken, Session, TokenSource};
 use keyward_gateway::availability::{Product, ServerInfo};
 use keyward_http::client::sanitize::sanitize;
@@ -19,6 +12,13 @@ use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
+use serde_json::Value;
+
+use super::connection::{check_clock, check_connection};
+use super::limits::Limits;
+use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use crate::one_shot_login::{LoggedIn, login};
+use crate::one_shot_render::OneShotReader;
 
 /// Time for one answer of the platform.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_duration;
 use tokio::time::Instant;
 
 use crate::check_result::Problem;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::format_duration;
 
 /// Time limits of one part's probes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,18 +33,12 @@ impl Limits {
     }
 
     /// Awaits a probe until the end.
-    ///
-    /// # Errors
-    /// The probe did not end in time.
     pub(super) async fn bound<T>(&self, probe: impl Future<Output = T>) -> Result<T, Problem> {
         let end = self.end.map(|end| end.min(Instant::now() + ONE_PROBE));
         until(end, probe).await
     }
 
     /// Awaits a revocation.
-    ///
-    /// # Errors
-    /// The revocation did not end in time.
     pub(super) async fn bound_revocation<T>(&self, revocation: impl Future<Output = T>) -> Result<T, Problem> {
         until(self.end.map(|_| Instant::now() + REVOCATION), revocation).await
     }

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::limits::Limits;
-use crate::check_result::{Problem, StepResult};
-use crate::one_shot::LoggedIn;
 use keyward_agent::callers::CallerPolicy;
 use keyward_agent::secrets::{DerivedTokenKind, SecretOp};
 use keyward_agent::server_client::ServerKind;
 use keyward_agent::templates::{Dependency, Rendered, Template};
 use keyward_config::{self as config, Config};
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::limits::Limits;
+use crate::check_result::{Problem, StepResult};
+use crate::one_shot_login::LoggedIn;
 
 /// Capability of a path that a part of the configuration needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,17 +1,17 @@
 //! Probes of a session: its server, the identity, a login that is revoked at once, and the rights of its token.
 
 use http::{Method, StatusCode};
+use keyward_agent::identity::IdentityProof;
+use keyward_config::{Config, Session};
+use keyward_http::client::ClientResponse;
+use keyward_telemetry::error_code::ErrorCode;
 
 use super::connection::{check_clock, check_connection};
 use super::limits::Limits;
 use super::rights::{check_rights, needed_rights};
 use crate::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
 use crate::error_codes;
-use crate::one_shot::{self, LoggedIn, OneShotError, ProvenIdentity};
-use keyward_agent::identity::IdentityProof;
-use keyward_config::{Config, Session};
-use keyward_http::client::ClientResponse;
-use keyward_telemetry::error_code::ErrorCode;
+use crate::one_shot_login::{self, LoggedIn, OneShotError, ProvenIdentity};
 
 /// Tries what a session needs: the server's name, a connection to it, its clock, the identity source, and a login that is
 /// revoked at once. Later steps are omitted once one has failed.
@@ -73,7 +73,7 @@ fn describe_health(server: &str, status: StatusCode) -> StepResult {
 }
 
 async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -> Option<ProvenIdentity> {
-    let identity = limits.bound(one_shot::prove(session, limits.is_bounded())).await;
+    let identity = limits.bound(one_shot_login::prove(session, limits.is_bounded())).await;
     let identity = identity.and_then(|identity| identity.map_err(|error| problem(&error)));
     match identity {
         Ok(identity) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use keyward_config::SandboxMode;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -12,7 +13,6 @@ use super::collect::OWN_FOLDERS;
 use super::collect::SYSTEM_FILES;
 use super::plan::{AllowedAccess, AllowedFiles, SandboxPlan, capability_names, rule_folder};
 use super::report::{Part, SandboxReport};
-use keyward_config::SandboxMode;
 
 /// Reason why a sandbox with `sandbox = "enforce"` is not complete.
 #[derive(Debug, thiserror::Error)]
@@ -34,14 +34,17 @@ pub fn apply(
     if mode == SandboxMode::Off {
         return Ok((allowed, report));
     }
+    // Capabilities, `no_new_privs` and Landlock belong to a thread; only threads that it starts later inherit them.
     if count_threads() > 1 {
         report.missing.push("the process has other threads, which keep their rights".to_owned());
     }
     allowed.spawner = has_spawner;
+    // Landlock refuses a thread without it, unless that has CAP_SYS_ADMIN (landlock_restrict_self(2)).
     match rustix::thread::set_no_new_privs(true) {
         Ok(()) => report.parts.extend([Part::NoNewPrivileges]),
         Err(error) => report.missing.push(format!("no_new_privs cannot be set: {error}")),
     }
+    // Before the capabilities go: the paths of the rules are opened with them.
     restrict(plan, &mut allowed, &mut report);
     match drop_capabilities(plan) {
         Ok(capabilities) => {
@@ -81,6 +84,7 @@ fn drop_capabilities(plan: &SandboxPlan) -> io::Result<CapabilitySet> {
     if reads || writes {
         capabilities |= current.permitted & CapabilitySet::DAC_OVERRIDE;
     }
+    // Ambient capabilities would pass to the programs that this process executes (capabilities(7)).
     let _ = rustix::thread::clear_ambient_capability_set();
     rustix::thread::set_capabilities(None, capability_sets(capabilities, capabilities))?;
     Ok(capabilities)

@@ -2,11 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::thread::CapabilitySet;
-use url::Url;
-
-use super::plan::SandboxPlan;
-use crate::certificate_files;
 use keyward_agent::identity::IdentityMethod;
 use keyward_config::systemd::UnitNeeds;
 use keyward_config::{Config, Environment, FileOwners, Listener, LoadOutcome, NamedPath, PathUse};
@@ -14,6 +9,11 @@ use keyward_config::{Config, Environment, FileOwners, Listener, LoadOutcome, Nam
 use keyward_gateway::client_setup::UserConfigFiles;
 use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress};
 use keyward_http::server::Endpoint;
+use rustix::thread::CapabilitySet;
+use url::Url;
+
+use super::plan::SandboxPlan;
+use crate::certificate_files;
 
 /// Files and folders of the system that libraries and this program read: names, users, time zones, authorities, processes.
 /// `/etc` as a whole: DHCP clients, `useradd` and configuration management replace its files by rename, and a rule for a file
@@ -281,8 +281,9 @@ impl SandboxPlan {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_config::{Purpose, load_text};
+
+    use super::*;
 
     fn plan(text: &str, variables: &[(&str, &str)]) -> SandboxPlan {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

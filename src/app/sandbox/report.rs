@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use keyward_config::SandboxMode;
+use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_telemetry::status::StatusRegistry;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
-
-use keyward_config::SandboxMode;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
-use keyward_telemetry::status::StatusRegistry;
 
 /// The sandbox of this process.
 #[derive(Debug, Clone, Serialize)]

@@ -1,13 +1,13 @@
 //! `keyward acl auth-method`.
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
 use serde_json::{Map, Value};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::secret_input::SecretInput;
-use keyward_acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

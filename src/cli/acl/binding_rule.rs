@@ -1,13 +1,13 @@
 //! `keyward acl binding-rule`.
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::{BindingRule, NewBindingRule, QueryOptions};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::resolve;
-use super::templated::pair;
-use keyward_acl::client::{BindingRule, NewBindingRule, QueryOptions};
+use super::templated_policy_flags::pair;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

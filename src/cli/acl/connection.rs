@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use keyward_acl::client::{AclClient, AclClientOptions};
+use keyward_config::Environment;
+use keyward_config::server::address;
+use keyward_http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
+use keyward_machine::secret_string::SecretString;
 use serde::Serialize;
 
 use super::failure::CommandFailure;
 use super::output;
 use super::secret_input::SecretInput;
 use crate::cli::{Exit, Format};
-use keyward_acl::client::{AclClient, AclClientOptions};
-use keyward_config::Environment;
-use keyward_config::server::address;
-use keyward_http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
-use keyward_machine::secret_string::SecretString;
 
 /// Flags that say which server to call, and with which token.
 #[derive(Debug, Args)]

@@ -1,11 +1,12 @@
 //! Failure of an ACL command: one line and an exit code.
 
-use crate::cli::{Exit, print_line};
 use keyward_acl::client::AclClientError;
 use keyward_app::error_codes;
 use keyward_http::client::TransportError;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
+
+use crate::cli::{Exit, print_line};
 
 /// Failure of a command.
 #[derive(Debug)]
@@ -60,9 +61,6 @@ impl From<anyhow::Error> for CommandFailure {
 }
 
 /// Prints that something was deleted.
-///
-/// # Errors
-/// It did not exist.
 pub(super) fn print_deleted(existed: bool, kind: &str, id: &str) -> Result<(), CommandFailure> {
     if !existed {
         return Err(CommandFailure::new(Exit::Missing, format!("no {kind} {id}: nothing was deleted")));

@@ -1,12 +1,12 @@
 //! Flags for the links of tokens and roles, and their use by updates.
 
 use clap::Args;
+use keyward_acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::resolve;
-use super::templated::TemplatedPolicies;
-use keyward_acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
+use super::templated_policy_flags::TemplatedPolicies;
 
 /// Flags for the links that tokens and roles have in common.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ mod secret_output;
 // 2: shared by commands
 mod token_output;
 mod resolve;
-mod templated;
+mod templated_policy_flags;
 mod links;
 
 // 3: the commands
@@ -23,7 +23,7 @@ mod policy;
 mod namespace;
 mod auth_method;
 mod binding_rule;
-mod template;
+mod templated_policy;
 mod verify;
 mod session;
 mod snapshot;
@@ -33,11 +33,11 @@ mod serve;
 use std::pin::Pin;
 
 use clap::{Args, Subcommand};
+use keyward_telemetry::error_code::ErrorCode;
 
 use self::connection::{AclConnection, Connection, TokenInput};
 use self::failure::CommandFailure;
 use super::{Exit, LogChoice, print_error};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Run keyward's ACL server, and manage its records.
 #[derive(Debug, Args)]
@@ -111,7 +111,7 @@ enum Command {
     BindingRule(Box<Group<binding_rule::Command>>),
     /// Show the templated policies
     #[command(display_order = 16)]
-    TemplatedPolicy(Box<Group<template::Command>>),
+    TemplatedPolicy(Box<Group<templated_policy::Command>>),
 }
 
 /// A command that calls a server, with the connection's flags. `acl serve` has none of them, so they are not `acl`'s own.
@@ -158,7 +158,7 @@ impl Acl {
                 call(it.connection, TokenInput::FlagOrEnv, it.command, binding_rule::Command::run)
             }
             Command::TemplatedPolicy(it) => {
-                call(it.connection, TokenInput::FlagOrEnv, it.command, template::Command::run)
+                call(it.connection, TokenInput::FlagOrEnv, it.command, templated_policy::Command::run)
             }
         }
     }

@@ -1,15 +1,15 @@
 //! `keyward acl namespace`.
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
 use super::links::merge_links;
 use super::output::{self, Fields};
 use super::resolve;
-use super::templated::assignment;
+use super::templated_policy_flags::assignment;
 use crate::cli::print_note;
-use keyward_acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

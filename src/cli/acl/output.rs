@@ -3,10 +3,11 @@
 use std::fmt::Display;
 
 pub(super) use crate::cli::output::{json, strip_control_chars, table};
-use crate::cli::{print_line, print_note};
 use keyward_acl::client::{AclLink, AclLinks, Policy, ReadResponse};
 use keyward_acl::model::timestamp::Timestamp;
 use keyward_telemetry::time_format::format_seconds;
+
+use crate::cli::{print_line, print_note};
 
 /// Fields of one object, a line each: `Name:  value`.
 #[derive(Debug, Default)]

@@ -1,13 +1,13 @@
 //! `keyward acl policy`.
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::{NewPolicy, Policy, QueryOptions};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
 use super::output::{self, Fields};
 use super::resolve;
 use super::secret_input::SecretInput;
-use keyward_acl::client::{NewPolicy, Policy, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

@@ -1,10 +1,11 @@
 //! Resolves an argument (an id, a prefix of one, or a name) to an id.
 
+use keyward_acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter};
+use keyward_acl::model::id::Id;
+
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use crate::cli::Exit;
-use keyward_acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter};
-use keyward_acl::model::id::Id;
 
 /// Resolves an accessor, or a prefix of one, to a token.
 pub(super) async fn token(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {

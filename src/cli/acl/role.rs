@@ -1,13 +1,13 @@
 //! `keyward acl role`.
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::{NewRole, QueryOptions, Role};
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
 use super::links::{LinkFlags, MergeFlags};
 use super::output::{self, Fields};
 use super::resolve;
-use keyward_acl::client::{NewRole, QueryOptions, Role};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

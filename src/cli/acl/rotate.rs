@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
+use keyward_acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
+use keyward_acl::model::id::Id;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::time_format::{format_duration, format_seconds};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::AclConnection;
@@ -11,10 +15,6 @@ use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
 use super::{resolve, token_output};
 use crate::cli::run::stop_signals;
 use crate::cli::{Exit, print_note};
-use keyward_acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
-use keyward_acl::model::id::Id;
-use keyward_machine::clock::Clock;
-use keyward_telemetry::time_format::{format_duration, format_seconds};
 
 /// Replace a token by a new one.
 #[derive(Debug, Args)]

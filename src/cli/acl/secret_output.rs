@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use keyward_acl::client::{AclClientError, Token};
+use keyward_machine::atomic_file::{self, Attributes};
+use keyward_machine::secret_string::SecretString;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use crate::cli::Exit;
-use keyward_acl::client::{AclClientError, Token};
-use keyward_machine::atomic_file::{self, Attributes};
-use keyward_machine::secret_string::SecretString;
 
 /// Flags that say where to write the secret of a new token.
 #[derive(Debug, Args)]

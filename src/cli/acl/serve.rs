@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use keyward_config::Environment;
+use keyward_http::server::Endpoint;
 
 use crate::cli::standalone::SandboxFlag;
 use crate::cli::{Exit, LogChoice, run, standalone};
-use keyward_config::Environment;
-use keyward_http::server::Endpoint;
 
 /// Serve the ACL API.
 #[derive(Debug, Args)]

@@ -3,23 +3,22 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
-
-use super::connection::AclConnection;
-use super::failure::CommandFailure;
-use super::secret_input::SecretInput;
-use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
-use super::templated::assignment;
-use super::{output, token_output};
-use crate::cli::{print_line, print_note};
-use keyward_acl::client;
-use keyward_acl::client::{AclClientError, NamespaceDefaults, QueryOptions};
+use keyward_acl::client::{self, AclClientError, NamespaceDefaults, QueryOptions};
 use keyward_acl::model::id::Id;
 use keyward_http::client::TransportError;
 use keyward_machine::atomic_file;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::time_format::format_seconds;
+use serde_json::{Value, json};
+
+use super::connection::AclConnection;
+use super::failure::CommandFailure;
+use super::secret_input::SecretInput;
+use super::secret_output::{self, SecretDisplay, SecretOutputFlags, secret_of};
+use super::templated_policy_flags::assignment;
+use super::{output, token_output};
+use crate::cli::{print_line, print_note};
 
 /// Create the first token of a new service.
 #[derive(Debug, Args)]

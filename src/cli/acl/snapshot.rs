@@ -4,15 +4,15 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
+use keyward_acl::client::{self, SnapshotDownload};
+use keyward_acl::model::snapshot::is_snapshot;
+use keyward_machine::atomic_file::{self, Attributes};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use crate::cli::{Exit, print_line, print_note};
-use keyward_acl::client::{self, SnapshotDownload};
-use keyward_acl::model::snapshot::is_snapshot;
-use keyward_machine::atomic_file::{self, Attributes};
 
 /// Write a snapshot of all records of a running server to a file; replaces an earlier snapshot.
 #[derive(Debug, Args)]

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use keyward_acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
+use keyward_acl::model::id::Id;
+use keyward_acl::model::timestamp::Timestamp;
 
 use super::connection::AclConnection;
 use super::failure::{CommandFailure, print_deleted};
@@ -12,9 +15,6 @@ use super::rotate::Rotate;
 use super::secret_input::SecretInput;
 use super::secret_output::{self, NewFileFlags, SecretDisplay};
 use super::{resolve, token_output};
-use keyward_acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
-use keyward_acl::model::id::Id;
-use keyward_acl::model::timestamp::Timestamp;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

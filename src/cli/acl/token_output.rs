@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
+use keyward_acl::client::{Token, TokenExpansion};
+use keyward_acl::model::timestamp::Timestamp;
 use serde_json::Value;
 
 use super::connection::AclConnection;
 use super::output::{self, Fields};
 use super::secret_output::SecretDisplay;
-use keyward_acl::client::{Token, TokenExpansion};
-use keyward_acl::model::timestamp::Timestamp;
 
 /// Prints a token; `SecretDisplay` decides about its secret. `date` is the server's clock, if known.
 pub(super) fn token(service: &AclConnection, token: &Token, secret: &SecretDisplay, date: Option<SystemTime>) {

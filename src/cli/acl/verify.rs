@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use keyward_acl::client::VerifyResponse;
+use keyward_acl::store::{Embedded, Verification};
+use keyward_telemetry::error_code::ErrorCode;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use crate::cli::{Exit, print_line};
-use keyward_acl::client::VerifyResponse;
-use keyward_acl::store::{Embedded, Verification};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Verify that all records are present and intact.
 #[derive(Debug, Args)]

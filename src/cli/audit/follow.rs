@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use keyward_machine::file_watch::FileWatch;
+use keyward_telemetry::audit::LineSplitter;
 
 use super::Filter;
 use crate::cli::Exit;
-use keyward_machine::file_watch::FileWatch;
-use keyward_telemetry::audit::LineSplitter;
 
 /// Shows records from the file's end on, until it is interrupted.
 pub(super) fn follow(path: &Path, filter: &Filter<'_>) -> anyhow::Result<Exit> {

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use keyward_machine::secret;
+use keyward_telemetry::audit::{AuditKey, DisplayedRecord, list_files, read_lines};
 
 use super::output::strip_control_chars;
 use super::{Exit, Format, print_line};
-use keyward_machine::secret;
-use keyward_telemetry::audit::{AuditKey, DisplayedRecord, list_files, read_lines};
 
 /// Verify, show and follow audits.
 #[derive(Debug, Subcommand)]

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_telemetry::audit::{Checkpoint, LinePosition, Verifier, VerifyReport};
+use keyward_telemetry::wording::format_count;
 use serde_json::json;
 
 use super::{files, read, read_key};
 use crate::cli::{Exit, Format, output, print_error, print_line, print_warning};
-use keyward_telemetry::audit::{Checkpoint, LinePosition, Verifier, VerifyReport};
-use keyward_telemetry::count_format::format_count;
 
 /// Verify the records of an audit.
 #[derive(Debug, Args)]

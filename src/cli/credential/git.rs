@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
+use keyward_http::client::is_loopback;
+use keyward_machine::secret_string::SecretString;
 use url::{Host, Url};
 use zeroize::Zeroizing;
 
 use super::{HelperRequest, HostCredential, print_response, read_input};
 use crate::cli::{Exit, print_error};
-use keyward_http::client::is_loopback;
-use keyward_machine::secret_string::SecretString;
 
 pub(super) fn respond(request: &HelperRequest) -> Exit {
     // Other verbs (store, erase, future ones) are ignored silently, as gitcredentials(7) asks of a helper.

@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Parser;
-use zeroize::Zeroizing;
-
-use super::agent_client::ProxyEndpoint;
-use super::missing_values::require_values;
-use super::{Exit, print_error};
 use keyward_agent::server_client::{CallError, TokenVerdict};
 use keyward_app::one_shot_render::OneShotReader;
 use keyward_config::{self as config, Config, Credential, Environment, LoadOutcome, Purpose};
 use keyward_machine::secret_string::SecretString;
+use zeroize::Zeroizing;
+
+use super::agent_client::ProxyEndpoint;
+use super::command_config::require_values;
+use super::{Exit, print_error};
 
 /// Protocol of the calling program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

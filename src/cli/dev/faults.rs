@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use clap::Args;
-
-use crate::cli::{Exit, print, print_line};
 use keyward_app::dev::DevEndpoints;
 use keyward_app::dev::faults::{BOTH_HEALED, Fault, FaultSwitch};
+
+use crate::cli::{Exit, print, print_line};
 
 /// Break something.
 #[derive(Debug, Args)]

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use keyward_config::Environment;
 
 use super::{Exit, LogChoice};
-use keyward_config::Environment;
 
 /// Try the whole chain on this machine.
 #[derive(Debug, Args)]

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_app::Signals;
+use keyward_app::dev::{self, take_the_tour};
+use keyward_app::logging::{self, Logging};
+use keyward_config::{Log, LogFormat};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::run::{start_log, stop_signals};
 use crate::cli::{Exit, LogChoice, print_line, print_warning};
-use keyward_app::Signals;
-use keyward_app::dev::{self, take_the_tour};
-use keyward_app::logging::{self, Logging};
-use keyward_config::{Log, LogFormat};
 
 /// Flags of `keyward dev` without a command.
 #[derive(Debug, Args)]

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::path::Path;
 
 use clap::Parser;
+use keyward_app::error_codes;
+use keyward_gateway::client_setup::credentials::{self, CredentialsError, CredentialsVerb, PROGRAM};
 
 use super::target::GatewayAddress;
 use crate::cli::{Exit, print_error};
-use keyward_app::error_codes;
-use keyward_gateway::client_setup::credentials::{self, CredentialsError, CredentialsVerb, PROGRAM};
 
 /// Give Terraform or OpenTofu the local token of keyward's gateway. They add a verb and a host to the arguments that its
 /// configuration gives in the block `credentials_helper "keyward"`.

@@ -1,11 +1,23 @@
-//! `keyward gateway env`: the variables that lead a program to the gateway, or to the platform with its own token.
+//! `keyward gateway env`, and the same variables for `keyward exec`: they lead a program to the gateway, or to the platform with its
+//! own token.
+
+use std::path::Path;
 
 use clap::Args;
+use keyward_config::{Gateway, TokenSource};
+use keyward_gateway::client_setup::credentials::ClientTokenFile;
+use keyward_gateway::client_setup::{
+    ClientTokenKind, NO_VARIABLE_REASON, ProgramCliConfig, ServiceHost, UserConfigFiles, client_env, client_variables,
+};
+use keyward_http::client::ServerAddress;
+use keyward_http::server::Endpoint;
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 use super::target::GatewayAddress;
 use crate::cli::{Exit, print_error, print_line, print_note};
-use keyward_gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
-use keyward_http::client::ServerAddress;
 
 /// Print the environment variables that point clients at the gateway.
 #[derive(Debug, Args)]
@@ -44,4 +56,48 @@ impl Env {
         }
         Ok(Exit::Ok)
     }
+}
+
+/// Returns the variables of `gateway.process_token` for a program whose Terraform or OpenTofu would read `files`; none if it is
+/// not set. Prints the error if that fails.
+pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, Exit> {
+    let variables = match gateway.process_token {
+        None => Ok(EnvVars::default()),
+        Some(ClientTokenKind::LocalToken) => variables_for_gateway(gateway, files),
+        Some(ClientTokenKind::PlatformToken) => variables_for_platform(gateway),
+    };
+    variables.map_err(|reason| {
+        print_error(&reason);
+        Exit::Failed
+    })
+}
+
+fn variables_for_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, String> {
+    let address = gateway.endpoints.iter().find_map(|endpoint| match endpoint {
+        Endpoint::Tcp(address) if address.port() != 0 => Some(format!("http://{address}")),
+        Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Activated(_) => None,
+    });
+    let address =
+        address.ok_or("gateway.listen names no port on 127.0.0.1, by which the program could be led to the gateway")?;
+    let file = &gateway.local_token.file;
+    let token = ClientTokenFile::Local(file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?;
+    let folder = file.parent().map(Path::to_owned).unwrap_or_default();
+    let terraform = ProgramCliConfig::new(folder, files);
+    client_env(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| format_chain(&error))
+}
+
+fn variables_for_platform(gateway: &Gateway) -> Result<EnvVars, String> {
+    let token: SecretString = match (&gateway.terraform_config_file, &gateway.token) {
+        (Some(file), _) if file.token_kind == ClientTokenKind::PlatformToken => {
+            ClientTokenFile::Platform(file.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
+        }
+        (_, TokenSource::File(file)) => secret::read_file(file).map_err(|error| format_chain(&error))?,
+        _ => {
+            return Err("the platform's own token is in no file that this command could read; \
+                        give gateway.process_token = \"local_token\", or [gateway.terraform_config_file] with token_kind = \"platform_token\""
+                .to_owned());
+        }
+    };
+    let platform = gateway.proxy.upstream.as_str().trim_end_matches('/');
+    client_env(&gateway.host, platform, &token, None).map_err(|error| format_chain(&error))
 }

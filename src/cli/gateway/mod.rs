@@ -6,12 +6,11 @@ mod serve;
 mod tokens;
 mod report;
 mod env;
-mod exec_env;
 
 use clap::{Args, Subcommand};
 
 pub(super) use credentials::{parse_helper_invocation, respond_to_helper};
-pub(super) use exec_env::for_program;
+pub(super) use env::for_program;
 pub(super) use target::GatewayTarget;
 
 use super::{ConfigFiles, Exit, LogChoice};

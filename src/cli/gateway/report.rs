@@ -1,12 +1,12 @@
 //! `keyward gateway report`: deprecated calls by client, with their replacements.
 
 use clap::Args;
+use keyward_telemetry::status::product_name;
 use serde_json::Value;
 
 use super::target::GatewayAddress;
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, print_line};
-use keyward_telemetry::status::product_name;
 
 /// List the deprecated calls of each client.
 #[derive(Debug, Args)]

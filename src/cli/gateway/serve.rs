@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-
-use crate::cli::standalone::SandboxFlag;
-use crate::cli::{Exit, LogChoice, standalone};
 use keyward_config::{Environment, Gateway};
 use keyward_gateway::client_setup::NO_VARIABLE_REASON;
 use keyward_http::server::Endpoint;
 use keyward_machine::secure_dir;
+
+use crate::cli::standalone::SandboxFlag;
+use crate::cli::{Exit, LogChoice, standalone};
 
 /// Serve the platform's API on this machine.
 #[derive(Debug, Args)]

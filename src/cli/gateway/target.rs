@@ -6,11 +6,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use http::{Method, StatusCode};
-use serde_json::Value;
-use url::Url;
-
-use crate::cli::agent_client::AgentError;
-use crate::cli::{ConfigFiles, Exit, print_error, print_error_with_code};
 use keyward_config::{self as config, Environment, Purpose};
 use keyward_gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
 use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost};
@@ -18,6 +13,11 @@ use keyward_http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopba
 use keyward_http::server::Endpoint;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_code::ErrorCode;
+use serde_json::Value;
+use url::Url;
+
+use crate::cli::agent_client::AgentError;
+use crate::cli::{ConfigFiles, Exit, print_error, print_error_with_code};
 
 /// Flags that lead to the running gateway: a configuration, or an address and a token file.
 #[derive(Debug, Clone, Args)]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
+use keyward_telemetry::time_format::format_duration;
+use keyward_telemetry::wording::format_count;
 use serde_json::Value;
 
 use super::target::{GatewayAddress, GatewayTarget};
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, print_line, print_note};
-use keyward_telemetry::count_format::format_count;
-use keyward_telemetry::time_format::format_duration;
 
 /// List the tokens of the running gateway.
 #[derive(Debug, Args)]

@@ -4,17 +4,18 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 
-use super::shell::quote;
 use keyward_config::NamedPath;
 use keyward_config::systemd::{UnitNeeds, is_system_folder};
 use keyward_machine::os;
+
+use super::shell::quote;
 
 /// Comment behind a command with `setfacl`.
 const ACL_NOTE: &str = "# setfacl is of the package acl; others keep the rights that they have";
 
 /// Formats the commands that make a folder for user keyward, with this mode and group, or let it write in one that exists. `root`
 /// is the machine's root folder, `None` for a machine elsewhere.
-pub(in crate::cli) fn folder_commands(folder: &Path, (mode, group): (&str, &str), root: Option<&Path>) -> String {
+pub(in crate::cli) fn folder_commands(folder: &Path, mode: &str, group: &str, root: Option<&Path>) -> String {
     let quoted = quote(&folder.display().to_string());
     let grant = format!("sudo setfacl -m u:keyward:rwx {quoted}");
     let open = format!("{grant}   {ACL_NOTE}\n");
@@ -104,12 +105,12 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(folder_commands(Path::new(path), ("750", "app"), root), expected, "{path} {root:?}");
+            assert_eq!(folder_commands(Path::new(path), "750", "app", root), expected, "{path} {root:?}");
         }
     }
 
     #[test]
     fn nothing_is_done_to_a_folder_that_everybody_may_write() {
-        assert_eq!(folder_commands(Path::new("/tmp"), ("750", "app"), Some(Path::new("/"))), "");
+        assert_eq!(folder_commands(Path::new("/tmp"), "750", "app", Some(Path::new("/"))), "");
     }
 }

@@ -24,12 +24,11 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-
-use super::setup_files::{self, Content, Destination, Existing, SetupFile, SetupFileAccess};
-use super::{Exit, print_error, print_line, print_warning};
 use keyward_config::systemd::UnitNeeds;
 use keyward_config::{self as config, Environment, LoadOutcome, Purpose};
 
+use super::setup_files::{self, Content, Destination, Existing, SetupFile, SetupFileAccess};
+use super::{Exit, print_error, print_line, print_warning};
 use answers::{PlanInputs, Terminal};
 pub(super) use folders::folder_commands;
 use plan::{Plan, Target};

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::folders::folder_commands;
-use super::shell::quote;
-use crate::cli::setup_files::{Content, SetupFile, SetupFileAccess};
 use keyward_config::systemd::UnitNeeds;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::hex::encode_hex;
+
+use super::folders::folder_commands;
+use super::shell::quote;
+use crate::cli::setup_files::{Content, SetupFile, SetupFileAccess};
 
 /// Files and commands for one machine or pod.
 #[derive(Debug)]
@@ -50,9 +51,6 @@ pub(super) const CONFIG_PATH: &str = "/etc/keyward/keyward.toml";
 
 impl KeyFile {
     /// Makes the file with a key of 256 bits from the kernel, in hexadecimal digits.
-    ///
-    /// # Errors
-    /// The kernel returned no random bytes.
     pub(super) fn make(&self) -> anyhow::Result<SetupFile> {
         let mut bytes = zeroize::Zeroizing::new([0_u8; 32]);
         aws_lc_rs::rand::fill(bytes.as_mut()).map_err(|_| anyhow::anyhow!("the kernel returned no random bytes"))?;
@@ -87,7 +85,7 @@ impl Plan {
             let _ = writeln!(text, "sudo groupadd --force {}   # does nothing if it is there", quote(group));
         }
         for folder in &needs.writable {
-            text.push_str(&folder_commands(folder, ("750", group), root));
+            text.push_str(&folder_commands(folder, "750", group, root));
         }
         for (key, group) in self.keys.iter().filter_map(|key| Some((key, key.access.reading_group()?))) {
             // Only root and keyward may use the folder that the package makes.

@@ -1,10 +1,10 @@
 //! Flags about the server, and the commands by which its operator lets the identity in.
 
 use clap::{Args, ValueEnum};
+use keyward_config::server::address;
 
 use super::answers::{PlanInputs, Question};
 use super::shell::{TomlText, quote};
-use keyward_config::server::address;
 
 /// Flags about the server that is logged in to.
 #[derive(Debug, Args)]

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::output::strip_control_chars;
-use keyward_telemetry::count_format::format_count;
 use keyward_telemetry::status::{
     CallerEntry, CallersEntry, PlatformEntry, ReportItem, SandboxEntry, SessionEntry, StatusDocument, StatusReport,
     StatusState, Timestamp, product_name, update_verb,
 };
 use keyward_telemetry::time_format::format_span;
+use keyward_telemetry::wording::format_count;
+
+use crate::cli::output::strip_control_chars;
 
 /// A line, with the state that it begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,13 +9,13 @@ mod watch;
 
 use anyhow::Context as _;
 use clap::Args;
+use keyward_telemetry::status::{StatusDocument, StatusReport, StatusState, Timestamp, evaluate};
 use serde_json::Value;
 
 use self::screen::Screen;
 use super::agent_client::{AgentAddress, REQUEST_TIMEOUT, RequiredListener};
 use super::running_process::RunningProcess;
 use super::{Exit, Format, print_error, print_line};
-use keyward_telemetry::status::{StatusDocument, StatusReport, StatusState, Timestamp, evaluate};
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]

@@ -2,9 +2,10 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use keyward_config::Environment;
+
 use super::format::Line;
 use crate::cli::{print_line, record_write_failure};
-use keyward_config::Environment;
 
 /// Properties of standard output.
 #[derive(Debug, Clone, Copy)]
@@ -99,8 +100,9 @@ const CLEAR_BELOW: &str = "\x1b[J";
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_telemetry::status::StatusState;
+
+    use super::*;
 
     #[test]
     fn lines_are_cut_to_the_terminal() {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use keyward_telemetry::status::{ReportItem, StatusState};
+use keyward_telemetry::time_format::{format_rfc3339, format_span};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,8 +16,6 @@ use crate::cli::agent_client::{AgentError, REQUEST_TIMEOUT};
 use crate::cli::run::stop_signals;
 use crate::cli::running_process::RunningProcess;
 use crate::cli::{Exit, Format, print_line};
-use keyward_telemetry::status::{ReportItem, StatusState};
-use keyward_telemetry::time_format::{format_rfc3339, format_span};
 
 /// Result of one request for the status.
 type Poll = anyhow::Result<Result<EvaluatedStatus, AgentError>>;

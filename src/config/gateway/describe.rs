@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use url::Url;
-
-use super::Gateway;
-use crate::platform_token::TokenSource;
 use keyward_gateway::actions::DeprecatedCallMode;
 use keyward_gateway::client_setup::{ClientTokenKind, NO_VARIABLE_REASON, ServiceHost};
 use keyward_gateway::proxy::{GatewayOptions, RateLimit};
 use keyward_http::client::ProxyMode;
-use keyward_telemetry::count_format::format_count;
 use keyward_telemetry::time_format::format_duration;
+use keyward_telemetry::wording::format_count;
+use url::Url;
+
+use super::Gateway;
+use crate::platform_token::TokenSource;
 
 /// Describes the gateway, one clause per entry; `references` maps keys to the references that replace their values.
 pub(crate) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use keyward_hcl::Value;
+
 use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
-use keyward_hcl::Value;
 
 /// Settings of each template that does not have its own.
 #[derive(Debug, Default)]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use keyward_machine::command::is_reserved;
+
 use super::input::InputValue;
 use super::output::Section;
 use crate::references::is_variable;
-use keyward_machine::command::is_reserved;
 
 /// Report of a program.
 pub(super) const PROGRAM_VARIABLES: &str =

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::output::{Outcome, Report};
 use keyward_hcl::{Attribute, Object, Position, Value};
 use keyward_telemetry::time_format::format_duration;
+
+use super::output::{Outcome, Report};
 
 /// Message for a value that should be a boolean.
 pub(super) const NO_FLAG: &str = "not a boolean";

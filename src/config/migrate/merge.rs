@@ -75,8 +75,9 @@ fn add_lists(earlier: &mut Object, later: &mut Object) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_hcl as hcl;
+
+    use super::*;
 
     /// Formats an object on one line: `key=value`, blocks in braces, and the items of lists.
     fn format_object(object: &Object) -> String {

@@ -63,9 +63,6 @@ const MAIN: &str = "main";
 const TOKEN_FILE: &str = "/etc/keyward/server.token";
 
 /// Converts another agent's configuration into keyward's. `openbao` is true if the server is OpenBao.
-///
-/// # Errors
-/// The text is neither HCL 1 nor JSON.
 pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
     migrate_all(&[text], openbao).map_err(|(_, error)| error)
 }

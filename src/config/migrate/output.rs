@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
-use super::ReportLine;
-use crate::references::escape;
 use keyward_hcl::Position;
 use keyward_telemetry::error_chain::escape_controls;
+
+use super::ReportLine;
+use crate::references::escape;
 
 /// Outcome of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

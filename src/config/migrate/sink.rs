@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use keyward_hcl::Value;
+
 use super::input::{Block, InputValue, format_span};
 use super::method::{self, Wrapping};
 use super::output::{Document, Outcome, Section};
-use keyward_hcl::Value;
 
 pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMethod<'_>>) {
     let Some(method::MigratedMethod { wrapping, sinks: mut auto_auth }) = auto_auth else { return };

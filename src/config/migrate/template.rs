@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use keyward_hcl::Value;
+
 use super::consul_template::{self, debounce};
 use super::environment::{COMMAND_VARIABLES, PROGRAM_VARIABLES, SOURCE_VARIABLES, report_contents};
 use super::exec;
 use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
 use super::sink;
-use keyward_hcl::Value;
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(mut config) = top.block("template_config") {

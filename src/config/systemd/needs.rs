@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use keyward_agent::identity::{IdentityMethod, IdentityOrigin};
+use keyward_agent::templates::TemplateFile;
+use keyward_http::server::Endpoint;
+
 use super::command_lines::{UnitAction, command_lines, unit_actions};
 #[cfg(feature = "gateway")]
 use crate::TokenSource;
 use crate::{Config, FileOwners, Listener, LoadOutcome, OpenFiles, Session};
-use keyward_agent::identity::{IdentityMethod, IdentityOrigin};
-use keyward_agent::templates::TemplateFile;
-use keyward_http::server::Endpoint;
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

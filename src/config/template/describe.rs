@@ -1,10 +1,11 @@
 //! Describes templates for `keyward check`.
 
-use crate::Template;
-use crate::values::describe_owner;
 use keyward_agent::secrets::OfflineOptions;
 use keyward_agent::templates::{TemplateCommand, TemplateOptions};
 use keyward_telemetry::time_format::format_duration;
+
+use crate::Template;
+use crate::values::describe_owner;
 
 /// Describes a template for `keyward check`, one clause per entry; `describe_value` replaces a value by its reference.
 pub(crate) fn describe(template: &Template, describe_value: impl Fn(&str, &str) -> String) -> Vec<String> {

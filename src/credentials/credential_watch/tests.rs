@@ -1,7 +1,8 @@
 use std::time::SystemTime;
 
-use super::*;
 use keyward_machine::clock::TestClock;
+
+use super::*;
 
 #[tokio::test]
 async fn a_late_reader_sees_the_last_publication_even_after_its_publisher_closed() {

@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::routing::get;
 use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
+use keyward_machine::secret_string::SecretString;
 
 use super::State;
 use super::faults::FaultTarget;
@@ -17,7 +18,6 @@ use super::folder::write_private;
 use super::identities::random_secret;
 use super::metadata::{IDENTITY_PARAMETERS, check_request, error_response, token_response};
 use super::tokens::Principal;
-use keyward_machine::secret_string::SecretString;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/arc/metadata/identity/oauth2/token", get(token))

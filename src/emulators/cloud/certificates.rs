@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, pem::PemObject as _};
 
-use super::CloudStartError;
+use super::StartError;
 use super::folder::PrivateDir;
 use super::keys::{SigningKey, new_key};
 
@@ -17,8 +17,8 @@ pub(super) const CA_FILE: &str = "ca.pem";
 pub(super) const APP_FILE: &str = "application.pem";
 
 /// Builds the TLS configuration of the token endpoint: a new certificate for `address`, signed by the CA in the folder.
-pub(super) fn server(folder: &PrivateDir, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, CloudStartError> {
-    let failed = || CloudStartError::Key { what: "the emulated authority's certificate" };
+pub(super) fn server(folder: &PrivateDir, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, StartError> {
+    let failed = || StartError::Key { what: "the emulated authority's certificate" };
     let key = folder
         .read_or_make("ca-key.der", || Ok(KeyPair::generate().map_err(|_| failed())?.serialized_der().to_vec()))?;
     let key = KeyPair::try_from(key.as_slice()).map_err(|_| failed())?;
@@ -54,8 +54,8 @@ pub(super) struct AppCertificate {
 
 impl AppCertificate {
     /// Reads the PEM file with certificate and key, or creates it.
-    pub(super) fn load_or_make(folder: &PrivateDir) -> Result<Self, CloudStartError> {
-        let failed = || CloudStartError::Key { what: APP_FILE };
+    pub(super) fn load_or_make(folder: &PrivateDir) -> Result<Self, StartError> {
+        let failed = || StartError::Key { what: APP_FILE };
         let pem = folder.read_or_make(APP_FILE, || {
             let key = new_key().ok_or_else(failed)?;
             let key = KeyPair::from_pkcs8_der_and_sign_algo(&key.as_slice().into(), &rcgen::PKCS_RSA_SHA256)

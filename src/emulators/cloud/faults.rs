@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// Handle for injecting faults; clones share their state.
 #[derive(Debug, Clone, Default)]
-pub struct CloudFaultInjector {
+pub struct FaultInjector {
     settings: Arc<Mutex<Settings>>,
     /// Requested state of the listeners.
     is_refusing: Arc<watch::Sender<bool>>,
@@ -70,7 +70,7 @@ pub(super) struct Settings {
     requests: BTreeMap<FaultTarget, u64>,
 }
 
-impl CloudFaultInjector {
+impl FaultInjector {
     /// Fails the next `count` token requests, at any endpoint, with this status.
     pub fn fail_next_tokens(&self, count: usize, status: u16) {
         self.fail_next_tokens_with(count, &Failure { status, body: None, retry_after: None });
@@ -164,7 +164,7 @@ impl CloudFaultInjector {
         });
     }
 
-    /// Returns once all listeners are as [`CloudFaultInjector::refuse`] has asked.
+    /// Returns once all listeners are as [`FaultInjector::refuse`] has asked.
     pub(super) async fn wait_until_settled(&self) {
         let is_refusing = *self.is_refusing.borrow();
         let settled = |counts: &ListenerCounts| counts.closed == if is_refusing { counts.all } else { 0 };

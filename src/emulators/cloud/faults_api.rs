@@ -7,16 +7,16 @@ use axum::extract::{Query, State as AxumState};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::faults::{CloudFaultInjector, Failure};
+use super::faults::{Failure, FaultInjector};
 use super::serve::json_response;
 use crate::control_listener::{SecondsQuery, SwitchQuery, require_key};
-use keyward_machine::secret_string::SecretString;
 
 /// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
-pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {
+pub(super) fn routes(faults: FaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/faults", get(show))
         .route("/faults/fail-next-tokens", post(fail_next_tokens))
@@ -31,11 +31,11 @@ pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {
     require_key(routes, key)
 }
 
-async fn show(AxumState(faults): AxumState<CloudFaultInjector>) -> Response {
+async fn show(AxumState(faults): AxumState<FaultInjector>) -> Response {
     show_counts(&faults)
 }
 
-fn show_counts(faults: &CloudFaultInjector) -> Response {
+fn show_counts(faults: &FaultInjector) -> Response {
     let settings = faults.settings();
     let state = json!({
         "emulated": true, "requests": faults.counts(), "refusing": faults.is_refusing(),
@@ -52,7 +52,7 @@ struct FailNextQuery {
 }
 
 async fn fail_next_tokens(
-    AxumState(faults): AxumState<CloudFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(failing): Query<FailNextQuery>,
 ) -> Response {
     let failure = Failure { status: failing.status, body: None, retry_after: failing.retry_after };
@@ -62,7 +62,7 @@ async fn fail_next_tokens(
 }
 
 async fn delay(
-    AxumState(faults): AxumState<CloudFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SecondsQuery { seconds }): Query<SecondsQuery<u64>>,
 ) -> Response {
     faults.delay(Duration::from_secs(seconds));
@@ -70,7 +70,7 @@ async fn delay(
 }
 
 async fn skew(
-    AxumState(faults): AxumState<CloudFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SecondsQuery { seconds }): Query<SecondsQuery<i64>>,
 ) -> Response {
     faults.skew(seconds);
@@ -78,7 +78,7 @@ async fn skew(
 }
 
 async fn token_life(
-    AxumState(faults): AxumState<CloudFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SecondsQuery { seconds }): Query<SecondsQuery<u64>>,
 ) -> Response {
     faults.token_life(Duration::from_secs(seconds));
@@ -86,7 +86,7 @@ async fn token_life(
 }
 
 async fn refuse(
-    AxumState(faults): AxumState<CloudFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Response {
     faults.refuse(on);
@@ -95,7 +95,7 @@ async fn refuse(
 }
 
 async fn block_instance(
-    AxumState(faults): AxumState<CloudFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Response {
     faults.block_instance(on);
@@ -107,15 +107,12 @@ struct Audience {
     value: Option<String>,
 }
 
-async fn audience(
-    AxumState(faults): AxumState<CloudFaultInjector>,
-    Query(Audience { value }): Query<Audience>,
-) -> Response {
+async fn audience(AxumState(faults): AxumState<FaultInjector>, Query(Audience { value }): Query<Audience>) -> Response {
     faults.audience(value);
     show_counts(&faults)
 }
 
-async fn reset(AxumState(faults): AxumState<CloudFaultInjector>) -> Response {
+async fn reset(AxumState(faults): AxumState<FaultInjector>) -> Response {
     faults.reset();
     faults.wait_until_settled().await;
     show_counts(&faults)

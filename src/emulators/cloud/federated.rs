@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::assertion::EXCHANGE_AUDIENCE;
 use super::folder::{PrivateDir, write_private};
 use super::tokens::seconds;
-use super::{CloudIdentities, CloudStartError, State};
+use super::{CloudIdentities, StartError, State};
 
 /// Path of the projected token in the emulated cloud's folder.
 pub(super) const TOKEN_FILE: &str = "projected/azure-identity-token";
@@ -24,10 +24,10 @@ pub(super) struct Projection {
 
 impl Projection {
     /// Writes the first token.
-    pub(super) fn start(folder: &PrivateDir, state: Arc<State>, life: Duration) -> Result<Self, CloudStartError> {
+    pub(super) fn start(folder: &PrivateDir, state: Arc<State>, life: Duration) -> Result<Self, StartError> {
         let path = folder.create_subfolder("projected")?;
         let mut projection = Self { folder: path, state, life, round: 0 };
-        projection.replace().map_err(|cause| CloudStartError::File { path: projection.folder.clone(), cause })?;
+        projection.replace().map_err(|cause| StartError::File { path: projection.folder.clone(), cause })?;
         Ok(projection)
     }
 

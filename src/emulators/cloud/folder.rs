@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::CloudStartError;
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::secure_dir;
+
+use super::StartError;
 
 /// A folder that only this user can access.
 #[derive(Debug, Clone)]
@@ -12,7 +13,7 @@ pub(super) struct PrivateDir(PathBuf);
 
 impl PrivateDir {
     /// Opens or creates a folder; one with wider access is refused.
-    pub(super) fn open(path: &Path) -> Result<Self, CloudStartError> {
+    pub(super) fn open(path: &Path) -> Result<Self, StartError> {
         Ok(Self(secure_dir::create_private(path, 0o077)?))
     }
 
@@ -22,7 +23,7 @@ impl PrivateDir {
     }
 
     /// Creates a subfolder unless it exists.
-    pub(super) fn create_subfolder(&self, name: &str) -> Result<PathBuf, CloudStartError> {
+    pub(super) fn create_subfolder(&self, name: &str) -> Result<PathBuf, StartError> {
         Ok(secure_dir::create_private(&self.path(name), 0o077)?)
     }
 
@@ -30,17 +31,17 @@ impl PrivateDir {
     pub(super) fn read_or_make(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<Vec<u8>, CloudStartError>,
-    ) -> Result<Vec<u8>, CloudStartError> {
+        make: impl FnOnce() -> Result<Vec<u8>, StartError>,
+    ) -> Result<Vec<u8>, StartError> {
         let path = self.path(name);
         match std::fs::read(&path) {
             Ok(content) => Ok(content),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let content = make()?;
-                write_private(&path, &content).map_err(|cause| CloudStartError::File { path, cause })?;
+                write_private(&path, &content).map_err(|cause| StartError::File { path, cause })?;
                 Ok(content)
             }
-            Err(cause) => Err(CloudStartError::File { path, cause }),
+            Err(cause) => Err(StartError::File { path, cause }),
         }
     }
 }

@@ -3,11 +3,11 @@
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::folder::PrivateDir;
-use super::{CloudStartError, MachineKind};
-use keyward_machine::secret_string::SecretString;
+use super::{MachineKind, StartError};
 
 /// Tenant, subscription and identities of the emulated cloud.
 #[derive(Debug, Clone)]
@@ -53,10 +53,10 @@ impl CloudIdentities {
     /// Subject of the projected token.
     pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:default:keyward";
 
-    pub(super) fn load_or_make(folder: &PrivateDir) -> Result<Self, CloudStartError> {
-        let broken = || CloudStartError::Key { what: "ids.json" };
+    pub(super) fn load_or_make(folder: &PrivateDir) -> Result<Self, StartError> {
+        let broken = || StartError::Key { what: "ids.json" };
         let content = folder.read_or_make("ids.json", || {
-            let stored = Stored::make().ok_or(CloudStartError::Key { what: "random secrets" })?;
+            let stored = Stored::make().ok_or(StartError::Key { what: "random secrets" })?;
             serde_json::to_vec_pretty(&stored).map_err(|_| broken())
         })?;
         let stored: Stored = serde_json::from_slice(&content).map_err(|_| broken())?;

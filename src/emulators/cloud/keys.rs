@@ -6,11 +6,11 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256, RsaParameters, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward_credentials::jwt;
 use serde_json::{Value, json};
 
-use super::CloudStartError;
+use super::StartError;
 use super::folder::PrivateDir;
-use keyward_credentials::jwt;
 
 /// An RS256 signing key.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ pub(super) struct SigningKey {
 
 impl SigningKey {
     /// Reads a key from its file, or creates it.
-    pub(super) fn load_or_make(folder: &PrivateDir, name: &'static str) -> Result<Self, CloudStartError> {
-        let der = folder.read_or_make(name, || new_key().ok_or(CloudStartError::Key { what: name }))?;
-        Self::from_pkcs8(&der).ok_or(CloudStartError::Key { what: name })
+    pub(super) fn load_or_make(folder: &PrivateDir, name: &'static str) -> Result<Self, StartError> {
+        let der = folder.read_or_make(name, || new_key().ok_or(StartError::Key { what: name }))?;
+        Self::from_pkcs8(&der).ok_or(StartError::Key { what: name })
     }
 
     pub(super) fn from_pkcs8(der: &[u8]) -> Option<Self> {

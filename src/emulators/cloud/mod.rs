@@ -25,19 +25,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use url::Url;
-
-use crate::control_listener;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::secure_dir::DirError;
 use keyward_machine::tasks::TaskGroup;
+use url::Url;
 
+use crate::control_listener;
 use folder::PrivateDir;
 use keys::SigningKey;
 use serve::{EmulatedListener, bind, url, with_server_header};
 
-pub(crate) use faults::CloudFaultInjector;
+pub(crate) use faults::FaultInjector;
 pub use faults::{Failure, FaultTarget};
 pub use identities::CloudIdentities;
 pub(crate) use identities::Identity;
@@ -110,7 +109,7 @@ struct State {
     authority: Url,
     token_life: Duration,
     clock: Clock,
-    faults: CloudFaultInjector,
+    faults: FaultInjector,
     signing_key: SigningKey,
     cluster_key: SigningKey,
     certificate: certificates::AppCertificate,
@@ -119,13 +118,10 @@ struct State {
 
 impl Cloud {
     /// Creates missing files, binds the listeners and serves in `tasks`. Must be called inside a runtime.
-    ///
-    /// # Errors
-    /// The folder cannot be used, an address is taken, or one is reachable from other machines.
-    pub fn start(options: CloudOptions, tasks: &mut TaskGroup) -> Result<Self, CloudStartError> {
+    pub fn start(options: CloudOptions, tasks: &mut TaskGroup) -> Result<Self, StartError> {
         for address in [Some(options.metadata), Some(options.authority), options.faults].into_iter().flatten() {
             if !address.ip().is_loopback() && address.ip() != METADATA_ADDRESS {
-                return Err(CloudStartError::NotLoopback(address));
+                return Err(StartError::NotLoopback(address));
             }
         }
         let folder = PrivateDir::open(&options.dir)?;
@@ -141,7 +137,7 @@ impl Cloud {
             authority: url("https", authority_address),
             token_life: options.token_life,
             clock: options.clock,
-            faults: CloudFaultInjector::default(),
+            faults: FaultInjector::default(),
             signing_key: SigningKey::load_or_make(&folder, "signing-key.der")?,
             cluster_key: SigningKey::load_or_make(&folder, "cluster-key.der")?,
             certificate,
@@ -162,7 +158,7 @@ impl Cloud {
         let mut faults_url = None;
         if let Some(address) = options.faults {
             let (listener, address) =
-                control_listener::bind(address).map_err(|cause| CloudStartError::Bind { address, cause })?;
+                control_listener::bind(address).map_err(|cause| StartError::Bind { address, cause })?;
             faults_url = Some(url("http", address));
             let router = faults_api::routes(state.faults.clone(), state.identities.faults_key.clone());
             tasks.start(
@@ -201,7 +197,7 @@ impl Cloud {
     }
 
     /// Handle for injecting faults in process.
-    pub fn faults(&self) -> &CloudFaultInjector {
+    pub fn faults(&self) -> &FaultInjector {
         &self.state.faults
     }
 
@@ -272,7 +268,7 @@ const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 
 /// Error of starting the emulated cloud.
 #[derive(Debug, thiserror::Error)]
-pub enum CloudStartError {
+pub enum StartError {
     /// The folder cannot be used.
     #[error(transparent)]
     PrivateDir(#[from] DirError),

@@ -7,14 +7,14 @@ use std::time::Duration;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, SERVER};
+use keyward_http::server::{Listener, ListenerLimits};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::faults::{CloudFaultInjector, Failure, FaultTarget};
-use super::{CloudStartError, State};
+use super::faults::{Failure, FaultInjector, FaultTarget};
+use super::{StartError, State};
 use crate::{ReservedPort, axum_service};
-use keyward_http::server::{Listener, ListenerLimits};
 
 /// One listener of the emulated cloud.
 pub(super) struct EmulatedListener {
@@ -27,7 +27,7 @@ pub(super) struct EmulatedListener {
 
 impl EmulatedListener {
     /// Serves until `stop`; closes the listener while a fault says so, and reopens it at the same address.
-    pub(super) async fn serve(self, faults: CloudFaultInjector, stop: CancellationToken) -> anyhow::Result<()> {
+    pub(super) async fn serve(self, faults: FaultInjector, stop: CancellationToken) -> anyhow::Result<()> {
         let mut is_refusing = faults.subscribe_refusing();
         let mut listener = Some(self.listener);
         faults.add_listener();
@@ -68,8 +68,8 @@ impl EmulatedListener {
     }
 }
 
-pub(super) fn bind(address: SocketAddr) -> Result<(Listener, ReservedPort), CloudStartError> {
-    ReservedPort::bind_listening(address).map_err(|cause| CloudStartError::Bind { address, cause })
+pub(super) fn bind(address: SocketAddr) -> Result<(Listener, ReservedPort), StartError> {
+    ReservedPort::bind_listening(address).map_err(|cause| StartError::Bind { address, cause })
 }
 
 #[expect(clippy::expect_used, reason = "a scheme and a socket address make a URL")]

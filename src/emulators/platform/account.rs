@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::reply::{ApiError, ApiResult, created, document, no_content, ok};
 use super::request::{ApiRequest, required};
 use super::state::organization;
-use super::tokens::PlatformTokenKind;
+use super::tokens::TokenKind;
 
 /// `/.well-known/terraform.json`. Paths, not URLs: one client appends them to its configured address.
 pub(super) async fn discovery(_: ApiRequest) -> Response {
@@ -31,13 +31,13 @@ pub(super) async fn ip_ranges(_: ApiRequest) -> Response {
 /// Account of the token's owner. Teams and organizations have a service user.
 pub(super) async fn details(request: ApiRequest) -> ApiResult {
     let caller = request.caller()?;
-    if matches!(caller.kind, PlatformTokenKind::AgentPool | PlatformTokenKind::AuditTrails) {
+    if matches!(caller.kind, TokenKind::AgentPool | TokenKind::AuditTrails) {
         return Err(ApiError::not_found());
     }
     let state = request.state();
     let (kind, service) = match caller.kind {
-        PlatformTokenKind::User => ("users", false),
-        PlatformTokenKind::Organization => ("organizations", true),
+        TokenKind::User => ("users", false),
+        TokenKind::Organization => ("organizations", true),
         _ => ("teams", true),
     };
     let name = match state.store.get(&caller.owner) {
@@ -74,7 +74,7 @@ pub(super) async fn create_organization(request: ApiRequest) -> ApiResult {
     let attributes = request.attributes()?;
     let name = required(&attributes, "name")?;
     let mut state = request.state();
-    if request.caller()?.kind != PlatformTokenKind::User {
+    if request.caller()?.kind != TokenKind::User {
         return Err(ApiError::not_found());
     }
     if state.store.get(name).is_some() {

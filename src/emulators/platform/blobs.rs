@@ -43,9 +43,6 @@ impl Blobs {
     }
 
     /// Stores an upload; returns its purpose.
-    ///
-    /// # Errors
-    /// There is no such blob, or no space.
     pub(super) fn put(&mut self, secret: &str, bytes: Bytes) -> Result<Purpose, ApiError> {
         let blob = self.blobs.get_mut(secret).ok_or_else(ApiError::not_found)?;
         let previous_bytes = blob.bytes.as_ref().map_or(0, Bytes::len);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::call_log::RecordedCall;
@@ -10,15 +12,13 @@ use super::edition::Edition;
 use super::ids;
 use super::lists_table::TEN;
 use super::page::Paging;
+use super::resources::Resource;
 use super::state::{Failure, State};
-use super::store::Resource;
-use super::tokens::{PlatformTokenKind, TokenRequest};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret_string::SecretString;
+use super::tokens::{TokenKind, TokenRequest};
 
 /// Handle for injecting faults and reading the request log; clones share their state.
 #[derive(Debug, Clone)]
-pub struct PlatformFaultInjector {
+pub struct FaultInjector {
     state: Arc<Mutex<State>>,
     clock: Clock,
 }
@@ -52,7 +52,7 @@ pub const NEW_REGISTRY_ROUTES: [&str; 6] = [
     "GET /api/v2/organizations/{organization}/registry-modules/{registry}/{namespace}/{name}/{provider}",
 ];
 
-impl PlatformFaultInjector {
+impl FaultInjector {
     pub(super) fn new(state: State, clock: Clock) -> Self {
         Self { state: Arc::new(Mutex::new(state)), clock }
     }
@@ -119,7 +119,7 @@ impl PlatformFaultInjector {
         let mut state = self.state();
         let text = ids::token();
         let request = TokenRequest {
-            kind: PlatformTokenKind::User,
+            kind: TokenKind::User,
             owner: state.user.clone(),
             description: Some(description.to_owned()),
             expires: None,

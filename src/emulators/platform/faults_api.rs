@@ -7,20 +7,20 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::call_log::PresentedToken;
 use super::edition::Edition;
-use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
+use super::faults::{FaultInjector, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
 use super::page::Paging;
 use crate::control_listener::{SwitchQuery, require_key};
-use keyward_machine::secret_string::SecretString;
 
-type Faults = AxumState<PlatformFaultInjector>;
+type Faults = AxumState<FaultInjector>;
 
 /// Creates the routes: `GET /faults` returns the current faults; each `POST` sets one and returns the same.
-pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router {
+pub(super) fn routes(faults: FaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/faults", get(show))
         .route("/faults/calls", get(calls))
@@ -48,7 +48,7 @@ async fn show(AxumState(faults): Faults) -> Json<Value> {
     ok(&faults)
 }
 
-fn ok(faults: &PlatformFaultInjector) -> Json<Value> {
+fn ok(faults: &FaultInjector) -> Json<Value> {
     let state = faults.state();
     let release = match &state.settings.edition {
         Edition::Hosted => None,

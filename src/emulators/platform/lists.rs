@@ -10,8 +10,8 @@ use super::lists_table::{LISTS, List, Pages};
 use super::page::Paging;
 use super::reply::{ApiError, ApiResult, created, no_content, ok};
 use super::request::{ApiRequest, required};
+use super::resources::Resource;
 use super::state::State;
-use super::store::Resource;
 
 impl List {
     /// Returns the parent: for `/organizations/{parent}/...` an organization. Feature sets belong to the platform.

@@ -15,17 +15,15 @@ mod ids;
 mod limits;
 mod lists;
 mod lists_table;
-mod module_versions;
 mod modules;
 mod page;
 mod call_log;
-mod registry;
+mod registry_protocol;
 mod reply;
 mod routes;
 mod state;
 mod state_versions;
-mod store;
-mod tags;
+mod resources;
 mod token_routes;
 mod tokens;
 mod workspace_attributes;
@@ -35,17 +33,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::axum_service;
-use crate::control_listener;
 use keyward_http::server::ListenerLimits;
 use keyward_machine::clock::Clock;
 use keyward_machine::tasks::TaskGroup;
+
+use crate::{axum_service, control_listener};
 
 pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;
 pub use call_log::{PresentedToken, RecordedCall};
 pub use edition::Edition;
-pub(crate) use faults::PlatformFaultInjector;
+pub(crate) use faults::FaultInjector;
 pub use faults::{MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
 pub use page::Paging;
 
@@ -80,7 +78,7 @@ impl Default for PlatformOptions {
 /// State shared by all request handlers.
 #[derive(Debug, Clone)]
 struct EmulatorState {
-    faults: PlatformFaultInjector,
+    faults: FaultInjector,
     /// The platform's own URL, for links.
     url: Arc<String>,
 }
@@ -90,20 +88,17 @@ struct EmulatorState {
 pub struct Platform {
     url: String,
     faults_url: Option<String>,
-    faults: PlatformFaultInjector,
+    faults: FaultInjector,
 }
 
 impl Platform {
-    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`PlatformFaultInjector::mint`]
+    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`FaultInjector::mint`]
     /// returns the first token.
-    ///
-    /// # Errors
-    /// An address cannot be bound, or is reachable from other machines.
     pub fn start(options: PlatformOptions, tasks: &mut TaskGroup) -> Result<Self, BindError> {
         let (listener, address) = control_listener::bind_loopback(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();
-        let faults = PlatformFaultInjector::new(state::State::new(&options.organizations), options.clock);
+        let faults = FaultInjector::new(state::State::new(&options.organizations), options.clock);
         let mut faults_url = None;
         if let Some(fault_options) = options.faults {
             let (listener, address) = control_listener::bind_loopback(fault_options.address)?;
@@ -138,7 +133,7 @@ impl Platform {
     }
 
     /// Handle for injecting faults and reading the request log.
-    pub const fn faults(&self) -> &PlatformFaultInjector {
+    pub const fn faults(&self) -> &FaultInjector {
         &self.faults
     }
 }

@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, Path, Request};
 use bytes::Bytes;
 use http::Uri;
 use http_body_util::{BodyExt as _, Limited};
+use keyward_machine::clock::ClockReading;
 use parking_lot::MutexGuard;
 use serde_json::{Map, Value};
 
@@ -15,7 +16,6 @@ use super::page::{PageRequest, Paging, page};
 use super::reply::{ApiError, ApiResult, list_page};
 use super::state::State;
 use super::tokens::Token;
-use keyward_machine::clock::ClockReading;
 
 /// A request with its caller, body and parameters.
 pub(super) struct ApiRequest {

@@ -5,14 +5,13 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post, put};
 
 use super::{
-    EmulatorState, account, lists, module_versions as versions, modules, registry, state_versions,
-    token_routes as tokens, workspaces,
+    EmulatorState, account, lists, modules, registry_protocol, state_versions, token_routes as tokens, workspaces,
 };
 
 pub(super) fn routes() -> Router<EmulatorState> {
     Router::new()
         .route("/.well-known/terraform.json", get(account::discovery))
-        .route("/_archivist/v1/object/{secret}", put(registry::upload).get(registry::blob))
+        .route("/_archivist/v1/object/{secret}", put(registry_protocol::upload).get(registry_protocol::blob))
         .nest("/api/registry/v1/modules", registry_routes())
         .route("/api/meta/ip-ranges", get(account::ip_ranges))
         .route("/api/state-versions/{version}/{file}", get(state_versions::redirect_to_archive))
@@ -23,13 +22,13 @@ pub(super) fn routes() -> Router<EmulatorState> {
 
 fn registry_routes() -> Router<EmulatorState> {
     Router::new()
-        .route("/", get(registry::list))
-        .route("/search", get(registry::list))
-        .route("/{namespace}/{name}/{provider}", get(registry::show))
-        .route("/{namespace}/{name}/{provider}/versions", get(registry::versions))
-        .route("/{namespace}/{name}/{provider}/download", get(registry::download_newest))
-        .route("/{namespace}/{name}/{provider}/{version}", get(registry::show))
-        .route("/{namespace}/{name}/{provider}/{version}/download", get(registry::download))
+        .route("/", get(registry_protocol::list))
+        .route("/search", get(registry_protocol::list))
+        .route("/{namespace}/{name}/{provider}", get(registry_protocol::show))
+        .route("/{namespace}/{name}/{provider}/versions", get(registry_protocol::versions))
+        .route("/{namespace}/{name}/{provider}/download", get(registry_protocol::download_newest))
+        .route("/{namespace}/{name}/{provider}/{version}", get(registry_protocol::show))
+        .route("/{namespace}/{name}/{provider}/{version}/download", get(registry_protocol::download))
 }
 
 fn account_routes() -> Router<EmulatorState> {
@@ -42,7 +41,10 @@ fn account_routes() -> Router<EmulatorState> {
             get(account::show_organization).patch(account::update_organization).delete(account::delete_organization),
         )
         .route("/organizations/{organization}/entitlement-set", get(account::entitlements))
-        .route("/emulated/bytes", get(registry::bytes).post(registry::discard_body).put(registry::discard_body))
+        .route(
+            "/emulated/bytes",
+            get(registry_protocol::bytes).post(registry_protocol::discard_body).put(registry_protocol::discard_body),
+        )
 }
 
 fn workspace_routes() -> Router<EmulatorState> {
@@ -104,19 +106,16 @@ fn module_routes() -> Router<EmulatorState> {
         .route(&format!("{new}/vcs"), post(modules::create_from_repository))
         .route(&name, axum::routing::delete(modules::remove))
         .route(&format!("{name}/{{provider}}"), get(modules::show).patch(modules::update).delete(modules::remove))
-        .route(&format!("{name}/{{provider}}/version"), get(versions::show_version))
-        .route(&format!("{name}/{{provider}}/versions"), post(versions::create_version))
-        .route(
-            &format!("{name}/{{provider}}/{{version}}"),
-            get(versions::show_version).delete(versions::remove_version),
-        )
+        .route(&format!("{name}/{{provider}}/version"), get(modules::show_version))
+        .route(&format!("{name}/{{provider}}/versions"), post(modules::create_version))
+        .route(&format!("{name}/{{provider}}/{{version}}"), get(modules::show_version).delete(modules::remove_version))
         .route(&format!("{old}/{{module}}"), get(modules::show_by_id))
         .route(&format!("{old}/{{organization}}/{{name}}/{{provider}}/commits"), get(modules::list_commits))
         // Routes replaced by the changelog entry of 2021-06-8.
         .route(old, post(modules::create_from_repository_of_token))
         .route(old_name, post(modules::remove))
         .route(&format!("{old_name}/{{provider}}"), post(modules::remove))
-        .route(&format!("{old_name}/{{provider}}/{{version}}"), post(versions::remove_version))
-        .route(&format!("{old}/{{organization}}/{{name}}/{{provider}}/versions"), post(versions::create_version))
+        .route(&format!("{old_name}/{{provider}}/{{version}}"), post(modules::remove_version))
+        .route(&format!("{old}/{{organization}}/{{name}}/{{provider}}/versions"), post(modules::create_version))
         .route(&format!("{old}/show/{{organization}}/{{name}}/{{provider}}"), get(modules::show_legacy))
 }

@@ -9,8 +9,8 @@ use super::edition::Edition;
 use super::limits::RateLimitWindows;
 use super::page::Paging;
 use super::reply::ApiError;
-use super::store::{Resource, Store};
-use super::tokens::{PlatformTokenKind, Token, Tokens};
+use super::resources::{Resource, Store};
+use super::tokens::{Token, TokenKind, Tokens};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -100,12 +100,10 @@ impl State {
     pub(super) fn may_see(&self, caller: &Token, id: &str) -> bool {
         let of_team = || self.store.organization_of(&caller.owner);
         match (caller.kind, self.store.organization_of(id)) {
-            (PlatformTokenKind::AuditTrails | PlatformTokenKind::AgentPool, _) => false,
-            (PlatformTokenKind::User, _) | (_, None) => true,
-            (PlatformTokenKind::Team | PlatformTokenKind::TeamLegacy, Some(organization)) => {
-                of_team() == Some(organization)
-            }
-            (PlatformTokenKind::Organization, Some(organization)) => caller.owner == organization,
+            (TokenKind::AuditTrails | TokenKind::AgentPool, _) => false,
+            (TokenKind::User, _) | (_, None) => true,
+            (TokenKind::Team | TokenKind::TeamLegacy, Some(organization)) => of_team() == Some(organization),
+            (TokenKind::Organization, Some(organization)) => caller.owner == organization,
         }
     }
 

@@ -12,8 +12,8 @@ use super::ids;
 use super::page::Paging;
 use super::reply::{ApiError, ApiResult, created, document, ok, redirect};
 use super::request::{ApiRequest, text};
+use super::resources::Resource;
 use super::state::State;
-use super::store::Resource;
 use super::workspaces::is_locked_by;
 
 const KIND: &str = "state-versions";

@@ -11,23 +11,23 @@ use super::page::Paging;
 use super::reply::{ApiError, ApiResult, created, no_content, ok};
 use super::request::{ApiRequest, required, text};
 use super::state::State;
-use super::tokens::{PlatformTokenKind, Token, TokenRequest};
+use super::tokens::{Token, TokenKind, TokenRequest};
 
 /// Returns true if a caller may manage tokens of an owner. User tokens are managed by the user only.
-fn may_manage(state: &State, caller: &Token, kind: PlatformTokenKind, owner: &str) -> bool {
+fn may_manage(state: &State, caller: &Token, kind: TokenKind, owner: &str) -> bool {
     match kind {
-        PlatformTokenKind::User => caller.kind == PlatformTokenKind::User && caller.owner == owner,
+        TokenKind::User => caller.kind == TokenKind::User && caller.owner == owner,
         _ => state.may_see(caller, owner),
     }
 }
 
 /// Returns the owner in the path, if the caller may manage its tokens.
-fn owner(request: &ApiRequest, state: &State, kind: PlatformTokenKind) -> Result<String, ApiError> {
+fn owner(request: &ApiRequest, state: &State, kind: TokenKind) -> Result<String, ApiError> {
     let (emulator, name) = match kind {
-        PlatformTokenKind::User => ("users", "user"),
-        PlatformTokenKind::Team | PlatformTokenKind::TeamLegacy => ("teams", "entry"),
-        PlatformTokenKind::Organization | PlatformTokenKind::AuditTrails => ("organizations", "organization"),
-        PlatformTokenKind::AgentPool => ("agent-pools", "entry"),
+        TokenKind::User => ("users", "user"),
+        TokenKind::Team | TokenKind::TeamLegacy => ("teams", "entry"),
+        TokenKind::Organization | TokenKind::AuditTrails => ("organizations", "organization"),
+        TokenKind::AgentPool => ("agent-pools", "entry"),
     };
     let id = request.name(name);
     state.store.find(emulator, id)?;
@@ -35,10 +35,10 @@ fn owner(request: &ApiRequest, state: &State, kind: PlatformTokenKind) -> Result
 }
 
 /// `?token=audit-trails` is another token, which only HCP Terraform has.
-fn organization_kind(request: &ApiRequest, state: &State) -> Result<PlatformTokenKind, ApiError> {
+fn organization_kind(request: &ApiRequest, state: &State) -> Result<TokenKind, ApiError> {
     match request.query("token") {
-        None => Ok(PlatformTokenKind::Organization),
-        Some("audit-trails") if state.settings.edition.is_hosted() => Ok(PlatformTokenKind::AuditTrails),
+        None => Ok(TokenKind::Organization),
+        Some("audit-trails") if state.settings.edition.is_hosted() => Ok(TokenKind::AuditTrails),
         Some(_) => Err(ApiError::not_found()),
     }
 }
@@ -49,20 +49,14 @@ fn expiry(attributes: &Map<String, Value>) -> Result<Option<SystemTime>, ApiErro
     time.map(|time| Some(time.into())).map_err(|_| ApiError::invalid("expired-at", "is not a valid date"))
 }
 
-fn make(
-    request: &ApiRequest,
-    mut state: impl std::ops::DerefMut<Target = State>,
-    kind: PlatformTokenKind,
-) -> ApiResult {
+fn make(request: &ApiRequest, mut state: impl std::ops::DerefMut<Target = State>, kind: TokenKind) -> ApiResult {
     let attributes = request.attributes()?;
     let owner = owner(request, &state, kind)?;
-    let ends = kind != PlatformTokenKind::AgentPool && state.settings.edition.has_token_expiry();
+    let ends = kind != TokenKind::AgentPool && state.settings.edition.has_token_expiry();
     let expires = if ends { expiry(&attributes)? } else { None };
     let description = match kind {
-        PlatformTokenKind::Team | PlatformTokenKind::AgentPool => {
-            Some(required(&attributes, "description")?.to_owned())
-        }
-        PlatformTokenKind::User => text(&attributes, "description").map(ToOwned::to_owned),
+        TokenKind::Team | TokenKind::AgentPool => Some(required(&attributes, "description")?.to_owned()),
+        TokenKind::User => text(&attributes, "description").map(ToOwned::to_owned),
         _ => None,
     };
     let created_by = request.caller()?.acts_as();
@@ -78,25 +72,25 @@ fn make(
     Ok(created(&token.document(Some(&secret))))
 }
 
-fn only<'a>(state: &'a State, kind: PlatformTokenKind, owner: &str) -> Result<&'a Token, ApiError> {
+fn only<'a>(state: &'a State, kind: TokenKind, owner: &str) -> Result<&'a Token, ApiError> {
     let mut tokens = state.tokens.list(|token| token.kind == kind && token.owner == owner);
     tokens.pop().ok_or_else(ApiError::not_found)
 }
 
 pub(super) async fn make_for_user(request: ApiRequest) -> ApiResult {
-    make(&request, request.state(), PlatformTokenKind::User)
+    make(&request, request.state(), TokenKind::User)
 }
 
 pub(super) async fn make_for_team(request: ApiRequest) -> ApiResult {
-    make(&request, request.state(), PlatformTokenKind::Team)
+    make(&request, request.state(), TokenKind::Team)
 }
 
 pub(super) async fn create_team_token(request: ApiRequest) -> ApiResult {
-    make(&request, request.state(), PlatformTokenKind::TeamLegacy)
+    make(&request, request.state(), TokenKind::TeamLegacy)
 }
 
 pub(super) async fn make_for_agent_pool(request: ApiRequest) -> ApiResult {
-    make(&request, request.state(), PlatformTokenKind::AgentPool)
+    make(&request, request.state(), TokenKind::AgentPool)
 }
 
 pub(super) async fn make_for_organization(request: ApiRequest) -> ApiResult {
@@ -107,8 +101,8 @@ pub(super) async fn make_for_organization(request: ApiRequest) -> ApiResult {
 
 pub(super) async fn show_team_token(request: ApiRequest) -> ApiResult {
     let state = request.state();
-    let owner = owner(&request, &state, PlatformTokenKind::TeamLegacy)?;
-    Ok(ok(&only(&state, PlatformTokenKind::TeamLegacy, &owner)?.document(None)))
+    let owner = owner(&request, &state, TokenKind::TeamLegacy)?;
+    Ok(ok(&only(&state, TokenKind::TeamLegacy, &owner)?.document(None)))
 }
 
 pub(super) async fn show_organization_token(request: ApiRequest) -> ApiResult {
@@ -120,8 +114,8 @@ pub(super) async fn show_organization_token(request: ApiRequest) -> ApiResult {
 
 pub(super) async fn delete_team_token(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
-    let owner = owner(&request, &state, PlatformTokenKind::TeamLegacy)?;
-    let id = only(&state, PlatformTokenKind::TeamLegacy, &owner)?.id.clone();
+    let owner = owner(&request, &state, TokenKind::TeamLegacy)?;
+    let id = only(&state, TokenKind::TeamLegacy, &owner)?.id.clone();
     state.tokens.revoke(&id);
     Ok(no_content())
 }
@@ -138,15 +132,15 @@ pub(super) async fn delete_organization_token(request: ApiRequest) -> ApiResult 
 /// One of the ten lists of 2021-11-17.
 pub(super) async fn list_of_user(request: ApiRequest) -> ApiResult {
     let state = request.state();
-    let owner = owner(&request, &state, PlatformTokenKind::User)?;
+    let owner = owner(&request, &state, TokenKind::User)?;
     let paging = state.settings.paging;
-    list(&request, &state.tokens.list(|token| token.kind == PlatformTokenKind::User && token.owner == owner), paging)
+    list(&request, &state.tokens.list(|token| token.kind == TokenKind::User && token.owner == owner), paging)
 }
 
 pub(super) async fn list_of_agent_pool(request: ApiRequest) -> ApiResult {
     let state = request.state();
-    let owner = owner(&request, &state, PlatformTokenKind::AgentPool)?;
-    let tokens = state.tokens.list(|token| token.kind == PlatformTokenKind::AgentPool && token.owner == owner);
+    let owner = owner(&request, &state, TokenKind::AgentPool)?;
+    let tokens = state.tokens.list(|token| token.kind == TokenKind::AgentPool && token.owner == owner);
     list(&request, &tokens, Paging::Always)
 }
 
@@ -158,7 +152,7 @@ pub(super) async fn list_of_teams(request: ApiRequest) -> ApiResult {
         |token: &Token| state.store.get(&token.owner).map(|team| team.text("name").to_owned()).unwrap_or_default();
     let search = request.query("q").unwrap_or_default();
     let mut tokens = state.tokens.list(|token| {
-        matches!(token.kind, PlatformTokenKind::Team | PlatformTokenKind::TeamLegacy)
+        matches!(token.kind, TokenKind::Team | TokenKind::TeamLegacy)
             && state.store.organization_of(&token.owner) == Some(&organization)
             && name(token).contains(search)
     });

@@ -10,7 +10,7 @@ use super::reply::ApiError;
 
 /// Kind of token, which decides how many an owner may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PlatformTokenKind {
+pub(crate) enum TokenKind {
     /// User token; any number.
     User,
     /// Team token with a description; any number.
@@ -25,7 +25,7 @@ pub(crate) enum PlatformTokenKind {
     AgentPool,
 }
 
-impl PlatformTokenKind {
+impl TokenKind {
     const fn single(self) -> bool {
         matches!(self, Self::TeamLegacy | Self::Organization | Self::AuditTrails)
     }
@@ -56,7 +56,7 @@ impl PlatformTokenKind {
 #[derive(Debug, Clone)]
 pub(super) struct Token {
     pub(super) id: String,
-    pub kind: PlatformTokenKind,
+    pub kind: TokenKind,
     /// Id of the user, team, organization or agent pool.
     pub(super) owner: String,
     pub description: Option<String>,
@@ -71,7 +71,7 @@ pub(super) struct Token {
 /// Properties of a new token.
 #[derive(Debug)]
 pub(super) struct TokenRequest {
-    pub(super) kind: PlatformTokenKind,
+    pub(super) kind: TokenKind,
     pub(super) owner: String,
     pub(super) description: Option<String>,
     pub(super) expires: Option<SystemTime>,
@@ -86,7 +86,7 @@ impl Token {
     /// Returns the user that its bearer acts as: teams and organizations have a service user each.
     pub(super) fn acts_as(&self) -> String {
         match self.kind {
-            PlatformTokenKind::User => self.owner.clone(),
+            TokenKind::User => self.owner.clone(),
             _ => format!("user-service-{}", self.owner),
         }
     }
@@ -121,14 +121,10 @@ const MAX_TOKENS: usize = 20_000;
 
 impl Tokens {
     /// Creates a token with this text; a single token of its owner is replaced.
-    ///
-    /// # Errors
-    /// The team has a token with this description, or there are too many tokens.
     pub(super) fn make(&mut self, request: TokenRequest, text: &str, now: SystemTime) -> Result<Token, ApiError> {
         let TokenRequest { kind, owner, description, expires, created_by } = request;
         let of_owner = |token: &&Token| token.kind == kind && token.owner == owner;
-        if kind == PlatformTokenKind::Team
-            && self.by_id.values().filter(of_owner).any(|token| token.description == description)
+        if kind == TokenKind::Team && self.by_id.values().filter(of_owner).any(|token| token.description == description)
         {
             return Err(ApiError::invalid("description", "Description has already been taken"));
         }

@@ -1,8 +1,8 @@
-//! Attributes of a workspace: defaults, and those that a client may set.
+//! Attributes of a workspace: defaults, those that a client may set, and tags.
 
 use serde_json::{Map, Value, json};
 
-use super::store::Resource;
+use super::resources::Resource;
 
 /// Creates a workspace without a name.
 pub(super) fn new(organization: &str, now: &str) -> Resource {
@@ -76,4 +76,25 @@ pub(super) fn set_attributes(workspace: &mut Resource, attributes: Map<String, V
             None => _ = workspace.attributes.remove(&name),
         }
     }
+}
+
+/// Returns the names of the tags: changelog entry of 2021-07-30.
+pub(super) fn tag_names(workspace: &Resource) -> Vec<&str> {
+    let names = workspace.attributes.get("tag-names").and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Adds or removes tags.
+pub(super) fn change_tags(workspace: &mut Resource, tags: &[Value], add: bool) {
+    let tag_name = |tag: &Value| {
+        let name = tag.pointer("/attributes/name").and_then(Value::as_str).map(ToOwned::to_owned);
+        name.or_else(|| Some(tag.get("id")?.as_str()?.strip_prefix("tag-")?.to_owned()))
+    };
+    let changed: Vec<String> = tags.iter().filter_map(tag_name).collect();
+    let mut all: Vec<String> = tag_names(workspace).into_iter().map(ToOwned::to_owned).collect();
+    all.retain(|name| !changed.contains(name));
+    if add {
+        all.extend(changed);
+    }
+    workspace.set("tag-names", all);
 }

@@ -6,10 +6,9 @@ use super::ids;
 use super::page::Paging;
 use super::reply::{ApiError, ApiResult, created, no_content, ok};
 use super::request::{ApiRequest, required};
+use super::resources::Resource;
 use super::state::State;
-use super::store::Resource;
-use super::tags;
-use super::workspace_attributes::{new, set_attributes};
+use super::workspace_attributes::{change_tags, new, set_attributes, tag_names};
 
 /// Finds a workspace by its id, or by the organization and name in the path.
 pub(super) fn find(request: &ApiRequest, state: &State) -> Result<Resource, ApiError> {
@@ -31,7 +30,7 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let with = tags("search[tags]");
     let without = tags("search[exclude-tags]");
     let name = request.query("search[name]").unwrap_or_default();
-    let has = |workspace: &Resource, tag: &&str| tags::names(workspace).iter().any(|name| name == tag);
+    let has = |workspace: &Resource, tag: &&str| tag_names(workspace).iter().any(|name| name == tag);
     let mut all: Vec<&Resource> = state
         .store
         .list("workspaces", &organization)
@@ -58,7 +57,7 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
     set_attributes(&mut workspace, attributes);
     let sent = request.parse_body()?;
     if let Some(tags) = sent.pointer("/data/relationships/tags/data").and_then(Value::as_array) {
-        tags::change(&mut workspace, tags, true);
+        change_tags(&mut workspace, tags, true);
     }
     let response = created(&workspace.document());
     state.store.put(workspace)?;
@@ -165,7 +164,7 @@ pub(super) fn is_locked_by(workspace: &Resource, user: &str) -> bool {
 pub(super) async fn list_tags(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let workspace = find(&request, &state)?;
-    let names = tags::names(&workspace)
+    let names = tag_names(&workspace)
         .into_iter()
         .map(|name| json!({"id": format!("tag-{name}"), "type": "tags", "attributes": {"name": name}}));
     request.list(&names.collect::<Vec<_>>(), Paging::Always)
@@ -184,7 +183,7 @@ fn tag(request: &ApiRequest, add: bool) -> ApiResult {
     let tags = sent.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut state = request.state();
     let mut workspace = find(request, &state)?;
-    tags::change(&mut workspace, &tags, add);
+    change_tags(&mut workspace, &tags, add);
     state.store.put(workspace)?;
     Ok(no_content())
 }

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::leases::{LeasedCredential, Leases};
 use super::tokens::Tokens;
-use keyward_machine::clock::ClockReading;
 
 /// Handle for injecting faults and reading counters; clones share their state.
 #[derive(Debug, Clone, Default)]
-pub struct SecretsFaultInjector(Arc<Inner>);
+pub struct FaultInjector(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -162,7 +162,7 @@ impl OperationCounts {
     }
 }
 
-impl SecretsFaultInjector {
+impl FaultInjector {
     /// Answers the next `count` logins with HTTP 500.
     pub fn fail_next_login(&self, count: u32) {
         for _ in 0..count {

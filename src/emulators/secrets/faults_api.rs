@@ -4,15 +4,15 @@ use axum::extract::{Query, State as AxumState};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::faults::{CannedResponse, Operation, SecretsFaultInjector};
+use super::faults::{CannedResponse, FaultInjector, Operation};
 use crate::control_listener::{SecondsQuery, SwitchQuery, require_key};
-use keyward_machine::secret_string::SecretString;
 
 /// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
-pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router {
+pub(super) fn routes(faults: FaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/faults", get(show))
         .route("/faults/fail-next-logins", post(fail_next_logins))
@@ -28,11 +28,11 @@ pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router 
     require_key(routes, key)
 }
 
-async fn show(AxumState(faults): AxumState<SecretsFaultInjector>) -> Json<Value> {
+async fn show(AxumState(faults): AxumState<FaultInjector>) -> Json<Value> {
     state_json(&faults)
 }
 
-fn state_json(faults: &SecretsFaultInjector) -> Json<Value> {
+fn state_json(faults: &FaultInjector) -> Json<Value> {
     let counts = faults.counts();
     let requests: Map<String, Value> =
         Operation::ALL.iter().map(|operation| (operation.name().to_owned(), counts.get(*operation).into())).collect();
@@ -50,7 +50,7 @@ struct FailNextQuery {
 }
 
 async fn fail_next_logins(
-    AxumState(faults): AxumState<SecretsFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(failing): Query<FailNextQuery>,
 ) -> Json<Value> {
     let mut response = CannedResponse::error(failing.status.unwrap_or(500), "the emulated server was told to fail");
@@ -65,7 +65,7 @@ async fn fail_next_logins(
 }
 
 async fn refuse_renewals(
-    AxumState(faults): AxumState<SecretsFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
     faults.refuse_renewals(on);
@@ -73,7 +73,7 @@ async fn refuse_renewals(
 }
 
 async fn away(
-    AxumState(faults): AxumState<SecretsFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
     if on {
@@ -85,7 +85,7 @@ async fn away(
 }
 
 async fn hang(
-    AxumState(faults): AxumState<SecretsFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
     faults.set_unresponsive(on);
@@ -93,7 +93,7 @@ async fn hang(
 }
 
 async fn garbage(
-    AxumState(faults): AxumState<SecretsFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
     faults.garbage(on);
@@ -101,7 +101,7 @@ async fn garbage(
 }
 
 async fn openbao(
-    AxumState(faults): AxumState<SecretsFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SwitchQuery { on }): Query<SwitchQuery>,
 ) -> Json<Value> {
     faults.respond_as_openbao(on);
@@ -109,19 +109,19 @@ async fn openbao(
 }
 
 async fn skew(
-    AxumState(faults): AxumState<SecretsFaultInjector>,
+    AxumState(faults): AxumState<FaultInjector>,
     Query(SecondsQuery { seconds }): Query<SecondsQuery<i64>>,
 ) -> Json<Value> {
     faults.skew(seconds);
     state_json(&faults)
 }
 
-async fn revoke_all(AxumState(faults): AxumState<SecretsFaultInjector>) -> Response {
+async fn revoke_all(AxumState(faults): AxumState<FaultInjector>) -> Response {
     faults.revoke_all();
     state_json(&faults).into_response()
 }
 
-async fn lose_state(AxumState(faults): AxumState<SecretsFaultInjector>) -> Response {
+async fn lose_state(AxumState(faults): AxumState<FaultInjector>) -> Response {
     faults.lose_state();
     state_json(&faults).into_response()
 }

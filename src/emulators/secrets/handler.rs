@@ -7,9 +7,10 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
+use keyward_machine::clock::ClockReading;
 use serde_json::Value;
 
-use super::faults::{PERMISSION_DENIED, SecretsFaultInjector};
+use super::faults::{FaultInjector, PERMISSION_DENIED};
 use super::kv::{self, Stores};
 use super::pki::Authority;
 use super::reply::{Reply, WrappableResponse, build_canned, date, envelope, garbage, refusal, success};
@@ -17,14 +18,13 @@ use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
-use super::{SecretsOptions, SecretsStartError, Verification, policies, system, token_roles};
-use keyward_machine::clock::ClockReading;
+use super::{SecretsOptions, StartError, Verification, policies, system, token_roles};
 
 /// State of all request handlers.
 #[derive(Debug)]
 pub(super) struct RequestHandler {
     options: SecretsOptions,
-    faults: SecretsFaultInjector,
+    faults: FaultInjector,
     stores: Stores,
     /// `None` admits every login.
     verifier: Option<Verifier>,
@@ -33,7 +33,7 @@ pub(super) struct RequestHandler {
 }
 
 impl RequestHandler {
-    pub(super) fn new(options: SecretsOptions, faults: SecretsFaultInjector) -> Result<Self, SecretsStartError> {
+    pub(super) fn new(options: SecretsOptions, faults: FaultInjector) -> Result<Self, StartError> {
         let verifier = match &options.verification {
             Verification::Anyone => None,
             Verification::Cloud { discovery, ca_file, audience } => {
@@ -42,7 +42,7 @@ impl RequestHandler {
         };
         let engine = terraform::Engine::new(&options.terraform)?;
         let stores = Stores::with_examples(options.clock.now());
-        let authority = Authority::new().ok_or(SecretsStartError::Authority)?;
+        let authority = Authority::new().ok_or(StartError::Authority)?;
         Ok(Self { options, faults, stores, verifier, authority, engine })
     }
 
@@ -50,7 +50,7 @@ impl RequestHandler {
         &self.options
     }
 
-    pub(super) const fn faults(&self) -> &SecretsFaultInjector {
+    pub(super) const fn faults(&self) -> &FaultInjector {
         &self.faults
     }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use keyward_machine::clock::ClockReading;
 use serde_json::{Value, json};
 
 use super::tokens::{random_text, rfc3339};
-use keyward_machine::clock::ClockReading;
 
 /// All leases, by id.
 #[derive(Debug, Default)]

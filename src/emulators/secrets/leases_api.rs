@@ -1,6 +1,7 @@
 //! Requests about leases and leased credentials.
 
 use http::StatusCode;
+use keyward_machine::clock::ClockReading;
 use serde_json::{Value, json};
 
 use super::handler::RequestHandler;
@@ -9,7 +10,6 @@ use super::reply::{WrappableResponse, build_leased, empty, refusal, success};
 use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
 use super::tokens::random_text;
-use keyward_machine::clock::ClockReading;
 
 impl RequestHandler {
     /// Handles a call about leases.

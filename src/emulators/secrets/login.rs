@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
+use keyward_machine::clock::ClockReading;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
 
 use super::Role;
@@ -10,9 +13,6 @@ use super::bounds::LoginFields;
 use super::handler::RequestHandler;
 use super::reply::{WrappableResponse, envelope, refusal};
 use super::tokens::{Origin, random_text};
-use keyward_machine::clock::ClockReading;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
 
 impl RequestHandler {
     /// Handles a login at `path`, such as `auth/azure/login`.

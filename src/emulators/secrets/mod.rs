@@ -31,18 +31,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use url::Url;
-
-use crate::control_listener;
 use keyward_http::client::BuildError;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::tasks::TaskGroup;
+use url::Url;
+
+use crate::control_listener;
 
 pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;
 pub use bounds::Bounds;
-pub use faults::{CannedResponse, Operation, OperationCounts, SecretsFaultInjector};
+pub use faults::{CannedResponse, FaultInjector, Operation, OperationCounts};
 pub use leases::LeaseTerms;
 pub use login::LoginMethod;
 pub(crate) use policies::Policies;
@@ -153,20 +153,17 @@ impl Default for Role {
 pub struct Secrets {
     url: String,
     faults_url: Option<String>,
-    faults: SecretsFaultInjector,
+    faults: FaultInjector,
     clock: Clock,
 }
 
 impl Secrets {
     /// Binds the addresses and serves in `tasks`. Must be called inside a runtime.
-    ///
-    /// # Errors
-    /// An address cannot be bound or is reachable from other machines, or the CA file cannot be used.
-    pub fn start(options: SecretsOptions, tasks: &mut TaskGroup) -> Result<Self, SecretsStartError> {
+    pub fn start(options: SecretsOptions, tasks: &mut TaskGroup) -> Result<Self, StartError> {
         let (listener, port) = control_listener::bind_reserved_loopback(options.address)?;
         let url = format!("{}://{}", if options.tls.is_some() { "https" } else { "http" }, port.address());
         let stop = tasks.stop_token();
-        let faults = SecretsFaultInjector::default();
+        let faults = FaultInjector::default();
         let mut faults_url = None;
         if let Some(fault_options) = options.faults.clone() {
             let (listener, address) = control_listener::bind_loopback(fault_options.address)?;
@@ -180,7 +177,7 @@ impl Secrets {
         let tls = options.tls.clone();
         let clock = options.clock.clone();
         let handler = Arc::new(handler::RequestHandler::new(options, faults.clone())?);
-        tasks.start("emulated Vault", serve::serve((listener, port), tls, handler, stop));
+        tasks.start("emulated Vault", serve::serve(listener, port, tls, handler, stop));
         Ok(Self { url, faults_url, faults, clock })
     }
 
@@ -208,14 +205,14 @@ impl Secrets {
     }
 
     /// Handle for injecting faults and reading counters.
-    pub const fn faults(&self) -> &SecretsFaultInjector {
+    pub const fn faults(&self) -> &FaultInjector {
         &self.faults
     }
 }
 
 /// Error of starting the emulated Vault.
 #[derive(Debug, thiserror::Error)]
-pub enum SecretsStartError {
+pub enum StartError {
     /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),

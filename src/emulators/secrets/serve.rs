@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_http::server::{Listener, ListenerLimits};
 use tokio_util::sync::CancellationToken;
 
 use super::handler::RequestHandler;
 use crate::ReservedPort;
-use keyward_http::server::{Listener, ListenerLimits};
 
 /// Serves until `stop`; closes and reopens the listener as injected.
 pub(super) async fn serve(
-    (first, port): (Listener, ReservedPort),
+    first: Listener,
+    port: ReservedPort,
     tls: Option<Arc<rustls::ServerConfig>>,
     handler: Arc<RequestHandler>,
     stop: CancellationToken,

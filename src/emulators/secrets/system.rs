@@ -1,13 +1,13 @@
 //! System endpoints: health, mounts, and capabilities of a token.
 
 use http::StatusCode;
+use keyward_machine::clock::ClockReading;
 use serde_json::{Map, Value, json};
 
 use super::policies::{Policies, allow};
 use super::reply::{WrappableResponse, refusal, success};
 use super::route::Engine;
 use super::tokens::rfc3339;
-use keyward_machine::clock::ClockReading;
 
 /// `sys/health`, `sys/seal-status`, `sys/init`.
 pub(super) fn health(path: &str, now: ClockReading) -> WrappableResponse {

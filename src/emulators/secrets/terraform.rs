@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Method;
+use keyward_http::client::{self, BuildError};
+use keyward_machine::secret_string::SecretString;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use url::Url;
 
 use super::leases::LeaseTerms;
 use super::tokens::random_text;
-use keyward_http::client::{self, BuildError};
-use keyward_machine::secret_string::SecretString;
 
 /// Settings of the engine.
 #[derive(Debug, Clone, Default)]

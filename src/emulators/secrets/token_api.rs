@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::StatusCode;
+use keyward_machine::clock::ClockReading;
 use serde_json::{Value, json};
 
 use super::Role;
@@ -11,7 +12,6 @@ use super::TokenRole;
 use super::reply::{WrappableResponse, refusal, success};
 use super::route::{TokenCall, seconds};
 use super::tokens::{Origin, Token, TokenError, TokenType, Tokens};
-use keyward_machine::clock::ClockReading;
 
 /// Token and namespace of a request.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keyward_machine::clock::ClockReading;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::Role;
-use keyward_machine::clock::ClockReading;
 
 /// Type of a role's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

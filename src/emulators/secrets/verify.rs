@@ -9,12 +9,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Method;
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use keyward_http::client;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use url::Url;
 
 use super::tokens::rfc3339;
-use keyward_http::client;
 
 /// Claims of a verified proof.
 pub(super) type Claims = serde_json::Map<String, Value>;

@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use http::Method;
+use keyward_telemetry::error_code::ErrorCode;
 
 use super::{ApiCall, Finding};
 use crate::api_changelog::{Change, ChangeSubject, Changelog, Edition, GatewayAction, Route};
 use crate::availability::{Availability, Product, ServerInfo};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// A change with a rule about calls.
 #[derive(Debug)]

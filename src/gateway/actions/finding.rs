@@ -1,10 +1,10 @@
 //! Findings about a call, and the errors that strict mode makes of them.
 
 use http::{HeaderName, HeaderValue, StatusCode};
+use keyward_telemetry::error_code::ErrorCode;
 
 use crate::api_changelog::Change;
 use crate::jsonapi_error::{ErrorSource, JsonApiError};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Response header with a finding; may occur several times.
 pub(crate) const WARNING_HEADER: HeaderName = HeaderName::from_static("keyward-warning");

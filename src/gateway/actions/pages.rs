@@ -94,9 +94,6 @@ pub(crate) enum MergeError {
 
 impl PageMerger {
     /// Adds the next page, beginning with the first.
-    ///
-    /// # Errors
-    /// It is not a list, or the list is too large.
     pub(crate) fn add_page(&mut self, page: &[u8]) -> Result<NextPage, MergeError> {
         self.bytes = self.bytes.saturating_add(page.len());
         self.pages += 1;

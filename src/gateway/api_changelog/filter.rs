@@ -7,7 +7,7 @@ use super::date::ApiDate;
 use super::endpoint::Endpoint;
 use super::kind::{ChangeKind, Edition, GatewayAction, UnknownValue};
 use super::release::Release;
-use super::row::{Change, ChangelogRow};
+use super::row::{Change, Row};
 
 /// Conditions on a row; unset ones match all. Filters by resource, kind, edition, release, gateway, method or path
 /// match rows with a change that satisfies all of them; a row without a shown body has no changes and is found by its
@@ -46,9 +46,6 @@ impl ChangeFilter {
 
     /// Sets the filter of this name, one of [`ChangeFilter::NAMES`]. A release that cannot be compared sets no filter, see
     /// [`ChangeFilter::remark`].
-    ///
-    /// # Errors
-    /// The name is unknown, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
         let invalid = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
         match name {
@@ -82,7 +79,7 @@ impl ChangeFilter {
     }
 
     /// Returns true if a row matches.
-    pub(crate) fn matches(&self, row: &ChangelogRow) -> bool {
+    pub(crate) fn matches(&self, row: &Row) -> bool {
         let by_change = self.resource.is_some()
             || self.kind.is_some()
             || self.edition.is_some()
@@ -115,7 +112,7 @@ impl ChangeFilter {
             || change.endpoints().filter_map(Endpoint::route).any(|route| route.could_match(method, path, query))
     }
 
-    fn contains_text(row: &ChangelogRow, text: &str) -> bool {
+    fn contains_text(row: &Row, text: &str) -> bool {
         let has = |field: &str| field.to_lowercase().contains(text);
         let matches_change_text = |change: &Change| {
             let successor = change.changelog.replacement.as_ref().or(change.documentation.successor.as_ref());

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use keyward_telemetry::wording::did_you_mean;
 use serde::{Deserialize, Serialize};
-
-use keyward_telemetry::suggest::did_you_mean;
 
 /// Effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

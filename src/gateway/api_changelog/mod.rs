@@ -21,13 +21,13 @@ pub use filter::ChangeFilter;
 pub(crate) use filter::FilterError;
 pub(crate) use kind::{ChangeKind, ChangeSubject, Edition, GatewayAction, UnknownValue};
 pub(crate) use release::Release;
-pub(crate) use row::ChangelogTable;
-pub use row::{Change, ChangelogRow, Documentation};
+pub(crate) use row::Table;
+pub use row::{Change, Documentation, Row};
 
 /// The complete history, newest first.
 #[derive(Debug)]
 pub struct Changelog {
-    rows: Vec<ChangelogRow>,
+    rows: Vec<Row>,
     resources: BTreeSet<String>,
 }
 
@@ -63,13 +63,11 @@ impl Changelog {
     fn parse(text: &str) -> Result<Self, ChangelogError> {
         let tables: ChangelogFile = serde_json::from_str(text)?;
         let mut rows = Vec::new();
-        for (table, rows_of_table) in [
-            (ChangelogTable::Entries, tables.entries),
-            (ChangelogTable::Pages, tables.pages),
-            (ChangelogTable::Replacements, tables.replacements),
-        ] {
+        for (table, rows_of_table) in
+            [(Table::Entries, tables.entries), (Table::Pages, tables.pages), (Table::Replacements, tables.replacements)]
+        {
             for row::StoredRow { id, changelog, documentation, changes } in rows_of_table {
-                rows.push(ChangelogRow { id, date: changelog.date.parse()?, table, changelog, documentation, changes });
+                rows.push(Row { id, date: changelog.date.parse()?, table, changelog, documentation, changes });
             }
         }
         // Stable sort: rows of a day keep the order of the tables.
@@ -79,22 +77,22 @@ impl Changelog {
     }
 
     /// Returns all rows, newest first; rows of one day in the order of the tables.
-    pub fn rows(&self) -> &[ChangelogRow] {
+    pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
     /// Returns the rows that match a filter, newest first.
-    pub fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a ChangelogRow> {
+    pub fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a Row> {
         self.rows.iter().filter(|row| filter.matches(row))
     }
 
     /// Returns the rows of a date.
-    pub fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &ChangelogRow> {
+    pub fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.date == date)
     }
 
     /// Finds a change by its id, such as `2021-06-08/d1`, and its row. The date may omit zeros.
-    pub fn change(&self, id: &str) -> Option<(&ChangelogRow, &Change)> {
+    pub fn change(&self, id: &str) -> Option<(&Row, &Change)> {
         let (day, rest) = id.trim().split_once('/')?;
         let id = format!("{}/{rest}", day.parse::<ApiDate>().ok()?);
         self.rows.iter().find_map(|row| Some((row, row.changes.iter().find(|change| change.id == id)?)))

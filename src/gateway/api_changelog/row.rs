@@ -11,15 +11,15 @@ use super::release::Release;
 
 /// One row of one of the three tables of the changelog.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ChangelogRow {
+pub struct Row {
     /// Date, and a number if a date has several rows.
     pub id: String,
     /// Date of the row.
     pub date: ApiDate,
     /// Table of the row.
-    pub table: ChangelogTable,
+    pub table: Table,
     /// Original text.
-    pub changelog: ChangelogText,
+    pub changelog: Text,
     /// Additions from public documentation.
     pub documentation: Documentation,
     /// Changes of the row; empty if the changelog does not show its body.
@@ -29,7 +29,7 @@ pub struct ChangelogRow {
 /// Tables of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChangelogTable {
+pub enum Table {
     /// Dated entries.
     Entries,
     /// Lists that come in pages since 2021-11-17.
@@ -40,7 +40,7 @@ pub enum ChangelogTable {
 
 /// Original text of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangelogText {
+pub struct Text {
     /// Date as written, such as `2024-2-8`.
     pub date: String,
     /// Text with its markup. A row of replacements is `OLD | NEW`.
@@ -62,7 +62,7 @@ pub struct Change {
     /// Names in the changelog.
     pub names: Vec<String>,
     /// Other facts in the changelog.
-    pub changelog: ChangelogFields,
+    pub changelog: Fields,
     /// Additions from public documentation.
     #[serde(default)]
     pub documentation: Documentation,
@@ -73,7 +73,7 @@ pub struct Change {
 /// Availability and endpoints of a change, as the changelog states them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ChangelogFields {
+pub struct Fields {
     /// Edition that the row is marked with.
     pub edition: Edition,
     /// First self-managed release, if the row names it.
@@ -131,7 +131,7 @@ pub struct GatewayBehavior {
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredRow {
     pub(super) id: String,
-    pub(super) changelog: ChangelogText,
+    pub(super) changelog: Text,
     #[serde(default)]
     pub(super) documentation: Documentation,
     pub(super) changes: Vec<Change>,
@@ -151,7 +151,7 @@ impl Change {
     }
 }
 
-impl ChangelogRow {
+impl Row {
     /// Returns true if the changelog shows the body of the entry.
     pub fn has_content(&self) -> bool {
         !self.changes.is_empty()

@@ -12,10 +12,7 @@ fn found(pairs: &[(&str, &str)]) -> Vec<&'static str> {
 fn rows_are_sorted_newest_first_with_unique_ids() {
     let all = Changelog::get();
     let count = |table| all.rows().iter().filter(|row| row.table == table).count();
-    assert_eq!(
-        [count(ChangelogTable::Entries), count(ChangelogTable::Pages), count(ChangelogTable::Replacements)],
-        [97, 10, 6]
-    );
+    assert_eq!([count(Table::Entries), count(Table::Pages), count(Table::Replacements)], [97, 10, 6]);
     assert!(all.rows().is_sorted_by_key(|row| std::cmp::Reverse(row.date)));
     let ids: BTreeSet<&str> = all.rows().iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids.len(), 113);

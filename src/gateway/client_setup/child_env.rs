@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
-use super::{CliConfig, ClientTokenSource, ServiceHost, client_env};
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
 use keyward_machine::clock::Clock;
 use keyward_machine::command::ProvidedEnv;
 use keyward_telemetry::error_chain::format_chain;
+use tokio_util::sync::CancellationToken;
+
+use super::{ClientTokenSource, ProgramCliConfig, ServiceHost, client_env};
 
 /// Publishes the variables anew with each token.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct ChildEnv {
     /// The platform's own address.
     platform: String,
     /// Configuration that points the child's Terraform at the gateway; `None` if it calls the platform itself.
-    terraform: Option<CliConfig>,
+    terraform: Option<ProgramCliConfig>,
     clock: Clock,
     publisher: CredentialPublisher<ProvidedEnv>,
     /// Reason why there are no variables, if there are none.
@@ -33,7 +33,7 @@ impl ChildEnv {
         content: ClientTokenSource,
         host: ServiceHost,
         platform: String,
-        terraform: Option<CliConfig>,
+        terraform: Option<ProgramCliConfig>,
         clock: Clock,
     ) -> (Self, CredentialWatch<ProvidedEnv>) {
         let (publisher, watch) = credential_channel(NO_TOKEN);

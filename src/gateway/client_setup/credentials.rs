@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use keyward_machine::secret_string::SecretString;
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::service_host::ServiceHost;
-use super::tfrc_file::{TfrcFileError, read_token};
+use super::terraform_config_file::{TerraformConfigFileError, read_token};
 use crate::local_token::{self, LocalTokenError};
-use keyward_machine::secret_string::SecretString;
 
 /// Name of the executable that Terraform runs.
 pub const PROGRAM: &str = "terraform-credentials-keyward";
@@ -48,13 +48,10 @@ pub enum CredentialsError {
     BadToken(#[source] LocalTokenError),
     /// The platform token cannot be read.
     #[error("keyward's gateway has no platform token yet; start it with `keyward run`, or see its log")]
-    NoPlatformToken(#[source] TfrcFileError),
+    NoPlatformToken(#[source] TerraformConfigFileError),
 }
 
 /// Parses the last two arguments.
-///
-/// # Errors
-/// They are something else.
 pub fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, ServiceHost), CredentialsError> {
     let verb = match verb {
         "get" => CredentialsVerb::Get,
@@ -76,9 +73,6 @@ pub enum ClientTokenFile {
 
 impl ClientTokenFile {
     /// Reads the token for the gateway's host.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
         match self {
             Self::Local(file) => read_local_token(file),
@@ -88,9 +82,6 @@ impl ClientTokenFile {
 }
 
 /// Reads the local token.
-///
-/// # Errors
-/// It cannot be read.
 pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
     local_token::read(file).map_err(|error| match &error {
         LocalTokenError::Read(cause) if cause.is_permission_denied() => CredentialsError::TokenDenied(error),
@@ -100,9 +91,6 @@ pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
 }
 
 /// Returns the output for a request. `managed_host` is the host of the gateway.
-///
-/// # Errors
-/// The token cannot be read, or one was to be stored.
 pub fn respond(
     verb: CredentialsVerb,
     host: &ServiceHost,
@@ -115,6 +103,7 @@ pub fn respond(
         }
         // Terraform then continues as without a helper.
         CredentialsVerb::Get => Ok(Zeroizing::new("{}".to_owned())),
+        // `terraform login` stores a person's token; the gateway puts its own on every call, so that one would never be used.
         CredentialsVerb::Store if host == managed_host => Err(CredentialsError::ManagedHost(host.clone())),
         CredentialsVerb::Store => Err(CredentialsError::OtherHost(host.clone())),
         // There is nothing to delete.

@@ -1,18 +1,18 @@
 //! Sets up clients: gives them the local token and the address of the gateway, or the platform token itself. By
 //! environment variables, a file that Terraform reads, and a credentials helper that Terraform runs.
 
-mod tfrc_file;
+mod terraform_config_file;
 pub mod credentials;
 mod service_host;
 mod variables;
-mod user_files;
-mod cli_config;
+mod user_config_files;
+mod program_cli_config;
 mod child_env;
 
 pub use child_env::ChildEnv;
-pub use cli_config::CliConfig;
-pub(crate) use cli_config::CliConfigError;
+pub use program_cli_config::ProgramCliConfig;
+pub(crate) use program_cli_config::ProgramCliConfigError;
 pub use service_host::{NO_VARIABLE_REASON, ServiceHost};
-pub use tfrc_file::{ClientTokenKind, ClientTokenSource, TfrcFile, TfrcFileOptions};
-pub use user_files::UserConfigFiles;
+pub use terraform_config_file::{ClientTokenKind, ClientTokenSource, TerraformConfigFile, TerraformConfigFileOptions};
+pub use user_config_files::UserConfigFiles;
 pub use variables::{client_env, client_variables};

@@ -20,9 +20,6 @@ pub const NO_VARIABLE_REASON: &str = "no environment variable's name can contain
 
 impl ServiceHost {
     /// Parses `HOST` or `HOST:PORT`.
-    ///
-    /// # Errors
-    /// It is neither.
     pub fn parse(text: &str) -> Result<Self, InvalidServiceHost> {
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().map_err(|_| InvalidServiceHost)?)),

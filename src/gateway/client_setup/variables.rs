@@ -1,9 +1,10 @@
 //! Environment variables for clients of the gateway or the platform.
 
-use super::user_files::VARIABLE;
-use super::{CliConfig, CliConfigError, ServiceHost};
 use keyward_machine::command::EnvVars;
 use keyward_machine::secret_string::SecretString;
+
+use super::user_config_files::VARIABLE;
+use super::{ProgramCliConfig, ProgramCliConfigError, ServiceHost};
 
 /// Builds the variables for an address and a token: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN` for clients of the
 /// platform's API, and Terraform's own `TF_TOKEN_...` if the host has one. Empty for an empty token: Terraform takes an
@@ -22,15 +23,12 @@ pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString)
 
 /// Builds all variables for `host` at `address`; with `terraform`, also writes its file and adds the variable that
 /// names it. Blocks for that.
-///
-/// # Errors
-/// The file could not be written.
 pub fn client_env(
     host: &ServiceHost,
     address: &str,
     token: &SecretString,
-    terraform: Option<&CliConfig>,
-) -> Result<EnvVars, CliConfigError> {
+    terraform: Option<&ProgramCliConfig>,
+) -> Result<EnvVars, ProgramCliConfigError> {
     let mut all = EnvVars::default();
     let variables = client_variables(host, address, token);
     if let Some(terraform) = terraform.filter(|_| !variables.is_empty()) {

@@ -4,8 +4,9 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::PRIVATE;
 use keyward_machine::atomic_file::{self, ReplaceError};
+
+use super::PRIVATE;
 
 /// Reason why this gateway cannot use a local token's file.
 #[derive(Debug, thiserror::Error)]

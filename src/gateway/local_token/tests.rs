@@ -1,7 +1,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::*;
 use keyward_machine::clock::TestClock;
+
+use super::*;
 
 fn options(folder: &Path, max_age: Option<Duration>) -> LocalTokenOptions {
     let owner = "https://tfe.example.com file /t".to_owned();

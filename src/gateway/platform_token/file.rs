@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
-use super::{PlatformToken, PlatformTokenSource, watch_token_file};
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_machine::secret;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{PlatformToken, PlatformTokenSource, watch_token_file};
 
 /// Reads the file at the start, when it changes, and when the platform rejects the token.
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 mod file;
 
 use http::HeaderValue;
-
 use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal};
 use keyward_machine::clock::ClockReading;
 use keyward_machine::file_watch::FileWatch;
@@ -47,9 +46,6 @@ pub struct PlatformTokenSource {
 
 impl PlatformToken {
     /// Parses a token.
-    ///
-    /// # Errors
-    /// It is empty, or has characters that a header may not have (RFC 6750, 2.1: visible ASCII).
     pub fn parse(secret: SecretString, loaded: ClockReading) -> Result<Self, MalformedToken> {
         let text = secret.expose_secret();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -82,8 +78,9 @@ pub struct MalformedToken;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_machine::clock::Clock;
+
+    use super::*;
 
     #[test]
     fn tokens_are_visible_ascii_and_never_printed() {

@@ -5,11 +5,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::Health;
+use keyward_telemetry::status::{Status, StatusRegistry};
+use keyward_telemetry::time_format::format_rfc3339;
 use serde_json::{Map, Value, json};
 
 use super::body::GatewayBody;
+use super::local_response::{error_response, local_response, method_not_allowed};
 use super::platform_info::PlatformInfo;
-use super::response::{error_response, local_response, method_not_allowed};
 use super::token_state::{TokenState, wall_time};
 use super::usage_stats::UsageStats;
 use crate::api_changelog::Endpoint;
@@ -17,11 +22,6 @@ use crate::availability::Product;
 use crate::changes_api;
 use crate::jsonapi_error::MEDIA_TYPE;
 use crate::local_token::AcceptedTokens;
-use keyward_credentials::credential_watch::{Availability, CredentialWatch};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::health::Health;
-use keyward_telemetry::status::{Status, StatusRegistry};
-use keyward_telemetry::time_format::format_rfc3339;
 
 /// The endpoints below `/v1/platform/`.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-
-use super::link_rewriter::LinkRewriter;
 use keyward_http::body_buffer::{BufferBudget, FillError};
 use keyward_http::reverse_proxy::{ConnectionError, RequestBody, ResponseBody};
+
+use super::link_rewriter::LinkRewriter;
 
 /// Body of a response to a caller.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use keyward_machine::clock::Clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::body::CallerBody;
-use super::outcome::{CallOutcome, PlatformBody};
 use super::upstream::Upstream;
-use super::upstream_call::{ErrorResponse, UpstreamCall};
+use super::upstream_call::{CallOutcome, ErrorResponse, PlatformBody, UpstreamCall};
 use super::usage_stats::UsageStats;
 use crate::actions::organization::{OrganizationHint, oauth_client_path, organization_from_client, organization_hint};
 use crate::actions::{
@@ -19,7 +19,6 @@ use crate::actions::{
 use crate::api_changelog::Change;
 use crate::jsonapi_error::JsonApiError;
 use crate::metrics::{DeprecatedCallLabels, GatewayMetrics};
-use keyward_machine::clock::Clock;
 
 /// Result of checking a call against the API history.
 #[derive(Debug)]
@@ -103,9 +102,6 @@ impl Deprecations {
     }
 
     /// Sends a deprecated call, or its replacement, as the mode says.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform could not be called.
     pub(super) async fn call_or_replace(
         &self,
         call: &UpstreamCall,
@@ -166,9 +162,6 @@ impl Deprecations {
     }
 
     /// Counts a deprecated call, and adds its `Deprecation` and `Link` headers to the response.
-    ///
-    /// # Errors
-    /// Those of `outcome`.
     pub(super) fn annotate(
         &self,
         call: &UpstreamCall,
@@ -190,9 +183,6 @@ impl Deprecations {
     }
 
     /// Sends a call as it is.
-    ///
-    /// # Errors
-    /// As [`Self::call_or_replace`].
     pub(super) async fn send_unchanged(
         &self,
         call: &UpstreamCall,

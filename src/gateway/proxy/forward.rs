@@ -5,15 +5,14 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Incoming;
+use keyward_http::body_buffer::BufferBudget;
 
 use super::body::{self, BufferError, CallerBody, GatewayBody};
 use super::deprecation::Deprecations;
-use super::outcome::CallOutcome;
+use super::local_response::{self, error_response};
 use super::page_merge::PageFetcher;
-use super::response::{self, error_response};
 use super::response_rewriter::ResponseRewriter;
-use super::upstream_call::UpstreamCall;
-use keyward_http::body_buffer::BufferBudget;
+use super::upstream_call::{CallOutcome, UpstreamCall};
 
 /// Forwards calls to the platform.
 #[derive(Debug)]
@@ -56,7 +55,7 @@ impl CallForwarder {
         };
         let assessment = match self.deprecations.assess(call, &body, client) {
             Ok(assessment) => assessment,
-            Err(errors) => return response::error_responses(&errors),
+            Err(errors) => return local_response::error_responses(&errors),
         };
         // Rare cases are boxed: otherwise each call's future would reserve space for them.
         let outcome = match &assessment.deprecated {

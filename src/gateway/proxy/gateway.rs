@@ -1,41 +1,73 @@
 //! A gateway: its parts, built from options, and its background work.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Request};
 use hyper::body::Incoming;
-use tokio_util::sync::CancellationToken;
-
-use super::admin_api::AdminApi;
-use super::body::GatewayBody;
-use super::deprecation::Deprecations;
-use super::forward::CallForwarder;
-use super::options::GatewayOptions;
-use super::page_merge::PageFetcher;
-use super::path_class::PATH_CLASSES;
-use super::platform_info::PlatformInfo;
-use super::rate_limiter::RateLimiter;
-use super::response_rewriter::ResponseRewriter;
-use super::router::{GatewayListener, GatewayRouter};
-use super::server_probe::ServerProbe;
-use super::token_monitor::TokenMonitor;
-use super::token_state::TokenState;
-use super::upstream::Upstream;
-use super::upstream_health::UpstreamHealth;
-use super::usage_stats::UsageStats;
-use crate::GatewayMetrics;
-use crate::local_token::AcceptedTokens;
-use crate::platform_token::PlatformTokenSource;
 use keyward_credentials::credential_watch::CredentialWatch;
-use keyward_http::client::{ClientOptions, ServerAddress, TlsOptions};
+use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use keyward_http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
 use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::{Health, HealthHandle};
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::status::StatusRegistry;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::admin_api::AdminApi;
+use super::body::GatewayBody;
+use super::deprecation::Deprecations;
+use super::forward::CallForwarder;
+use super::minting_guard::Exemption;
+use super::page_merge::PageFetcher;
+use super::path::PATH_CLASSES;
+use super::platform_info::{PlatformInfo, UpstreamHealth};
+use super::rate_limiter::{RateLimit, RateLimiter};
+use super::response_rewriter::ResponseRewriter;
+use super::router::{GatewayListener, GatewayRouter};
+use super::server_probe::ServerProbe;
+use super::token_monitor::TokenMonitor;
+use super::token_state::TokenState;
+use super::upstream::Upstream;
+use super::usage_stats::UsageStats;
+use crate::GatewayMetrics;
+use crate::actions::ActionOptions;
+use crate::local_token::AcceptedTokens;
+use crate::platform_token::PlatformTokenSource;
+
+/// Settings of the proxy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatewayOptions {
+    /// The platform's address: scheme, host and port only.
+    pub upstream: Url,
+    /// Other addresses of the platform that links in its responses may begin with: scheme, host and port only.
+    pub aliases: Vec<Url>,
+    /// PEM file of the CA bundle to use instead of the system store.
+    pub ca_file: Option<PathBuf>,
+    /// Proxy to the platform.
+    pub proxy: ProxyMode,
+    /// Maximum of concurrent connections to the platform.
+    pub connections: usize,
+    /// Time limit for a connection, TLS included.
+    pub connect_timeout: Duration,
+    /// Time limit for the response head, and for a pause in its body.
+    pub response_timeout: Duration,
+    /// Time that a call waits for a new token after the platform has rejected the current one.
+    pub token_wait: Duration,
+    /// Requests per second that are sent to the platform.
+    pub limit: RateLimit,
+    /// Handling of calls that the API history is about.
+    pub actions: ActionOptions,
+    /// Kinds of token-minting calls that are allowed.
+    pub exempt: BTreeSet<Exemption>,
+    /// Names that `Host` may have besides the listener's own address and `localhost`, without port.
+    pub allowed_hosts: BTreeSet<String>,
+}
 
 /// Handles to the rest of the process that a gateway needs.
 #[derive(Debug)]
@@ -68,9 +100,6 @@ pub struct Gateway {
 
 impl Gateway {
     /// Reads the CA file. Opens no connection yet.
-    ///
-    /// # Errors
-    /// The CA file cannot be used, or the address has no host that TLS could verify.
     pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
         let GatewayDependencies { clock, status_registry, health, metrics, token_health, source, local, usage } =
             dependencies;

@@ -43,9 +43,6 @@ impl Exemption {
 }
 
 /// Checks a call of the API. Reading, listing and deleting tokens is always allowed.
-///
-/// # Errors
-/// The call mints a platform token and is not exempt.
 pub(super) fn check_minting(method: &Method, path: &str, exempt: &BTreeSet<Exemption>) -> Result<(), JsonApiError> {
     if !matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         return Ok(());

@@ -13,22 +13,19 @@
 //!
 //! All but service discovery requires the local token. An error is a JSON:API document with `errors`.
 
-mod path_class;
 mod rate_limiter;
 mod origins;
 mod link_rewriter;
 mod path;
 mod minting_guard;
 mod usage_stats;
-mod options;
 mod body;
-mod response;
+mod local_response;
+mod response_headers;
 mod upstream_call;
 mod token_state;
 mod platform_info;
-mod upstream_health;
 mod upstream;
-mod outcome;
 mod response_rewriter;
 mod page_merge;
 mod deprecation;
@@ -42,9 +39,8 @@ mod gateway;
 pub mod fuzz;
 
 pub use body::GatewayBody;
-pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies};
+pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies, GatewayOptions};
+pub use local_response::unaudited_response;
 pub use minting_guard::Exemption;
-pub use options::GatewayOptions;
 pub use rate_limiter::RateLimit;
-pub use response::unaudited_response;
 pub use usage_stats::UsageStats;

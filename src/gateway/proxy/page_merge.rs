@@ -5,16 +5,16 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::Body as _;
-
-use super::body::CallerBody;
-use super::outcome::{CallOutcome, PlatformBody};
-use super::response::{error_response, set_length};
-use super::response_rewriter::ResponseRewriter;
-use super::upstream::Upstream;
-use super::upstream_call::{ErrorResponse, MERGE_PAGES_HEADER, UpstreamCall};
-use crate::actions::{self, pages};
 use keyward_http::body_buffer::collect;
 use keyward_http::reverse_proxy::remove_all;
+
+use super::body::CallerBody;
+use super::local_response::error_response;
+use super::response_headers::set_length;
+use super::response_rewriter::ResponseRewriter;
+use super::upstream::Upstream;
+use super::upstream_call::{CallOutcome, ErrorResponse, MERGE_PAGES_HEADER, PlatformBody, UpstreamCall};
+use crate::actions::{self, pages};
 
 /// Fetches the pages of lists.
 #[derive(Debug)]
@@ -40,9 +40,6 @@ impl PageFetcher {
 
     /// Fetches all pages of a list, by number or by `next` links. A failed page becomes the response: a list is never
     /// shortened.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform did not respond, or its pages cannot be merged.
     pub(super) async fn fetch(
         &self,
         call: &UpstreamCall,

@@ -1,12 +1,15 @@
-//! Product and release of the platform, learned from its responses.
+//! The platform, as its responses show it: product, release and reachability.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::outage::SharedOutage;
+use keyward_telemetry::status::StatusRegistry;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::availability::{PlatformStatus, Product, ServerInfo};
-use keyward_telemetry::status::StatusRegistry;
 
 /// Product and release of the platform, as far as they are known.
 #[derive(Debug)]
@@ -47,5 +50,38 @@ impl PlatformInfo {
             self.status_registry.set_section(PlatformStatus::KEY, &learned.to_status(&self.origin));
             *current = Arc::new(learned);
         }
+    }
+}
+
+/// Reachability of the upstream at the last call.
+#[derive(Debug, Default)]
+pub(super) struct UpstreamHealth {
+    outage: SharedOutage,
+    /// Notified when calls begin to fail.
+    failure_started: Notify,
+}
+
+impl UpstreamHealth {
+    /// Records a response. Returns the length of the outage that ends with it, in seconds.
+    pub(super) fn record_success(&self, clock: &Clock) -> Option<f64> {
+        self.outage.record_success(clock)
+    }
+
+    /// Records a failure. Returns true if the call before had succeeded.
+    pub(super) fn record_failure(&self, clock: &Clock) -> bool {
+        let first = self.outage.record_failure(clock);
+        if first {
+            self.failure_started.notify_one();
+        }
+        first
+    }
+
+    /// Returns when calls begin to fail.
+    pub(super) async fn wait_for_failure(&self) {
+        self.failure_started.notified().await;
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.outage.is_ongoing()
     }
 }

@@ -104,8 +104,11 @@ impl Drop for QueuePlace<'_> {
 
 /// The platform counts arrivals: 10 % longer than a second, as latency may bunch requests together.
 const SECOND: Duration = Duration::from_millis(1_100);
+/// Half a second longer, for the same reason.
 const MINUTE: Duration = Duration::from_millis(60_500);
+/// The platform counts both lists of runs by the minute.
 const RUN_LISTS_PER_MINUTE: usize = 30;
+/// The platform's limit for each user, until `X-RateLimit-Limit` says another.
 const DEFAULT_RATE: usize = 30;
 
 /// Longest wait for a slot.

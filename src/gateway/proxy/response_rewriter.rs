@@ -7,16 +7,16 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Frame;
+use keyward_machine::clock::Clock;
 use url::Url;
 
 use super::body::{GatewayBody, RewritingBody};
 use super::link_rewriter::LinkRewriter;
+use super::local_response::error_response;
 use super::origins::LinkPrefixes;
-use super::outcome::PlatformBody;
 use super::path;
-use super::response::{self, BodyKind, error_response};
-use super::upstream_call::{ErrorResponse, UpstreamCall};
-use keyward_machine::clock::Clock;
+use super::response_headers::{self, BodyKind};
+use super::upstream_call::{ErrorResponse, PlatformBody, UpstreamCall};
 
 /// Rewrites the responses of one platform.
 #[derive(Debug)]
@@ -58,11 +58,16 @@ impl ResponseRewriter {
             return *rejection;
         }
         let (mut parts, body) = response.into_parts();
-        response::rewrite_headers(parts.status, &mut parts.headers, || self.platform_url(call), self.clock.now().wall);
+        response_headers::rewrite_headers(
+            parts.status,
+            &mut parts.headers,
+            || self.platform_url(call),
+            self.clock.now().wall,
+        );
         let kind = if is_user_file {
             BodyKind::Other
         } else {
-            response::classify_body(parts.status, &parts.headers, body.length())
+            response_headers::classify_body(parts.status, &parts.headers, body.length())
         };
         let rewrite_to =
             origin.filter(|_| !matches!(kind, BodyKind::Other | BodyKind::EncodedJson) && call.method != Method::HEAD);
@@ -74,13 +79,13 @@ impl ResponseRewriter {
                 let mut rewritten = Vec::new();
                 rewriter.rewrite(&body, &mut rewritten);
                 rewriter.finish(&mut rewritten);
-                response::set_length(&mut parts.headers, Some(rewritten.len()));
+                response_headers::set_length(&mut parts.headers, Some(rewritten.len()));
                 GatewayBody::Buffered(Full::new(rewritten.into()))
             }
             (PlatformBody::Streamed(mut body), Some(origin)) => {
                 let mut rewriter = LinkRewriter::new(&self.link_prefixes, origin);
                 if kind == BodyKind::LargeJson {
-                    response::set_length(&mut parts.headers, None);
+                    response_headers::set_length(&mut parts.headers, None);
                     GatewayBody::Rewriting(Box::new(RewritingBody::new(body, rewriter)))
                 } else {
                     let mut rewritten = Vec::new();
@@ -95,7 +100,7 @@ impl ResponseRewriter {
                         }
                     }
                     rewriter.finish(&mut rewritten);
-                    response::set_length(&mut parts.headers, Some(rewritten.len()));
+                    response_headers::set_length(&mut parts.headers, Some(rewritten.len()));
                     GatewayBody::Buffered(Full::new(Bytes::from(rewritten)))
                 }
             }
@@ -113,8 +118,9 @@ impl ResponseRewriter {
     /// Rejects a JSON document that came encoded although identity was requested. Its links cannot be rewritten, and a
     /// client that follows them would leave the gateway with the local token.
     pub(super) fn reject_encoded<B>(&self, response: &Response<B>, length: Option<u64>) -> Option<ErrorResponse> {
-        let kind = response::classify_body(response.status(), response.headers(), length);
-        let encoding = response::content_encoding(response.headers()).filter(|_| kind == BodyKind::EncodedJson)?;
+        let kind = response_headers::classify_body(response.status(), response.headers(), length);
+        let encoding =
+            response_headers::content_encoding(response.headers()).filter(|_| kind == BodyKind::EncodedJson)?;
         let encoding = encoding.to_str().ok().filter(|name| name.len() <= 32).unwrap_or("of an unknown name");
         if !self.warned_encoded.swap(true, Ordering::Relaxed) {
             tracing::warn!(

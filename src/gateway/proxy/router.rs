@@ -8,21 +8,21 @@ use http::header::{AUTHORIZATION, HOST, REFERER};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-
-use super::admin_api::{AdminApi, discovery};
-use super::body::GatewayBody;
-use super::forward::CallForwarder;
-use super::minting_guard::{self, Exemption};
-use super::path::{RequestTarget, classify_path};
-use super::response::{self, error_response, method_not_allowed};
-use super::upstream_call::UpstreamCall;
-use super::usage_stats::UsageStats;
-use crate::local_token::{AcceptedTokens, MatchedToken};
 use keyward_credentials::credential_watch::{Availability, CredentialWatch};
 use keyward_http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
 use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::AuditedRequest;
+
+use super::admin_api::{AdminApi, discovery};
+use super::body::GatewayBody;
+use super::forward::CallForwarder;
+use super::local_response::{self, error_response, method_not_allowed};
+use super::minting_guard::{self, Exemption};
+use super::path::{RequestTarget, classify_path};
+use super::upstream_call::UpstreamCall;
+use super::usage_stats::UsageStats;
+use crate::local_token::{AcceptedTokens, MatchedToken};
 
 /// Handling of an admitted request.
 enum GatewayRoute<'a> {
@@ -107,9 +107,6 @@ impl GatewayRouter {
     }
 
     /// Admits and classifies a request.
-    ///
-    /// # Errors
-    /// The response for the caller if the request is refused or not served.
     fn route<'a>(
         &self,
         guard: &Guard,
@@ -132,7 +129,7 @@ impl GatewayRouter {
         if target_kind == RequestTarget::Api
             && let Err(refusal) = minting_guard::check_minting(request.method(), request.uri().path(), &self.exempt)
         {
-            return Err(Box::new(response::error_responses(&[refusal])));
+            return Err(Box::new(local_response::error_responses(&[refusal])));
         }
         match target_kind {
             RequestTarget::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {

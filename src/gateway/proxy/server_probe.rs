@@ -4,6 +4,10 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::credential_watch::Availability;
+use keyward_http::reverse_proxy::RequestBody;
+use keyward_machine::clock::Clock;
 
 use super::platform_info::PlatformInfo;
 use super::token_state::TokenState;
@@ -11,10 +15,6 @@ use super::upstream::Upstream;
 use super::upstream_call::UpstreamCall;
 use crate::availability::ServerInfo;
 use crate::platform_token::PlatformToken;
-use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_credentials::credential_watch::Availability;
-use keyward_http::reverse_proxy::RequestBody;
-use keyward_machine::clock::Clock;
 
 /// Pings the platform.
 #[derive(Debug)]

@@ -4,6 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_http::reverse_proxy::RequestBody;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::time_format::seconds;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
@@ -12,12 +18,6 @@ use super::upstream::Upstream;
 use super::upstream_call::{ACCOUNT_DETAILS, UpstreamCall};
 use crate::GatewayMetrics;
 use crate::platform_token::PlatformToken;
-use keyward_credentials::credential_watch::{Availability, CredentialWatch};
-use keyward_http::reverse_proxy::RequestBody;
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::health::HealthHandle;
-use keyward_telemetry::time_format::seconds;
 
 /// Watches the state of the platform token.
 #[derive(Debug)]

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
+use keyward_credentials::credential_watch::{Availability, CredentialWatch};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::time_format::{format_duration, format_rfc3339};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use super::response::retry_later;
+use super::local_response::retry_later;
 use super::upstream_call::ErrorResponse;
 use crate::platform_token::{PlatformToken, PlatformTokenSource};
-use keyward_credentials::credential_watch::{Availability, CredentialWatch};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::time_format::{format_duration, format_rfc3339};
 
 /// The platform token, its current rejection, and the calls that wait for a new one.
 #[derive(Debug)]
@@ -89,9 +89,6 @@ impl TokenState {
     }
 
     /// Returns the current platform token.
-    ///
-    /// # Errors
-    /// The response for the caller while there is none.
     pub(super) fn current(&self) -> Result<Arc<PlatformToken>, ErrorResponse> {
         self.source.watch.read(|reading| match &reading.availability {
             Availability::Available(token) => Ok(Arc::clone(token)),
@@ -133,9 +130,6 @@ impl TokenState {
     }
 
     /// Waits for a token other than the rejected one, until `deadline`.
-    ///
-    /// # Errors
-    /// The response for the caller if there is no new token in time, or too many calls wait.
     pub(super) async fn refresh(
         &self,
         rejected: &PlatformToken,
@@ -149,6 +143,7 @@ impl TokenState {
         if let Some(token) = newer(&mut watch) {
             return Ok(token);
         }
+        // Each call that waits keeps its body in memory.
         let Ok(_permit) = self.waiting.try_acquire() else {
             return Err(self.unavailable("too many calls wait for a new one"));
         };

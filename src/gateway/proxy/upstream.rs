@@ -6,18 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method, Response, StatusCode};
-use prometheus_client::metrics::counter::Counter;
-use tokio::time::Instant;
-
-use super::body::{CallerBody, GatewayBody};
-use super::path_class::path_class;
-use super::platform_info::PlatformInfo;
-use super::rate_limiter::RateLimiter;
-use super::response::{self, retry_later};
-use super::token_state::{TokenCheck, TokenState};
-use super::upstream_call::{ACCOUNT_DETAILS, ErrorResponse, UpstreamCall};
-use super::upstream_health::UpstreamHealth;
-use crate::platform_token::PlatformToken;
 use keyward_http::body_buffer::{BodyBuffer, collect};
 use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, RequestBody, ResponseBody, UpstreamOutcome, UpstreamRecorder,
@@ -28,6 +16,18 @@ use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::metrics::LatencyHistogram;
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::Instant;
+
+use super::body::{CallerBody, GatewayBody};
+use super::local_response::{self, retry_later};
+use super::path::path_class;
+use super::platform_info::{PlatformInfo, UpstreamHealth};
+use super::rate_limiter::RateLimiter;
+use super::response_headers;
+use super::token_state::{TokenCheck, TokenState};
+use super::upstream_call::{ACCOUNT_DETAILS, ErrorResponse, UpstreamCall};
+use crate::platform_token::PlatformToken;
 
 /// The platform as a server that is called.
 #[derive(Debug)]
@@ -55,15 +55,13 @@ pub(super) struct Upstream {
 
 impl Upstream {
     /// Calls the platform.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform could not be called.
     pub(super) async fn call(
         &self,
         call: &UpstreamCall,
         body: CallerBody,
     ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let token = self.tokens.current()?;
+        // Before the first try: a body that has been sent cannot be read again.
         let replay = body.replay();
         let mut response = self.send(call, &token, body.into_request_body()).await?;
         if response.status() == StatusCode::TOO_MANY_REQUESTS
@@ -135,6 +133,7 @@ impl Upstream {
         let sent = self.send_unlimited(&UpstreamCall::own(ACCOUNT_DETAILS), token, RequestBody::empty()).await;
         let accepted = match sent.map(|response| response.status()) {
             Ok(StatusCode::UNAUTHORIZED) => Some(false),
+            // These say nothing about the token.
             Ok(status) if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => None,
             // Also 403 and 404: the platform knows who calls.
             Ok(_) => Some(true),
@@ -146,9 +145,6 @@ impl Upstream {
     }
 
     /// Sends a call with a token once its slot of the rate limit has come.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform did not respond.
     pub(super) async fn send(
         &self,
         call: &UpstreamCall,
@@ -169,9 +165,6 @@ impl Upstream {
     }
 
     /// Sends a call with a token at once, whatever the rate limit.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform did not respond.
     async fn send_unlimited(
         &self,
         call: &UpstreamCall,
@@ -196,7 +189,7 @@ impl Upstream {
 
     /// Returns true if a 429 asks for a wait short enough to be spent here.
     fn retries_soon(&self, headers: &HeaderMap) -> bool {
-        let wait = response::rate_limit_reset(headers, self.clock.now().wall);
+        let wait = response_headers::rate_limit_reset(headers, self.clock.now().wall);
         self.limiter.is_enabled() && wait.is_some_and(|wait| wait <= MAX_RETRY_WAIT)
     }
 
@@ -227,10 +220,10 @@ impl Upstream {
         self.platform.learn(headers);
         // The limit of a rejected token says nothing about that of a valid one, and a load balancer reports none.
         if status != StatusCode::UNAUTHORIZED && !status.is_server_error() {
-            self.limiter.update_limit(response::rate_limit(headers));
+            self.limiter.update_limit(response_headers::rate_limit(headers));
         }
         if status == StatusCode::TOO_MANY_REQUESTS
-            && let Some(wait) = response::rate_limit_reset(headers, self.clock.now().wall)
+            && let Some(wait) = response_headers::rate_limit_reset(headers, self.clock.now().wall)
         {
             self.limiter.pause(call.class(), wait);
         }
@@ -239,7 +232,7 @@ impl Upstream {
     fn connection_failed(&self, error: &ForwardError) -> Response<GatewayBody> {
         let text = format_chain(error);
         if matches!(error, ForwardError::RequestBody(_)) {
-            return response::error_response(error.status(), &text);
+            return local_response::error_response(error.status(), &text);
         }
         if self.health.record_failure(&self.clock) {
             self.component.warn(ErrorCode::PlatformUnreachable, format!("the platform does not respond: {text}"));

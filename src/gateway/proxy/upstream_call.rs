@@ -1,18 +1,23 @@
-//! A request to the platform, before it has a token.
+//! A request to the platform, before it has a token; and the response, before it is rewritten for the caller.
 
+use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Response};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
+use hyper::body::Body as _;
+use keyward_http::body_buffer::collect;
+use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine, ResponseBody, remove_all};
+use keyward_http::server::ConnectionCaller;
+use keyward_telemetry::audit::AuditedRequest;
 
 use super::body::GatewayBody;
+use super::local_response::error_response;
 use super::path;
 use super::rate_limiter::RequestClass;
+use super::response_headers::MAX_SMALL_BODY;
 use crate::actions::{ApiCall, DeprecatedCall, Replacement};
 use crate::jsonapi_error::MEDIA_TYPE;
 use crate::platform_token::PlatformToken;
-use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine, remove_all};
-use keyward_http::server::ConnectionCaller;
-use keyward_telemetry::audit::AuditedRequest;
 
 /// A request to the platform, without body and token.
 #[derive(Debug, Clone)]
@@ -99,5 +104,46 @@ impl UpstreamCall {
             headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(MEDIA_TYPE));
         }
         Some((Self { caller: self.caller, method, target, headers, audited: self.audited.clone() }, drops_body))
+    }
+}
+
+/// A response, and the replacement call that was sent, if one was.
+#[derive(Debug)]
+pub(super) struct CallOutcome {
+    pub(super) replacement: Option<UpstreamCall>,
+    pub(super) response: Response<PlatformBody>,
+}
+
+/// Body of the platform's response.
+#[derive(Debug)]
+pub(super) enum PlatformBody {
+    Streamed(ResponseBody),
+    Buffered(Bytes),
+}
+
+impl PlatformBody {
+    /// Returns the length in bytes, if known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Streamed(body) => body.size_hint().exact(),
+            Self::Buffered(body) => u64::try_from(body.len()).ok(),
+        }
+    }
+}
+
+impl CallOutcome {
+    /// Reads the body of a small response, which frees its connection.
+    pub(super) async fn buffer(self) -> Result<Self, ErrorResponse> {
+        let Self { replacement, response } = self;
+        let (parts, body) = response.into_parts();
+        let body = match body {
+            PlatformBody::Streamed(body) if body.size_hint().exact().is_some_and(|length| length <= MAX_SMALL_BODY) => {
+                let limit = usize::try_from(MAX_SMALL_BODY).unwrap_or(usize::MAX);
+                let broken = |_| Box::new(error_response(StatusCode::BAD_GATEWAY, "the platform's response broke off"));
+                PlatformBody::Buffered(collect(body, limit).await.map_err(broken)?.into_bytes())
+            }
+            body => body,
+        };
+        Ok(Self { replacement, response: Response::from_parts(parts, body) })
     }
 }

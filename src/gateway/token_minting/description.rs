@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use aws_lc_rs::{digest, rand};
-
 use keyward_telemetry::hex::encode_hex;
 
 /// Common prefix of the descriptions of one gateway's tokens.

@@ -16,9 +16,6 @@ pub(super) struct MintLock {
 
 impl MintLock {
     /// Opens or creates the file (mode 0600) without locking it.
-    ///
-    /// # Errors
-    /// It cannot be opened, or is a symlink.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let file = open(&path)?;
         Ok(Self { file, path, held: false })

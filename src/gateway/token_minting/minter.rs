@@ -4,16 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
-
-use super::description::DescriptionPrefix;
-use super::lock::MintLock;
-use super::plan::{MintFailure, MintRetryPolicy, MintedLifetime, renewal_time, token_lifetime};
-use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
-use super::token_cleanup::{CleanupOutcome, TokenCleanup};
-use super::{MintOptions, MinterDependencies, MinterError};
-use crate::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 use keyward_credentials::backoff::random_unit;
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use keyward_http::client::{self, ServerAddress, TlsOptions};
@@ -24,6 +14,16 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::time_format::seconds;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::description::DescriptionPrefix;
+use super::lock::MintLock;
+use super::plan::{MintFailure, MintRetryPolicy, MintedLifetime, renewal_time, token_lifetime};
+use super::token_api::{MintedToken, TokenApi, TokenApiError, read_parent_token};
+use super::token_cleanup::{CleanupOutcome, TokenCleanup};
+use super::{MintOptions, MinterDependencies, MinterError};
+use crate::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 
 /// Mints tokens, publishes the current one, and deletes those it has minted.
 #[derive(Debug)]
@@ -76,9 +76,6 @@ enum WakeReason {
 
 impl Minter {
     /// Opens the lock; mints nothing yet. Blocks for a few file operations.
-    ///
-    /// # Errors
-    /// The lock cannot be opened, or a certificate cannot be read.
     pub fn new(options: MintOptions, parts: MinterDependencies) -> Result<(Self, PlatformTokenSource), MinterError> {
         let MinterDependencies { upstream, ca_file, proxy, local_token_file, clock, health } = parts;
         let client = client::ClientOptions {
@@ -109,9 +106,21 @@ impl Minter {
         let current = None;
         let last_error = None;
         let parent = ParentState::Ok;
-        #[rustfmt::skip]
         let minter = Self {
-            options, calls, clock, health, publisher, refresh_signal, prefix, lock, retry_policy, current, next, last_error, parent, cleanup,
+            options,
+            calls,
+            clock,
+            health,
+            publisher,
+            refresh_signal,
+            prefix,
+            lock,
+            retry_policy,
+            current,
+            next,
+            last_error,
+            parent,
+            cleanup,
         };
         Ok((minter, source))
     }

@@ -24,11 +24,10 @@ mod minter;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use url::Url;
-
 use keyward_http::client::{BuildError, ProxyMode};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::HealthHandle;
+use url::Url;
 
 pub use minter::Minter;
 pub use owner::TokenOwner;

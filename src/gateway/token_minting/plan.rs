@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::description::DescriptionPrefix;
 use keyward_credentials::backoff::{Backoff, time_to_renewal};
 use keyward_machine::clock::ClockReading;
+
+use super::description::DescriptionPrefix;
 
 /// Lifetime of a token as the platform reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +89,7 @@ impl MintRetryPolicy {
     }
 }
 
+/// A backoff with full jitter may be zero.
 const MIN_DELAY: Duration = Duration::from_secs(1);
 
 /// A token in the owner's list.
@@ -107,8 +109,9 @@ pub(super) fn orphaned_tokens(listed: Vec<ListedToken>, prefix: &DescriptionPref
 mod tests {
     use std::path::Path;
 
-    use super::*;
     use keyward_machine::clock::{Clock, TestClock};
+
+    use super::*;
 
     #[test]
     fn lifetime_is_computed_by_the_platforms_clock() {

@@ -5,6 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
+use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
+use keyward_http::client::{ClientResponse, TransportError};
+use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::time_format::format_rfc3339;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
@@ -15,14 +23,6 @@ use super::owner::TokenOwner;
 use super::plan::{ListedToken, MintFailure};
 use crate::path_rules::check_path;
 use crate::platform_token::PlatformToken;
-use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use keyward_http::client::{ClientResponse, TransportError};
-use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::time_format::format_rfc3339;
 
 /// Token API of one owner.
 #[derive(Debug)]
@@ -86,6 +86,7 @@ impl TokenApiError {
     /// Returns true if the platform may have executed the call all the same.
     pub(super) fn may_have_succeeded(&self) -> bool {
         match self {
+            // Without a connection nothing was sent.
             Self::Transport(TransportError::Connect { .. }) => false,
             Self::Transport(_) | Self::InvalidResponse { .. } => true,
             Self::Status { status, .. } => status.is_server_error(),
@@ -166,6 +167,7 @@ impl TokenApi {
         let Some(path) = self.owner.list_path() else { return Ok(listed) };
         let mut page = 1;
         while page <= MAX_PAGES {
+            // 100 is the platform's largest page.
             let query = [("page[number]", page.to_string()), ("page[size]", "100".to_owned())];
             let request = self.client.request_to(Method::GET, path).query(&query);
             let response = self.send(parent, request).await?;
@@ -217,6 +219,7 @@ impl TokenApi {
             self.client.request_to(Method::DELETE, ["api", "v2", "authentication-tokens", id])
         };
         let response = self.send(parent, request).await?;
+        // 404: deleted before, or expired.
         let is_gone = response.status.is_success() || response.status == StatusCode::NOT_FOUND;
         if is_gone { Ok(()) } else { Err(self.to_error(parent, &response)) }
     }

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_chain::format_chain;
 use tokio::task::JoinSet;
 
 use super::description::DescriptionPrefix;
 use super::plan::{ListedToken, orphaned_tokens};
 use super::token_api::{TokenApi, read_parent_token};
 use crate::platform_token::PlatformToken;
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Deletions of one gateway that are due or scheduled.
 #[derive(Debug)]
@@ -177,6 +177,7 @@ impl TokenCleanup {
     /// Stops the task that runs, and deletes all tokens of this process, `current` too. Those that take too long are left
     /// to the next process.
     pub(super) async fn shut_down(&mut self, current: Option<String>) {
+        // What it deletes is still in the list, and is deleted below.
         self.running.shutdown().await;
         let Ok(parent) = read_parent_token(&self.parent, &self.clock) else { return };
         let all = async {

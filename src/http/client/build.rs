@@ -3,20 +3,17 @@
 use std::sync::Arc;
 
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 use url::{Host, Url};
 
 use super::call::Client;
-use super::resolver::{ConnectionRoute, Resolver};
+use super::reqwest_resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::tls::{CertificateError, FileBacked, client_config, plain_client_config};
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 
 impl ClientOptions {
     /// Reads the certificate files and builds a client that follows their changes. Sends nothing yet.
-    ///
-    /// # Errors
-    /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
     pub fn build(&self) -> Result<Client, BuildError> {
         let base = self.validate()?;
         let resolver = Resolver::default();
@@ -27,9 +24,6 @@ impl ClientOptions {
     }
 
     /// Validates address, server name and proxy, and returns the URL that paths are appended to.
-    ///
-    /// # Errors
-    /// They cannot be used, or not together.
     pub(crate) fn validate(&self) -> Result<Url, BuildError> {
         let ServerAddress::Url(url) = &self.address else { return Ok(UNIX_BASE.clone()) };
         check_url(url, &self.proxy)?;
@@ -72,7 +66,9 @@ impl ClientOptions {
 
     fn build_http(&self, resolver: &Resolver) -> Result<reqwest::Client, BuildError> {
         let mut builder = reqwest::Client::builder()
+            // reqwest would send the token and the body of a login on to another host: it removes five headers by name only.
             .redirect(reqwest::redirect::Policy::none())
+            // Every attempt counts in the request budget, which the callers keep.
             .retry(reqwest::retry::never())
             .referer(false)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use keyward_machine::secret;
+use keyward_telemetry::error_chain::{causes, format_chain};
+use keyward_telemetry::error_code::ErrorCode;
 use reqwest::RequestBuilder;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::resolver::ConnectionRoute;
+use super::reqwest_resolver::ConnectionRoute;
 use crate::tls::FileBacked;
-use keyward_machine::secret;
-use keyward_telemetry::error_chain::{causes, format_chain};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Largest response body, in bytes.
 pub const MAX_RESPONSE: usize = 1024 * 1024;
@@ -66,25 +66,16 @@ impl Client {
     }
 
     /// Sends a request and reads its whole response, of any status, within the client's time limit.
-    ///
-    /// # Errors
-    /// There was no complete response in time, or it was too large.
     pub async fn send(&self, request: RequestBuilder) -> Result<ClientResponse, TransportError> {
         self.send_within(request, self.timeout).await
     }
 
     /// Sends a request like [`Client::send`] within `time`.
-    ///
-    /// # Errors
-    /// There was no complete response in time, or it was too large.
     pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<ClientResponse, TransportError> {
         self.send_bounded(request, time, MAX_RESPONSE).await
     }
 
     /// Sends a request like [`Client::send_within`] and reads at most `limit` bytes of body.
-    ///
-    /// # Errors
-    /// There was no complete response in time, or it was too large.
     pub async fn send_bounded(
         &self,
         request: RequestBuilder,
@@ -99,9 +90,6 @@ impl Client {
     }
 
     /// Sends a request and reads the head of its response within `time`; the body is read chunk by chunk afterwards.
-    ///
-    /// # Errors
-    /// There was no response in time.
     pub async fn open(&self, request: RequestBuilder, time: Duration) -> Result<StreamingResponse, TransportError> {
         let sent = tokio::time::timeout(time, request.send()).await;
         let timed_out = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
@@ -154,9 +142,6 @@ pub(crate) fn join_segments<'a>(base: &Url, segments: impl IntoIterator<Item = &
 }
 
 /// Reads a body of at most `limit` bytes; `None` if it is larger. The caller limits the time.
-///
-/// # Errors
-/// The connection ended before the body did.
 pub async fn read_body(
     response: &mut reqwest::Response,
     limit: usize,
@@ -190,9 +175,6 @@ impl StreamingResponse {
     }
 
     /// Reads the next chunk of the body within `time`; `None` at its end.
-    ///
-    /// # Errors
-    /// No chunk came in time, or the body ended early.
     pub async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
         match tokio::time::timeout(time, self.response.chunk()).await {
             Ok(chunk) => chunk.map_err(|error| self.client.to_transport_error(error)),
@@ -201,9 +183,6 @@ impl StreamingResponse {
     }
 
     /// Reads the rest of the response within `time`, at most `limit` bytes of body.
-    ///
-    /// # Errors
-    /// The body did not arrive in time, ended early, or is larger.
     pub async fn read_all(mut self, time: Duration, limit: usize) -> Result<ClientResponse, TransportError> {
         let server = || self.client.name.clone();
         let body = tokio::time::timeout(time, read_body(&mut self.response, limit)).await;

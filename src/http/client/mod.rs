@@ -1,7 +1,7 @@
 //! HTTP clients with timeouts, trust settings and proxies. They never follow redirects.
 
 mod build;
-mod resolver;
+mod reqwest_resolver;
 mod call;
 pub mod sanitize;
 
@@ -15,7 +15,7 @@ pub use call::{
     Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, connection_error_code, read_body,
 };
 pub(crate) use call::{join_path, join_segments};
-pub use resolver::Resolver;
+pub use reqwest_resolver::Resolver;
 
 pub use crate::tls::{ClientCertificate, TlsOptions};
 

@@ -68,6 +68,7 @@ pub fn parse_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duratio
     Some(wait.clamp(MIN_WAIT, MAX_WAIT))
 }
 
+// A 0 would have all clients return at once; a date with a wrong clock may lie days ahead.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_mins(15);
 

@@ -4,21 +4,17 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
-
-use super::connection::names_protected_header;
-use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller};
-use crate::server::Peer;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
+
+use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller};
+use crate::server::Peer;
 
 const MAX_URI: usize = 4 * 1024;
 const MAX_HEADERS: usize = 64;
 
 impl Guard {
     /// Checks a request without logging or counting.
-    ///
-    /// # Errors
-    /// The request is rejected.
     pub(crate) fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         let headers = request.headers();
         if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_URI) {
@@ -27,10 +23,12 @@ impl Guard {
         if headers.len() > MAX_HEADERS {
             return reject(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", "there are more than 64 headers");
         }
+        // CONNECT would open a tunnel, and TRACE would return the headers, token included (RFC 9110, 9.3.6 and 9.3.8).
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return reject(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
         }
         let fields = GuardHeaders::parse(headers)?;
+        // Two ends of one body: what one server reads as the rest of it, another reads as a request (RFC 9112, 11.2).
         if fields.length.is_some() && fields.encoding.is_some() {
             return reject(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
         }
@@ -38,6 +36,7 @@ impl Guard {
         match &self.rules {
             GuardRules::Probes => {}
             GuardRules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
+                // HTTP/1.0 has no chunked coding, and needs no `Host` (RFC 9112, 3.2).
                 if request.version() != Version::HTTP_11 {
                     return reject(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
                 }
@@ -105,7 +104,9 @@ impl<'a> GuardHeaders<'a> {
                 // An offer that may be ignored (RFC 9110, 7.8), and that some clients make with every request.
                 "upgrade" if value.as_bytes().eq_ignore_ascii_case(b"h2c") => {}
                 "upgrade" => return reject(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
+                // A page of another origin, or of a name that was rebound to loopback, sends these; local tools do not.
                 "origin" | "referer" | "cookie" | "cookie2" => return reject_browser(),
+                // A relayed request would have the rights of the proxy that runs here, whoever sent it.
                 "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "cf-connecting-ip" | "true-client-ip" => {
                     fields.relayed = true;
                 }
@@ -139,6 +140,7 @@ impl<'a> GuardHeaders<'a> {
                 message: Cow::Owned(message),
             });
         }
+        // An absolute target overrides `Host` (RFC 9112, 3.2.2): the two must not differ.
         if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
             return reject(StatusCode::MISDIRECTED_REQUEST, "host", "the URI names another host than the Host header");
         }
@@ -265,6 +267,23 @@ fn reject<T>(status: StatusCode, reason: &'static str, message: &'static str) ->
 const TWO_LENGTHS: &str = "the body must have a Content-Length and no Transfer-Encoding";
 
 const MANY_KEYS: &str = "there is more than one key (X-Vault-Token, Authorization)";
+
+/// Returns true if a header identifies the caller, the resource, the namespace or a condition. A proxy that dropped it
+/// because `Connection` names it would check one request and forward another.
+pub(crate) fn is_end_to_end(name: &[u8]) -> bool {
+    let starts_with =
+        |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()));
+    NAMES.iter().any(|candidate| name.eq_ignore_ascii_case(candidate.as_bytes())) || PREFIXES.iter().any(starts_with)
+}
+
+/// Returns true if a value of `Connection` names such a header.
+pub(super) fn names_protected_header(value: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|option| is_end_to_end(option.trim_ascii()))
+}
+
+const NAMES: [&str; 6] = ["accept", "accept-encoding", "authorization", "cache-control", "host", "range"];
+
+const PREFIXES: [&str; 6] = ["content-", "if-", "x-consul-", "x-keyward-", "x-service-", "x-vault-"];
 
 #[cfg(test)]
 mod tests;

@@ -8,18 +8,12 @@ use super::{AccessMode, Guard, GuardOptions};
 use crate::server::Peer;
 
 /// Checks a request to a TCP listener at `address`; returns the status and the reason of a rejection.
-///
-/// # Errors
-/// The request is rejected.
 pub fn check(admit: AccessMode, address: SocketAddr, request: &Request<()>) -> Result<(), (u16, String)> {
     let options = GuardOptions { admit, ..GuardOptions::default() };
     decide(&Guard::new(options, Some(address), None), address, request)
 }
 
 /// Checks a request to a listener for probes as [`check`] does.
-///
-/// # Errors
-/// The request is rejected.
 pub fn check_probe(address: SocketAddr, request: &Request<()>) -> Result<(), (u16, String)> {
     decide(&Guard::for_probes(None), address, request)
 }

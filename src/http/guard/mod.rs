@@ -5,25 +5,24 @@
 //! a forwarding proxy can carry a stranger's request. The guard requires what such requests cannot carry and rejects
 //! what they do carry.
 
-mod connection;
 mod checks;
 mod log_throttle;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
-
-pub use checks::is_allowed_host;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, StatusCode};
-
-use crate::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
-pub(crate) use connection::is_end_to_end;
 use keyward_machine::secret;
 use keyward_telemetry::audit::AuditedRequest;
+
+pub use checks::is_allowed_host;
+pub(crate) use checks::is_end_to_end;
 pub use log_throttle::LogThrottle;
+
+use crate::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
 
 /// Options of a listener's guard.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -179,9 +178,6 @@ impl Guard {
     }
 
     /// Checks a request. A rejection is counted, and logged at a limited rate.
-    ///
-    /// # Errors
-    /// The request is rejected.
     pub fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| {
             self.count(peer, request, refusal);

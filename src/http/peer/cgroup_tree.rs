@@ -61,9 +61,6 @@ fn has_id(mount: &Path, path: &str, id: u64) -> bool {
 
 /// Searches the tree for the folder with this inode, level by level: users may own parts of the tree, and however many cgroups
 /// they make below, those above are found first.
-///
-/// # Errors
-/// The tree cannot be read, or is too large.
 fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
     if std::fs::symlink_metadata(mount)?.ino() == id {
         return Ok(Some("/".to_owned()));

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use keyward_machine::command::{ExecutableAccess, ExecutableOpener};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 
 use super::facts::ExecutableFacts;
-use keyward_machine::command::{ExecutableAccess, ExecutableOpener};
 
 /// An executable that a rule names.
 #[derive(Debug, Clone, PartialEq, Eq)]

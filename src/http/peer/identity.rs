@@ -65,8 +65,7 @@ pub enum PeerChange {
 
 impl PeerIdentity {
     /// Reads the identity of the process that connected a unix socket: `pid`, `uid`, `gid` as `SO_PEERCRED` has them.
-    pub fn from_unix(reader: &Arc<PeerReader>, socket: impl AsFd, peer: (u32, u32, u32)) -> Self {
-        let (pid, uid, gid) = peer;
+    pub fn from_unix(reader: &Arc<PeerReader>, socket: impl AsFd, pid: u32, uid: u32, gid: u32) -> Self {
         let support = reader.support();
         let groups = keyward_machine::os::peer_groups(&socket).unwrap_or_default();
         let connected = PeerFacts {
@@ -76,7 +75,7 @@ impl PeerIdentity {
             groups: groups.into_iter().filter_map(|gid| support.known_group(gid)).collect(),
             ..PeerFacts::unknown(FactSource::Credentials)
         };
-        let process = reader.pin(socket, peer).and_then(|process| {
+        let process = reader.pin(socket, pid, uid, gid).and_then(|process| {
             let reading = reader.read(&process, reader.executable_of(&process)).ok()?;
             Some((Arc::new(process), reading))
         });
@@ -93,11 +92,7 @@ impl PeerIdentity {
 
     /// Reads the identity of the peer of an accepted TCP connection, as the socket diagnostics have it; `peer` and `local` are
     /// the addresses of its two ends.
-    pub(crate) fn from_tcp(
-        reader: &Arc<PeerReader>,
-        stream: &TcpStream,
-        (peer, local): (SocketAddr, SocketAddr),
-    ) -> Self {
+    pub(crate) fn from_tcp(reader: &Arc<PeerReader>, stream: &TcpStream, peer: SocketAddr, local: SocketAddr) -> Self {
         let owner = peer.ip().is_loopback().then(|| sock_diag::owner(peer, local)).flatten();
         // A peer that has reset the connection leaves its address to others, one of whom was found then. While this end is
         // connected, nobody else can have the pair of addresses.

@@ -4,12 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::os;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::procfs;
 use super::support::KernelSupport;
-use keyward_machine::os;
 
 /// A process by its id, and the means to verify that it still is that process.
 #[derive(Debug)]
@@ -59,7 +59,9 @@ impl PinnedProcess {
     /// It has ended, or another process may have its id already.
     pub(super) fn from_socket(
         socket: impl AsFd,
-        (pid, uid, gid): (u32, u32, u32),
+        pid: u32,
+        uid: u32,
+        gid: u32,
         support: &KernelSupport,
     ) -> Result<Self, ProcessEnded> {
         if support.peer_pidfd {
@@ -77,9 +79,6 @@ impl PinnedProcess {
     }
 
     /// Pins the process that has this id now.
-    ///
-    /// # Errors
-    /// There is none.
     pub(super) fn from_pid(pid: u32, support: &KernelSupport) -> Result<Self, ProcessEnded> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(ProcessEnded)?;
         let pin = if support.pidfd_open {
@@ -126,9 +125,6 @@ impl PinnedProcess {
     }
 
     /// Reads its state: by its descriptor in one call, else in `/proc`.
-    ///
-    /// # Errors
-    /// It has ended.
     pub(super) fn state(&self, support: &KernelSupport) -> Result<ProcessState, ProcessEnded> {
         if let (true, Pin::Descriptor(descriptor)) = (support.pidfd_info, &self.pin) {
             let info = os::pidfd_info(descriptor);
@@ -152,6 +148,7 @@ impl PinnedProcess {
             Ok(Some(path)) => CgroupRef::Path(path.into()),
             Ok(None) | Err(_) => CgroupRef::Unknown,
         };
+        // Not before the reads: they may have been of a later process with this id.
         if !self.is_alive() {
             return Err(ProcessEnded);
         }
@@ -230,8 +227,8 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         let pid = std::process::id();
-        assert!(PinnedProcess::from_socket(&near, (pid, uid, gid), &support).is_ok());
-        assert!(PinnedProcess::from_socket(&near, (pid, uid + 1, gid), &support).is_err());
-        assert!(PinnedProcess::from_socket(&near, (pid, uid, gid + 1), &support).is_err());
+        assert!(PinnedProcess::from_socket(&near, pid, uid, gid, &support).is_ok());
+        assert!(PinnedProcess::from_socket(&near, pid, uid + 1, gid, &support).is_err());
+        assert!(PinnedProcess::from_socket(&near, pid, uid, gid + 1, &support).is_err());
     }
 }

@@ -20,26 +20,17 @@ pub(super) fn owner(pid: u32) -> io::Result<ProcessOwner> {
 }
 
 /// Reads the supplementary groups of a process.
-///
-/// # Errors
-/// As [`owner`].
 pub(super) fn groups(pid: u32) -> io::Result<Vec<u32>> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     Ok(field(&status, "Groups:").unwrap_or_default().split_whitespace().filter_map(|id| id.parse().ok()).collect())
 }
 
 /// Reads the path of a process's cgroup of version 2; `None` if it has none.
-///
-/// # Errors
-/// As [`owner`].
 pub(super) fn cgroup(pid: u32) -> io::Result<Option<String>> {
     Ok(parse_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?))
 }
 
 /// Reads the start time of a process, in clock ticks since the boot. With the id it names one process.
-///
-/// # Errors
-/// As [`owner`].
 pub(super) fn start_time(pid: u32) -> io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())

@@ -3,12 +3,13 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use keyward_machine::command::ExecutableOpener;
+
 use super::cgroup_tree::CgroupTree;
 use super::executable::{Executables, FileId, WantedExecutable};
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessEnded, ProcessState};
 use super::support::KernelSupport;
-use keyward_machine::command::ExecutableOpener;
 
 /// The kernel's answers that all listeners share.
 #[derive(Debug)]
@@ -73,8 +74,8 @@ impl PeerReader {
         &self.kernel.support
     }
 
-    pub(super) fn pin(&self, socket: impl AsFd, peer: (u32, u32, u32)) -> Option<PinnedProcess> {
-        PinnedProcess::from_socket(socket, peer, self.support()).ok()
+    pub(super) fn pin(&self, socket: impl AsFd, pid: u32, uid: u32, gid: u32) -> Option<PinnedProcess> {
+        PinnedProcess::from_socket(socket, pid, uid, gid, self.support()).ok()
     }
 
     /// Returns the file that a process runs; `None` if it cannot be known, or no rule names an executable. The state that is

@@ -4,11 +4,11 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use keyward_machine::command::ExecutableOpener;
+use keyward_machine::os;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::{procfs, sock_diag};
-use keyward_machine::command::ExecutableOpener;
-use keyward_machine::os;
 
 /// Facts about peers that this kernel reports to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]

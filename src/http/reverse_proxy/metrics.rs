@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
+use keyward_telemetry::metrics::{LatencyHistogram, MetricRegistry, MetricSet, Metrics, latency_histogram};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::ForwardError;
-use keyward_telemetry::metrics::{LatencyHistogram, MetricRegistry, MetricSet, Metrics, latency_histogram};
 
 /// Metrics of servers.
 #[derive(Debug, Clone)]

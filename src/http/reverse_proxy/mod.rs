@@ -8,7 +8,6 @@ mod request_head;
 mod http1;
 mod metrics;
 mod connect;
-mod tunnel;
 mod connection_slots;
 mod pool;
 mod response_body;
@@ -21,6 +20,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 
+pub(crate) use connect::Tunnel;
 pub use headers::{is_direct, remove_all};
 pub use http1::ConnectionError;
 #[cfg(feature = "fuzzing")]
@@ -31,15 +31,13 @@ pub use request_body::RequestBody;
 pub(crate) use request_body::RequestBodyError;
 pub use request_head::{RequestHead, RequestLine};
 pub use response_body::{BufferedBody, ResponseBody};
-pub(crate) use tunnel::Tunnel;
 pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
 use crate::server::ConnectionCaller;
+use crate::tls::ClientTls;
 use http1::SendError;
 use pool::{Pool, PooledConnection};
 use request_body::{BodyProgress, ProgressBody};
-
-use crate::tls::ClientTls;
 
 /// Options of a forwarder.
 #[derive(Debug, Clone)]
@@ -173,7 +171,9 @@ impl Forwarder {
         let again = connection.reused && body.is_empty();
         match connection.wire.exchange(head, ProgressBody::new(body, progress.clone()), &progress, limit).await {
             Ok(response) => return Ok(finish(response, connection)),
+            // Nothing was sent, so a repetition cannot do anything twice.
             Err(SendError::Unsent(_)) if again => {}
+            // The upstream may have handled it: only reads are repeated (RFC 9110, 9.2.2).
             Err(SendError::Sent(ForwardError::Connection(_))) if again && head.is_read_only() => {}
             Err(SendError::Unsent(error) | SendError::Sent(error)) => return Err(error),
         }

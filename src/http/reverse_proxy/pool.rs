@@ -15,7 +15,7 @@ use tokio_util::either::Either;
 use super::connect::connect_host;
 use super::connection_slots::{ConnectionSlot, ConnectionSlots};
 use super::http1::{PlainStream, UpstreamConnection};
-use super::{ForwardError, ForwarderOptions, UpstreamAddress, tunnel};
+use super::{ForwardError, ForwarderOptions, UpstreamAddress, connect};
 use crate::server::ConnectionCaller;
 
 #[derive(Debug)]
@@ -115,6 +115,7 @@ impl Pool {
     /// Takes the last used connection; if it is too old, all are.
     fn pop_idle(&self) -> Option<Box<UpstreamConnection>> {
         let mut idle = self.idle.0.lock();
+        // The last used one first: the others get old, and a burst's connections are closed soon after it.
         let (wire, since) = idle.connections.pop()?;
         if since.elapsed() < self.options.idle {
             return Some(wire);
@@ -155,7 +156,7 @@ impl Pool {
             UpstreamAddress::Tcp(address) => tcp(TcpStream::connect(address).await?)?,
             UpstreamAddress::Host(host, port) => tcp(connect_host(host, *port, limit).await?)?,
             UpstreamAddress::Unix(path) => Either::Left(Either::Right(UnixStream::connect(path).await?)),
-            UpstreamAddress::Through(proxy) => Either::Right(tunnel::connect_tunnel(proxy, limit).await?),
+            UpstreamAddress::Through(proxy) => Either::Right(connect::connect_tunnel(proxy, limit).await?),
         };
         let stream = match &self.options.tls {
             None => Either::Left(stream),

@@ -7,11 +7,11 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use hyper::body::Body as _;
+use keyward_machine::secret;
 use zeroize::Zeroizing;
 
 use super::headers::{is_hop_by_hop, parse_connection_option, tokens};
 use super::request_body::RequestBody;
-use keyward_machine::secret;
 
 /// Request line and `Host` of a forwarded request.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +85,7 @@ impl RequestHead {
             }
         }
         for (name, value) in headers {
+            // Length and host are written anew: copied framing would be the caller's word about another message.
             let keep = !is_hop_by_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
             if keep && !of_hop.contains(name) && keeps(name) {
                 head.write(name, value);
@@ -92,6 +93,7 @@ impl RequestHead {
         }
         if trailers {
             head.write(&TE, &HeaderValue::from_static("trailers"));
+            // `TE` holds for one hop, so `Connection` must name it (RFC 9110, 10.1.4).
             head.write(&CONNECTION, &HeaderValue::from_static("te"));
         }
         secret::reserve(&mut head.bytes, 64);

@@ -26,9 +26,6 @@ pub struct UpstreamTarget {
 impl UpstreamTarget {
     /// Resolves the same route as a client with these options takes: its CA certificates, certificate, server name and
     /// proxy. Reads files; does not connect.
-    ///
-    /// # Errors
-    /// A file is invalid, or the address or the proxy has no usable host.
     pub fn resolve(options: &ClientOptions) -> Result<Self, UpstreamTargetError> {
         let url = match &options.address {
             ServerAddress::Unix(path) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
+use keyward_telemetry::time_format::seconds;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,6 @@ use super::socket_file::BACKLOG;
 use super::{Listener, ListenerLimits, Peer, connection};
 use crate::peer::PeerIdentity;
 use crate::tls::ServerTls;
-use keyward_telemetry::time_format::seconds;
 
 impl Listener {
     /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.
@@ -70,6 +70,7 @@ pub(super) async fn accept_queued(listener: &Listener, mut take: impl FnMut(Stre
         return;
     }
     let deadline = Instant::now() + ACCEPT_QUEUE_TIME;
+    // The queue holds no more: clients that keep connecting do not delay the stop.
     for _ in 0..BACKLOG {
         match tokio::time::timeout_at(deadline, listener.accept()).await {
             Ok(Ok((stream, peer))) => take(stream, peer),
@@ -154,12 +155,14 @@ impl<S> ConnectionSet<S> {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        // With `route_localnet`, packets from other machines reach a loopback address (CVE-2020-8558).
         if self.loopback && matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {
             return self.counters.refuse("peer", &peer);
         }
         if !self.table.make_room(&peer) {
             return self.counters.refuse("connections", &peer);
         }
+        // With TLS a handshake of several messages comes before the first byte of a request.
         let first_byte = if self.tls.is_some() { self.limits.header_timeout } else { self.limits.first_byte_timeout };
         let deadline = Instant::now() + first_byte;
         self.sweep = Some(self.sweep.map_or(deadline, |at| at.min(deadline)));
@@ -198,10 +201,10 @@ impl<S> ConnectionSet<S> {
         let reader = self.limits.peer_reader.as_ref()?;
         Some(Arc::new(match (stream, *peer) {
             (Stream::Right(socket), Peer::Unix { uid, gid, pid, .. }) => {
-                PeerIdentity::from_unix(reader, socket, (pid, uid, gid))
+                PeerIdentity::from_unix(reader, socket, pid, uid, gid)
             }
             (Stream::Left(stream), Peer::Tcp { address, local }) => {
-                PeerIdentity::from_tcp(reader, stream, (address, local))
+                PeerIdentity::from_tcp(reader, stream, address, local)
             }
             (Stream::Left(_), Peer::Unix { .. }) | (Stream::Right(_), Peer::Tcp { .. }) => return None,
         }))
@@ -329,6 +332,7 @@ impl AcceptBackoff {
         }
     }
 
+    /// Without a free descriptor `accept` fails at once: the loop would occupy a whole core.
     const MIN_BACKOFF: Duration = Duration::from_millis(50);
     const MAX_BACKOFF: Duration = Duration::from_secs(1);
     const QUIET: Duration = Duration::from_secs(10);

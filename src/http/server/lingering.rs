@@ -50,6 +50,7 @@ impl Lingering {
 
 /// Most bytes read; more than clients send before they read a response.
 const MAX_DISCARDED: usize = 64 * 1024 * 1024;
+/// Time for all of it: a client that sends a byte now and then does not keep the connection.
 const MAX_LINGER: Duration = Duration::from_secs(30);
 /// Time that the client may be silent.
 const QUIET: Duration = Duration::from_secs(5);

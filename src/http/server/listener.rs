@@ -40,9 +40,6 @@ impl Listener {
     /// [`Listener::open`].
     ///
     /// The path of a unix socket may hold a dead socket or one of this process, which is replaced.
-    ///
-    /// # Errors
-    /// The address is in use, not permitted or not local; or the path holds a live socket or another kind of file.
     pub fn bind(endpoint: &Endpoint) -> io::Result<Self> {
         Self::open(endpoint, &ActivatedSockets::default())
     }
@@ -59,9 +56,6 @@ impl Listener {
     }
 
     /// Opens an endpoint like [`Listener::open`], but leaves the path of a unix socket alone until [`Listener::place`].
-    ///
-    /// # Errors
-    /// As [`Listener::open`].
     pub fn open_unplaced(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
@@ -72,9 +66,6 @@ impl Listener {
 
     /// Moves the file of a unix socket to its path, unless it is there already. If the last clone is dropped before
     /// [`Listener::discard_replaced`], the file that was there is put back.
-    ///
-    /// # Errors
-    /// The folder cannot be written, or the path meanwhile holds a live socket or another kind of file.
     pub fn place(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.place())
     }
@@ -109,6 +100,7 @@ impl Listener {
 
     fn adopt(socket: OwnedFd) -> io::Result<Self> {
         use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+        // With `Accept=yes` a socket unit passes connections, which accept none (systemd.socket(5)).
         if socket_type(&socket)? != SocketType::STREAM || !socket_acceptconn(&socket)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the passed socket does not accept streams"));
         }
@@ -134,9 +126,6 @@ impl Listener {
 
     /// Duplicates the socket for the listener that serves it next: clients that connect in between wait in the kernel's
     /// queue. [`Listener::hand_over`] leaves them there.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn clone_for_successor(&self) -> io::Result<Self> {
         Ok(Self { is_handed_over: Arc::default(), ..self.try_clone()? })
     }
@@ -152,9 +141,6 @@ impl Listener {
     }
 
     /// Duplicates the socket.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
         let socket = match &self.socket {
             Socket::Tcp(listener) => {
@@ -199,6 +185,7 @@ impl Listener {
         match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
+                // A socket for both families reports an IPv4 client as `::ffff:a.b.c.d`, which is not a loopback address by itself.
                 let address = canonical(address);
                 let local = canonical(stream.local_addr()?);
                 Ok((Either::Left(stream), Peer::Tcp { address, local }))
@@ -206,6 +193,7 @@ impl Listener {
             Socket::Unix(listener, group) => {
                 let (stream, _) = listener.accept().await?;
                 let credentials = stream.peer_cred()?;
+                // 0 for a process of a pid namespace that this one does not see (pid_namespaces(7)).
                 let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
                 let in_group = group.is_some_and(|group| {
                     credentials.gid() == group

@@ -3,7 +3,6 @@
 mod accept;
 mod streams;
 mod response_future;
-mod response_metrics;
 mod metrics;
 mod listener;
 mod connection;
@@ -12,7 +11,7 @@ mod peer_group;
 mod socket_activation;
 mod lingering;
 mod eviction;
-mod socket_path;
+mod stale_socket;
 mod socket_file;
 mod connection_state;
 mod connection_table;
@@ -25,18 +24,19 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use listener::Listener;
+pub use metrics::ResponseCounter;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
 pub use peer_group::{CallerGroup, ConnectionCaller};
 pub use response_future::ResponseFuture;
-pub use response_metrics::ResponseCounter;
 pub use socket_activation::ActivatedSockets;
 pub use socket_file::SocketOwnerError;
+
+use keyward_telemetry::metrics::Metrics;
 
 #[cfg(doc)]
 use crate::peer::PeerIdentity;
 use crate::peer::PeerReader;
 use crate::tls::ServerTls;
-use keyward_telemetry::metrics::Metrics;
 
 /// Address of a listener, formatted as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]

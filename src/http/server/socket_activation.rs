@@ -10,9 +10,6 @@ pub struct ActivatedSockets(Vec<(String, OwnedFd)>);
 impl ActivatedSockets {
     /// Takes ownership of the sockets that these values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES` announce;
     /// none if a value is missing or meant for another process. Call it once, before other descriptors are opened.
-    ///
-    /// # Errors
-    /// A value is malformed, or an announced socket is not open.
     pub fn take(pid: Option<&str>, count: Option<&str>, names: Option<&str>) -> io::Result<Self> {
         match (pid, count) {
             (Some(pid), Some(count)) => {

@@ -8,15 +8,15 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use keyward_machine::os;
+use keyward_machine::secure_dir::{Dir, DirError};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::UnixSocket;
-use super::socket_path::{check_replaceable, identity, own_sockets};
-use keyward_machine::os;
-use keyward_machine::secure_dir::{Dir, DirError};
+use super::stale_socket::{check_replaceable, identity, own_sockets};
 
 /// File of a bound socket; removed when dropped, if it is still the one that was created.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl SocketFile {
     pub(super) fn place(&self) -> io::Result<()> {
         let mut placement = self.placement.lock();
         if *placement == Placement::Temporary {
-            *placement = move_into_place(&self.folder, (&self.temporary, &self.name), &self.path)?;
+            *placement = move_into_place(&self.folder, &self.temporary, &self.name, &self.path)?;
         }
         Ok(())
     }
@@ -82,6 +82,8 @@ impl SocketFile {
         if self.has_name(name) { remove(&self.folder, name) } else { Ok(()) }
     }
 
+    /// Returns true if the file of this name is the bound one: an administrator, or a process that runs beside this one, may have
+    /// replaced it.
     fn has_name(&self, name: &OsStr) -> bool {
         let stat = self.folder.stat(Path::new(name));
         stat.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity))
@@ -113,7 +115,7 @@ pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)
     let temporary = temporary_name()?;
     let path = socket.path.with_file_name(&temporary);
     rustix::net::bind(&listener, &rustix::net::SocketAddrUnix::new(&path)?)?;
-    let file = finish(socket, folder, (temporary, name), &listener);
+    let file = finish(socket, folder, temporary, name, &listener);
     Ok((UnixListener::from(listener), file?))
 }
 
@@ -132,7 +134,8 @@ const fn mode(socket: &UnixSocket) -> Mode {
 fn finish(
     socket: &UnixSocket,
     folder: Dir,
-    (temporary, name): (OsString, OsString),
+    temporary: OsString,
+    name: OsString,
     listener: &OwnedFd,
 ) -> io::Result<SocketFile> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -223,7 +226,7 @@ fn remove(folder: &Dir, name: &OsStr) -> io::Result<()> {
 
 /// Exchanges the two names, so that an old file at the path is checked under the temporary name and put back if a live
 /// socket appeared meanwhile.
-fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Path) -> io::Result<Placement> {
+fn move_into_place(folder: &Dir, temporary: &OsStr, name: &OsStr, path: &Path) -> io::Result<Placement> {
     match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(Placement::Final),
         Err(Errno::EXIST) => {}

@@ -63,11 +63,11 @@ impl Listener {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use keyward_telemetry::metrics::Metrics;
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
     use crate::server::{Endpoint, UnixSocket};
-    use keyward_telemetry::metrics::Metrics;
 
     #[tokio::test]
     async fn a_stopped_listener_leaves_a_client_to_its_successor() {

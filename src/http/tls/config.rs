@@ -11,9 +11,6 @@ use super::{CertificateError, ClientCertificate, ServerCertificate, TlsOptions};
 
 impl ServerCertificate {
     /// Builds a server's configuration: TLS 1.2 and 1.3, HTTP/1.1, no client certificates.
-    ///
-    /// # Errors
-    /// A file cannot be read or is damaged, or the two do not belong together.
     pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
         let (chain, key) = pair(&self.certificate, &self.key)?;
         let mut config =
@@ -27,9 +24,6 @@ impl ServerCertificate {
 }
 
 /// Builds a client's configuration: TLS 1.2 and 1.3, HTTP/1.1. The server's name is for the caller that connects.
-///
-/// # Errors
-/// A file or folder cannot be read or is damaged, or the system has no CA certificate.
 pub fn client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
     let roots = match ca_certificates(tls)? {
         Some(roots) => roots,
@@ -39,17 +33,11 @@ pub fn client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, Certifica
 }
 
 /// As [`client_config`], for a server that is called without TLS: the system's CA certificates are not loaded.
-///
-/// # Errors
-/// As [`client_config`].
 pub(crate) fn plain_client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
     client_config_with(tls, ca_certificates(tls)?.unwrap_or_else(RootCertStore::empty))
 }
 
 /// As [`client_config`], with only the CA certificates of a PEM text; `origin` names it in errors.
-///
-/// # Errors
-/// The text holds no certificate, or one of its blocks is damaged.
 pub fn client_config_of(pem: &[u8], origin: &str) -> Result<rustls::ClientConfig, CertificateError> {
     client_config_with(&TlsOptions::default(), root_store(parse_certificates(pem, origin)?))
 }
@@ -72,9 +60,6 @@ fn client_config_with(tls: &TlsOptions, roots: RootCertStore) -> Result<rustls::
 }
 
 /// Reads a certificate with its chain and its key, and checks that they belong together.
-///
-/// # Errors
-/// A file cannot be read or is damaged, or the two do not belong together.
 pub fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let (chain, private) = pair(certificate, key)?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();

@@ -1,6 +1,5 @@
 //! TLS for every client and server: certificate files are read and checked in one place, and followed when they change.
 
-mod error;
 mod pem;
 mod config;
 mod reload;
@@ -12,7 +11,7 @@ use std::path::PathBuf;
 
 pub(crate) use config::plain_client_config;
 pub use config::{client_config, client_config_of, verify_pair};
-pub use error::CertificateError;
+pub use pem::CertificateError;
 pub use pem::{certificate_files, certificates};
 pub(crate) use reload::ClientTls;
 pub use reload::{FileBacked, ServerTls};

@@ -7,20 +7,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zeroize::Zeroizing;
 
-use super::CertificateError;
-
 /// Reads all certificates of a file; at least one.
-///
-/// # Errors
-/// The file cannot be read, holds no certificate, or one of its blocks is damaged.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     parse_certificates(&read(path)?, &path.display().to_string())
 }
 
 /// Lists the certificate files of a folder, `*.pem` and `*.crt`, by name.
-///
-/// # Errors
-/// The folder cannot be read.
 pub fn certificate_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -116,6 +108,63 @@ fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
         blocks.push(Err("has no END line"));
     }
     blocks
+}
+
+/// Reason why a TLS configuration cannot be built. Never quotes a file's content, which may be a key.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file or folder cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No certificate stands where one is needed.
+    #[error("{origin} holds no PEM certificate")]
+    NoCertificate {
+        /// The file, folder or setting.
+        origin: String,
+    },
+    /// One PEM block cannot be used. All blocks of a file must be good: a dropped CA certificate would show only when a
+    /// server that it signed is refused.
+    #[error("PEM block {number} of {origin} {problem}; replace or remove that block")]
+    Block {
+        /// The file or setting.
+        origin: String,
+        /// The block's number in it, from 1.
+        number: usize,
+        /// The problem, as a predicate.
+        problem: &'static str,
+    },
+    /// A key file without a key that can be used.
+    #[error("{} holds no PEM private key without a password", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system has no trusted certificates.
+    #[error("this system has no CA certificates; install ca-certificates or name a CA file")]
+    NoAuthority,
+    /// The library supports no version of TLS.
+    #[error("cannot set up TLS")]
+    Versions(#[source] rustls::Error),
+    /// The certificate and the key do not belong together, or their kind is not supported.
+    #[error(
+        "the certificate {} and the private key {} do not belong together",
+        certificate.display(), key.display()
+    )]
+    Pair {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// The library's error.
+        #[source]
+        source: rustls::Error,
+    },
 }
 
 #[cfg(test)]

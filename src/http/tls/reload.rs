@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keyward_telemetry::error_chain::{causes, format_chain};
 use parking_lot::Mutex;
 
 use super::config::client_config;
 use super::pem::certificate_files;
 use super::{CertificateError, ServerCertificate, TlsOptions};
-use keyward_telemetry::error_chain::{causes, format_chain};
 
 /// A value that is built from files, and built again when they change. Clones share it.
 pub struct FileBacked<T>(Arc<Inner<T>>);
@@ -69,7 +69,7 @@ impl<T: Clone> FileBacked<T> {
         }
         let now = stamps(paths);
         if now != loaded.stamps {
-            // A running agent also watches these files, and reports to operators: see `app/certificates.rs`.
+            // A running agent also watches these files, and reports to operators: see `app/certificate_watch.rs`.
             match build() {
                 Ok(value) => {
                     (loaded.value, loaded.stamps) = (value, now);
@@ -144,9 +144,6 @@ pub struct ClientTls(FileBacked<Arc<rustls::ClientConfig>>);
 
 impl ClientTls {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// As [`client_config`].
     pub(crate) fn new(tls: &TlsOptions) -> Result<Self, CertificateError> {
         let options = tls.clone();
         FileBacked::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
@@ -164,9 +161,6 @@ pub struct ServerTls(FileBacked<Arc<rustls::ServerConfig>>);
 
 impl ServerTls {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// As [`ServerCertificate::server`].
     pub fn new(certificate: &ServerCertificate) -> Result<Self, CertificateError> {
         let certificate = certificate.clone();
         let paths = vec![certificate.certificate.clone(), certificate.key.clone()];

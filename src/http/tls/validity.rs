@@ -31,6 +31,7 @@ pub fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
     latest.into_values().min()
 }
 
+/// Time before the end of a certificate from which it counts as expiring; at most a third of its life.
 const NOTICE: Duration = Duration::from_hours(14 * 24);
 
 struct Validity<'a> {
@@ -56,6 +57,7 @@ impl<'a> Validity<'a> {
     }
 }
 
+// Tags of DER (X.690, 8.1.2); `VERSION` is the context-specific tag 0 of a certificate (RFC 5280, 4.1).
 const INTEGER: u8 = 0x02;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
@@ -75,6 +77,7 @@ impl<'a> Der<'a> {
         let (&first, rest) = rest.split_first()?;
         let (length, rest) = match first {
             0..=0x7f => (usize::from(first), rest),
+            // The long form (X.690, 8.1.3.5). DER does not have the indefinite one, 0x80.
             0x81..=0x84 => {
                 let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
                 (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
@@ -95,6 +98,7 @@ impl<'a> Der<'a> {
         let digits = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
         let (year, rest) = digits.split_at_checked(if short { 2 } else { 4 })?;
         let year: i32 = year.parse().ok()?;
+        // RFC 5280, 4.1.2.5.1.
         let year = if short { year + if year < 50 { 2000 } else { 1900 } } else { year };
         let mut parts = [0_u8; 5];
         for (index, part) in parts.iter_mut().enumerate() {

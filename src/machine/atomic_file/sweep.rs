@@ -16,9 +16,6 @@ use crate::secure_dir::{Dir, DirError};
 ///
 /// A file lock marks those still being written. On a file system without locks, files older than a minute count as
 /// abandoned.
-///
-/// # Errors
-/// The folder cannot be opened.
 pub fn sweep(path: &Path) -> Result<usize, DirError> {
     let (folder, name) = Dir::open_parent(path)?;
     let listed = rustix::fs::openat(&folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());

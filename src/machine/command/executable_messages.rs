@@ -49,9 +49,6 @@ impl OpenRequest {
     }
 
     /// Receives one; `None` once the peer is gone.
-    ///
-    /// # Errors
-    /// The system call failed.
     pub(super) fn receive(socket: &OwnedFd) -> io::Result<Option<Self>> {
         let mut bytes = [0; 16];
         let (length, _) = receive(socket, &mut bytes)?;
@@ -64,9 +61,6 @@ impl OpenRequest {
 
 impl OpenReply {
     /// Sends it.
-    ///
-    /// # Errors
-    /// The peer is gone.
     pub(super) fn send(self, socket: &OwnedFd) -> io::Result<()> {
         let error = self.opened.as_ref().err().map_or(0, |error| error.raw_os_error().unwrap_or(EIO));
         let mut bytes = [0; 12];

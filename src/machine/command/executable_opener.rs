@@ -49,11 +49,9 @@ const PAUSE: Duration = Duration::from_secs(10);
 impl ExecutableOpener {
     /// Creates one, and the socket of a spawner that this process is about to start: it has the capabilities that this process
     /// has now.
-    ///
-    /// # Errors
-    /// There is no descriptor left.
     pub(super) fn through_spawner() -> io::Result<(Self, OwnedFd)> {
         let (socket, spawner_socket) =
+            // Keeps the bounds of messages: a reply and its descriptor arrive together.
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         set_socket_timeout(&socket, Timeout::Send, Some(TIMEOUT))?;
@@ -97,6 +95,7 @@ fn has_capability() -> bool {
 
 fn open_here(pid: u32, access: ExecutableAccess) -> io::Result<OwnedFd> {
     let flags = match access {
+        // Needs no right to read the file.
         ExecutableAccess::Identity => OFlags::PATH,
         ExecutableAccess::Content => OFlags::RDONLY,
     };
@@ -129,6 +128,7 @@ impl Requests {
             match OpenReply::receive(&self.socket)? {
                 None => return Err(io::Error::other("the spawner has ended; restart keyward")),
                 Some(reply) if reply.number == self.last => return Ok(reply.opened),
+                // A reply to a request that timed out.
                 Some(_) => {}
             }
         }

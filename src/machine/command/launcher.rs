@@ -49,9 +49,6 @@ impl Default for Launcher {
 
 impl Launcher {
     /// Connects to a spawner.
-    ///
-    /// # Errors
-    /// The stream cannot be polled.
     pub fn connect(stream: StdUnixStream) -> io::Result<Self> {
         let (replies, requests) = UnixStream::from_std(stream)?.into_split();
         let (sender, frames) = mpsc::unbounded_channel();
@@ -98,9 +95,6 @@ impl Launcher {
 
     /// Starts a command as a child process. It shares this process's standard output and error, and its standard input if
     /// `input` is set. A file system that does not answer is waited for without a limit.
-    ///
-    /// # Errors
-    /// The program does not exist or cannot be executed, or the spawner has ended.
     pub async fn start(&self, spec: &CommandSpec, input: bool) -> io::Result<ChildProcess> {
         let permit = Arc::clone(&self.starting).acquire_owned().await.map_err(io::Error::other)?;
         match &self.spawner {
@@ -110,9 +104,6 @@ impl Launcher {
     }
 
     /// Runs a command to its end, at most for `limit`; then it and its descendants are killed.
-    ///
-    /// # Errors
-    /// The command did not start, timed out, or ended with an exit code other than 0.
     pub async fn run(&self, spec: &CommandSpec, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
         let mut timeout = pin!(clock.sleep(limit));
         let started = tokio::select! {
@@ -172,6 +163,7 @@ impl SpawnerClient {
         let (reply, started) = oneshot::channel();
         let id = {
             let mut table = self.table.lock();
+            // Under the lock: `dispatch` clears the table once, and a later entry would wait forever.
             if self.ended.is_cancelled() {
                 return Err(spawner_ended());
             }
@@ -220,6 +212,7 @@ impl SpawnerClient {
         let (sender, ended) = oneshot::channel();
         let starting = {
             let mut table = self.table.lock();
+            // Before the caller learns of it: the program may end at once, and its end must find the entry.
             table.running.insert(id, sender);
             table.starting.remove(&id)
         };

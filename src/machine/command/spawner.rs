@@ -42,9 +42,6 @@ pub struct SpawnerConnection {
 
 impl SpawnerProcess {
     /// Starts the spawner. Returns it with the ways to ask it.
-    ///
-    /// # Errors
-    /// `/proc/self/exe` cannot be executed.
     pub fn start() -> io::Result<(Self, SpawnerConnection)> {
         use rustix::io::{FdFlags, fcntl_setfd};
         let (stream, spawner_stream) = StdUnixStream::pair()?;
@@ -98,11 +95,9 @@ pub fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsString>) -
 
 /// Runs the spawner until the agent closes the stream. Never returns to the caller's stack: the programs get SIGTERM from the
 /// kernel, as when the agent itself ends, and not the SIGKILL of a dropped child process.
-///
-/// # Errors
-/// A descriptor is not a socket, or the system has no resources for the event loop.
 #[expect(clippy::disallowed_methods, reason = "the destructors of children kill them")]
 pub fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::convert::Infallible> {
+    // execve(2) has made the process dumpable again.
     crate::os::forbid_core_dumps()?;
     let stream = StdUnixStream::from(crate::os::take_passed_socket(descriptors.stream)?);
     stream.set_nonblocking(true)?;

@@ -74,9 +74,6 @@ impl From<SystemError> for io::Error {
 const MAX_FRAME: usize = 48 * 1024 * 1024;
 
 /// Encodes a message as a frame.
-///
-/// # Errors
-/// It is too large.
 pub(super) fn encode(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut frame = Zeroizing::new(vec![0; 4]);
     serde_json::to_writer(SecretWriter(&mut frame), message).map_err(io::Error::other)?;
@@ -88,9 +85,6 @@ pub(super) fn encode(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>>
 }
 
 /// Reads the next message; `None` at the end of the stream.
-///
-/// # Errors
-/// The stream broke, or holds something else.
 pub(super) async fn receive<M: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<M>> {
     let mut prefix = [0; 4];
     match stream.read_exact(&mut prefix).await {

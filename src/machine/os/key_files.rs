@@ -22,9 +22,6 @@ impl std::fmt::Debug for Pkcs12 {
 }
 
 /// Reads a PKCS#12 file with this password. An empty password opens a file without one.
-///
-/// # Errors
-/// The password does not open it, or the file is damaged or holds no key.
 pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError> {
     let mut input = MaybeUninit::<aws_lc_sys::CBS>::uninit();
     let mut key = PrivateKey(null_mut());

@@ -5,21 +5,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::clock::Clock;
 use parking_lot::RwLock;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::device_result::DeviceError;
+use super::device::{Device, DeviceError};
 use super::device_task::Confirmations;
-use super::file;
-use super::options::{AuditOptions, AuditTarget, OnFailure};
+use super::options::{AuditOptions, OnFailure};
 use super::queue::{QueueShare, QueuedRecord, RecordQueue};
 use super::record::AuditRecord;
 use super::writer::AuditWriter;
 use crate::error_code::ErrorCode;
 use crate::health::Health;
 use crate::metrics::Metrics;
-use keyward_machine::clock::Clock;
 
 /// Audit devices of the process. Clones share them; without a device nothing is recorded.
 #[derive(Debug, Clone, Default)]
@@ -156,25 +155,17 @@ impl PendingRecord {
 
 impl RunningDevice {
     /// Checks that a device can be used, without changing anything.
-    ///
-    /// # Errors
-    /// Its file cannot be opened.
     pub fn probe(options: &AuditOptions) -> Result<(), DeviceError> {
-        match &options.target {
-            AuditTarget::File(options) => file::probe(options),
-            // A collector may start later.
-            AuditTarget::Socket(_) | AuditTarget::Journald(_) => Ok(()),
-        }
+        Device::probe(&options.target)
     }
 
     /// Starts the thread of a device, which begins once its predecessor has closed the file. Called within a runtime.
-    ///
-    /// # Errors
-    /// The system starts no thread.
     pub fn start(
         options: AuditOptions,
         predecessor: Option<Self>,
-        (health, metrics, clock): (&Health, &Metrics, &Clock),
+        health: &Health,
+        metrics: &Metrics,
+        clock: &Clock,
     ) -> std::io::Result<Self> {
         let is_closed = options.on_failure == OnFailure::Closed;
         let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
@@ -182,7 +173,7 @@ impl RunningDevice {
         let queue = RecordQueue::default();
         let mut tasks = JoinSet::new();
         let (confirmations, task) = Confirmations::new(queue.clone());
-        let writer = AuditWriter::new(&options, confirmations, (component, metrics, clock.clone()));
+        let writer = AuditWriter::new(&options, confirmations, component, metrics, clock.clone());
         let thread = spawn(writer, predecessor, queue.clone())?;
         tasks.spawn(task.run());
         let name = options.name.as_str().into();

@@ -1,15 +1,15 @@
 //! Health, metrics and log of one audit device.
 
+use keyward_machine::clock::Clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::device_result::DeviceError;
+use super::device::DeviceError;
 use super::metrics::{AuditLabels, AuditMetrics, AuditOutcomeLabels};
 use super::options::{AuditOptions, OnFailure};
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
-use keyward_machine::clock::Clock;
 
 /// Reports failures of a device to operators, and counts its records.
 #[derive(Debug)]

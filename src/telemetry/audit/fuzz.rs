@@ -1,7 +1,8 @@
 //! Entry point of the fuzz target `audit`.
 
-use super::{AuditKey, DisplayedRecord, LinePosition, Verifier, VerifyReport, read_lines};
 use keyward_machine::secret_string::SecretString;
+
+use super::{AuditKey, DisplayedRecord, LinePosition, Verifier, VerifyReport, read_lines};
 
 /// Verifies bytes as the lines of an audit with the key of the seeds. Returns the report, and each record as text.
 pub fn verify(bytes: &[u8]) -> (VerifyReport, Vec<String>) {

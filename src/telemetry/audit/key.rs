@@ -2,9 +2,9 @@
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use keyward_machine::secret_string::SecretString;
 
 use crate::hex::{decode_hex, encode_hex, encode_hex_byte};
-use keyward_machine::secret_string::SecretString;
 
 /// Keys derived from the configured audit key. Each use has its own, since a server chooses the accessors that are hashed.
 pub struct AuditKey {

@@ -22,9 +22,6 @@ pub fn list_files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Calls `take` with each line of a reader, as [`LineSplitter`] cuts them.
-///
-/// # Errors
-/// The reader failed.
 pub fn read_lines(reader: &mut impl BufRead, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut lines = LineSplitter::default();
     loop {

@@ -116,7 +116,7 @@ impl<'a> Verifier<'a> {
         if let Some((chain, previous)) = line.header()
             && line.verify_after(&previous, self.key)
         {
-            self.verify_header(position, line, (chain, previous));
+            self.verify_header(position, line, chain, previous);
             self.accept(line, end);
             return;
         }
@@ -139,7 +139,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Verifies the place of a record at the beginning of a file or a connection, whose own MAC is right.
-    fn verify_header(&mut self, position: &LinePosition, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
+    fn verify_header(&mut self, position: &LinePosition, line: &ParsedLine<'_>, chain: &str, previous: Mac) {
         let seq = line.fields.seq;
         let is_same_chain = self.chain.as_deref() == Some(chain);
         let begins = ChainPosition { next: seq, mac: previous };

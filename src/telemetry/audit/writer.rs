@@ -3,22 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::Clock;
 use tokio::time::Instant;
 
-use super::batch::{Batch, ESTIMATED_LINE};
-use super::checkpoint_export::CheckpointExport;
-use super::device::Device;
+use super::checkpoint::CheckpointExport;
+use super::device::{Device, DeviceError, ResumedChain, WritePosition};
 use super::device_report::DeviceReport;
-use super::device_result::{DeviceError, ResumedChain, WritePosition};
 use super::device_task::Confirmations;
 use super::key::AuditKey;
-use super::line::{ChainPosition, LineWriter};
+use super::line::{Batch, ChainPosition, ESTIMATED_LINE, LineWriter};
 use super::options::AuditOptions;
 use super::queue::{QueuedRecord, QueuedWork, RecordQueue};
 use super::record::{ChainHeader, ChainRecord, PreviousEnd};
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
-use keyward_machine::clock::Clock;
 
 /// Writes the records of one device, and reports failures.
 #[derive(Debug)]
@@ -61,7 +59,9 @@ impl AuditWriter {
     pub(super) fn new(
         options: &AuditOptions,
         confirmations: Confirmations,
-        (health, metrics, clock): (HealthHandle, &Metrics, Clock),
+        health: HealthHandle,
+        metrics: &Metrics,
+        clock: Clock,
     ) -> Self {
         Self {
             name: options.name.clone(),

@@ -1,10 +1,10 @@
 //! One component: its readiness, and what operators see of it beside.
 
+use keyward_machine::clock::ClockReading;
 use serde::Serialize;
 
 use crate::error_code::ErrorCode;
 use crate::time_format::format_rfc3339;
-use keyward_machine::clock::ClockReading;
 
 /// Health of one component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

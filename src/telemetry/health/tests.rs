@@ -1,9 +1,9 @@
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::clock::TestClock;
 use serde_json::json;
 
 use super::*;
-use keyward_machine::clock::TestClock;
 
 #[test]
 fn the_process_is_ready_when_every_required_component_is() {

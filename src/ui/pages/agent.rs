@@ -2,16 +2,16 @@
 
 use std::time::{Duration, SystemTime};
 
+use keyward_telemetry::recent_events::RecentEvent;
+use keyward_telemetry::status::{
+    ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, StepKind, evaluate, update_verb,
+};
 use maud::{Markup, html};
 
 use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
 use super::timeline::{Timeline, TimelineMark};
 use super::times::{stamp, system_time};
-use keyward_telemetry::recent_events::RecentEvent;
-use keyward_telemetry::status::{
-    ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, StepKind, evaluate, update_verb,
-};
 
 /// Most events that the page lists.
 const EVENTS: usize = 50;

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use keyward_telemetry::status::product_name;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,7 +10,6 @@ use serde_json::Value;
 use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
 use super::times::time;
-use keyward_telemetry::status::product_name;
 
 /// Fields of `GET /v1/platform/tokens` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]

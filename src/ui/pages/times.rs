@@ -2,12 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use keyward_telemetry::status::Timestamp;
+use keyward_telemetry::time_format::{format_rfc3339, format_span};
 use maud::{Markup, html};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-
-use keyward_telemetry::status::Timestamp;
-use keyward_telemetry::time_format::{format_rfc3339, format_span};
 
 /// Parses a time of RFC 3339.
 pub(super) fn parse(text: &str) -> Option<SystemTime> {

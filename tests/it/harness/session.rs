@@ -20,7 +20,7 @@ use keyward_agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, Tok
 use keyward_credentials::credential_watch::{Availability, RefreshRequest, RefreshSignal, credential_channel};
 use keyward_credentials::jwt::{UnverifiedClaims, signing_input};
 use keyward_emulators::secrets;
-use keyward_emulators::secrets::{LeaseTerms, Operation, Role, Secrets, SecretsFaultInjector};
+use keyward_emulators::secrets::{LeaseTerms, Operation, Role, Secrets};
 use keyward_http::client;
 use keyward_machine::clock::{Clock, ClockReading, TestClock};
 use keyward_machine::secret_string::SecretString;
@@ -202,7 +202,7 @@ impl World {
         self.options.state.as_mut().unwrap().seal_key = Some(SecretString::from(key));
     }
 
-    pub(crate) const fn faults(&self) -> &SecretsFaultInjector {
+    pub(crate) const fn faults(&self) -> &secrets::FaultInjector {
         self.secrets.faults()
     }
 

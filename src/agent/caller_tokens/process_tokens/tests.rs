@@ -52,7 +52,7 @@ fn the_panic_of_a_task_is_counted_and_its_process_gets_another_token() {
     let (near, _far) = UnixStream::pair().unwrap();
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
-    let identity = PeerIdentity::from_unix(&reader, &near, (std::process::id(), user, group));
+    let identity = PeerIdentity::from_unix(&reader, &near, std::process::id(), user, group);
     let metrics = Metrics::default();
     let tokens = tokens(&metrics);
     let stop = CancellationToken::new();

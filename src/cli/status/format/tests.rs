@@ -1,9 +1,9 @@
 //! Tests of the lines of a status.
 
+use keyward_telemetry::status::evaluate;
 use serde_json::{Value, json};
 
 use super::*;
-use keyward_telemetry::status::evaluate;
 
 /// 2026-01-31T09:00:00Z.
 const NOW: Timestamp = Timestamp(1_769_850_000);

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn single_tokens_replace_the_previous_one() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
-    let check = |kind: PlatformTokenKind, both: bool| {
+    let check = |kind: TokenKind, both: bool| {
         let mut tokens = Tokens::default();
         let mut make = |text: &str| {
             let description = Some(text.to_owned());
@@ -18,12 +18,12 @@ fn single_tokens_replace_the_previous_one() {
         assert!(tokens.authenticate(b"two", now).is_some(), "{kind:?}");
     };
     for (kind, both) in [
-        (PlatformTokenKind::User, true),
-        (PlatformTokenKind::Team, true),
-        (PlatformTokenKind::AgentPool, true),
-        (PlatformTokenKind::TeamLegacy, false),
-        (PlatformTokenKind::Organization, false),
-        (PlatformTokenKind::AuditTrails, false),
+        (TokenKind::User, true),
+        (TokenKind::Team, true),
+        (TokenKind::AgentPool, true),
+        (TokenKind::TeamLegacy, false),
+        (TokenKind::Organization, false),
+        (TokenKind::AuditTrails, false),
     ] {
         check(kind, both);
     }
@@ -35,7 +35,7 @@ fn tokens_expire() {
     let mut tokens = Tokens::default();
     let expires = Some(now + Duration::from_secs(10));
     let request = TokenRequest {
-        kind: PlatformTokenKind::User,
+        kind: TokenKind::User,
         owner: "u".to_owned(),
         description: None,
         expires,

@@ -1,13 +1,13 @@
 //! Handlers of the key-value stores.
 
 use http::StatusCode;
+use keyward_machine::clock::ClockReading;
 use serde_json::{Value, json};
 
 use super::versioned::{Change, ReadOutcome, WriteRejection};
 use super::{Namespace, Stores, plain};
 use crate::secrets::reply::{WrappableResponse, build_leased, empty, refusal, success};
 use crate::secrets::route::Verb;
-use keyward_machine::clock::ClockReading;
 
 /// A request to a store.
 #[derive(Debug)]

@@ -6,10 +6,9 @@ mod versioned;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 use serde_json::json;
-
-use keyward_machine::clock::ClockReading;
 
 pub(super) use api::Call;
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use keyward_machine::clock::ClockReading;
 use serde_json::{Map, Value, json};
 
 use super::names_below;
 use crate::secrets::tokens::rfc3339;
-use keyward_machine::clock::ClockReading;
 
 /// Secrets by path, and the settings of the store.
 #[derive(Debug, Default)]

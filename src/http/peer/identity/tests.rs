@@ -26,7 +26,7 @@ async fn a_tcp_peer_that_has_reset_its_connection_is_not_taken_for_the_next_one_
     for user in [None, own] {
         let (accepted, peer) = listener.accept().await.unwrap();
         assert_eq!(peer, from);
-        let identity = PeerIdentity::from_tcp(&reader, &accepted, (peer, local));
+        let identity = PeerIdentity::from_tcp(&reader, &accepted, peer, local);
         assert_eq!(identity.facts().uid, user);
     }
 }

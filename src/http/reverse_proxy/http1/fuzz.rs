@@ -21,9 +21,6 @@ pub struct DecodedResponse {
 }
 
 /// Decodes a response that arrives in pieces of `size` bytes before the connection ends; `None` if it is incomplete.
-///
-/// # Errors
-/// The bytes violate HTTP/1.
 pub fn decode_response(bytes: &[u8], size: usize, bodiless: bool) -> Result<Option<DecodedResponse>, ProtocolError> {
     let mut pieces = bytes.chunks(size.max(1));
     let mut received = Bytes::new();

@@ -39,6 +39,7 @@ pub(super) fn parse(received: &mut Bytes, bodiless: bool) -> Result<Option<Respo
             .ok_or(ProtocolError::Head(httparse::Error::Status))?;
         let interim = status.is_informational();
         let head = match status {
+            // `Upgrade` is never forwarded, so no upstream may switch.
             StatusCode::SWITCHING_PROTOCOLS => return Err(ProtocolError::Protocol),
             _ if interim => None,
             _ => Some(head(received, &response, status, bodiless)?),
@@ -58,6 +59,7 @@ fn head(
 ) -> Result<ResponseHead, ProtocolError> {
     let modern = raw.version == Some(1);
     let mut headers = HeaderMap::with_capacity(raw.headers.len());
+    // HTTP/1.0 closes unless it says keep-alive (RFC 9112, 9.3).
     let mut closes = !modern;
     let mut connection_headers = Vec::new();
     let mut length = None;
@@ -83,6 +85,7 @@ fn head(
                     length = Some(parsed);
                     headers.insert(name, value);
                 }
+                // Repeated equal lengths are one (RFC 9110, 8.6).
                 Some(before) if before == parsed => {}
                 Some(_) => return Err(ProtocolError::Length),
             }
@@ -94,6 +97,7 @@ fn head(
         headers.remove(name);
     }
     let chunked = codings == 1;
+    // These have no body whatever their headers say (RFC 9112, 6.3).
     let has_no_body = bodiless || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let body = if has_no_body { BodyDecoder::Nothing } else { body_decoder(codings, length)? };
     if chunked {

@@ -1,12 +1,12 @@
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::secret_string::SecretString;
 use proptest::prelude::*;
 
 use super::*;
 use crate::audit::line::LineWriter;
 use crate::audit::record::{ChainHeader, ChainRecord, PreviousEnd};
 use crate::audit::tests::record;
-use keyward_machine::secret_string::SecretString;
 
 fn key() -> AuditKey {
     AuditKey::new(&SecretString::from("0123456789abcdef0123456789abcdef"))

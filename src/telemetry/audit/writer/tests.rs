@@ -3,6 +3,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::SystemTime;
 
+use keyward_machine::atomic_file::Attributes;
+use keyward_machine::secret_string::SecretString;
 use tokio::sync::oneshot;
 
 use super::*;
@@ -14,8 +16,6 @@ use crate::audit::read::{list_files, read_lines};
 use crate::audit::tests::record;
 use crate::audit::verify::{LinePosition, Verifier, VerifyNote, VerifyReport};
 use crate::health::Health;
-use keyward_machine::atomic_file::Attributes;
-use keyward_machine::secret_string::SecretString;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
@@ -44,7 +44,7 @@ fn writer(options: &AuditOptions) -> (AuditWriter, Health, DeviceTask, RecordQue
     let queue = RecordQueue::default();
     let (confirmations, task) = Confirmations::new(queue.clone());
     let component = health.register("audit/main", true, "");
-    (AuditWriter::new(options, confirmations, (component, &metrics, Clock::System)), health, task, queue)
+    (AuditWriter::new(options, confirmations, component, &metrics, Clock::System), health, task, queue)
 }
 
 /// Runs a writer over `count` records; returns how many were kept.

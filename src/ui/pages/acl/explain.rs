@@ -65,7 +65,8 @@ pub(crate) fn request_body<'a>(field: impl Fn(&str) -> &'a str) -> serde_json::V
 /// Builds the page.
 pub(crate) fn page<'a>(
     frame: Frame,
-    (accessor, namespace): (&str, &str),
+    accessor: &str,
+    namespace: &str,
     field: impl Fn(&str) -> &'a str + Copy,
     explained: &[(String, Explained)],
 ) -> Markup {

@@ -22,7 +22,8 @@ pub(crate) fn page(
     frame: Frame,
     kind: AclKind,
     records: &[Value],
-    (namespace, search): (&str, &str),
+    namespace: &str,
+    search: &str,
     now: SystemTime,
 ) -> Markup {
     let matching: Vec<&Value> = records.iter().filter(|record| matches(record, search)).collect();
@@ -87,7 +88,7 @@ mod tests {
             serde_json::json!({"AccessorID": "7b34", "Description": "db"}),
         ];
         let now = SystemTime::now();
-        let page = |search| page(Frame::default(), AclKind::Token, &records, ("", search), now).into_string();
+        let page = |search| page(Frame::default(), AclKind::Token, &records, "", search, now).into_string();
         assert!(page("WEB").contains("&lt;b&gt;web") && page("WEB").contains("p, q") && !page("WEB").contains("7b34"));
         assert!(page("7b3").contains("7b34") && page("7b3").contains("1 of 2"));
         assert!(!page("").contains("<b>web"));

@@ -12,7 +12,7 @@ use keyward_agent::identity::{IdentityProof, IdentitySource};
 use keyward_agent::login::{AuthMethodKind, Login, LoginError};
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::token::Token;
-use keyward_app::one_shot;
+use keyward_app::one_shot_login;
 use keyward_config::{Config, Environment, Purpose, load};
 use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
 use keyward_machine::clock::Clock;
@@ -206,7 +206,7 @@ async fn a_role_id_and_a_secret_id_log_in() {
 
     let removing = scene.session(&format!("{text}remove_secret_id_after_reading = true\n"));
     // A test login consumes nothing.
-    let tried = one_shot::login(&removing.config.sessions[0]).await.unwrap();
+    let tried = one_shot_login::login(&removing.config.sessions[0]).await.unwrap();
     assert_eq!(tried.revoke().await.unwrap(), "the token is revoked");
     assert!(scene.path("secret").exists());
     for _ in 0..2 {
@@ -246,7 +246,7 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
     let expected = "was created by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
     Session::refused(&elsewhere.log_in().await, expected);
     assert_eq!(faults.counts().get(Operation::Unwrap), 2, "it is left closed");
-    let error = one_shot::login(&session.config.sessions[0]).await.unwrap_err().to_string();
+    let error = one_shot_login::login(&session.config.sessions[0]).await.unwrap_err().to_string();
     assert!(error.contains("works only once"), "{error}");
     faults.go_away().await;
     Session::refused(&elsewhere.log_in().await, "cannot be unwrapped");
@@ -282,7 +282,7 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     let token = session.log_in().await.unwrap();
     assert_eq!(token.policies, ["given"]);
     assert!(token.lease.renewable && !token.lease.ttl.is_zero() && token.accessor.is_some());
-    let tried = one_shot::login(&session.config.sessions[0]).await.unwrap();
+    let tried = one_shot_login::login(&session.config.sessions[0]).await.unwrap();
     assert_eq!(tried.revoke().await.unwrap(), "the token was not created by this login and stays valid");
     let counts = scene.secrets.faults().counts();
     assert_eq!((counts.get(Operation::Login), counts.get(Operation::Revoke), counts.get(Operation::Lookup)), (0, 0, 2));
