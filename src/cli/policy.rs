@@ -172,7 +172,7 @@ impl ExplainCaller {
             caller: decided.map(|(_, rule)| rule.name.clone()),
             rules: rules.collect(),
             routes: grants.map(CallerGrants::route_names).unwrap_or_default(),
-            token: grants.map(|grants| config::describe_token(config, grants)),
+            token: grants.map(|grants| config::describe_token(&config.listeners, grants)),
             checks,
         }
     }

@@ -19,7 +19,7 @@ use super::reader::Reader;
 use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid, join_alternatives};
-use super::{Config, Credential, Listener, Serves};
+use super::{Credential, Listener, Serves};
 
 /// A caller as it was read, before it is joined to listeners and credentials.
 #[derive(Debug)]
@@ -338,13 +338,13 @@ fn check_listeners_of_derived(
     }
 }
 
-/// Describes the token that a caller gets, in words that follow `it gets`.
-pub fn describe_token(config: &Config, grants: &CallerGrants) -> String {
+/// Describes the token that a caller gets from a configuration with these listeners, in words that follow `it gets`.
+pub fn describe_token(listeners: &[Listener], grants: &CallerGrants) -> String {
     if let Some(options) = &grants.derived_token {
         return derived_token::describe_for_caller(options);
     }
     let derives = |listener: &&Listener| has_callers(listener) && listener.derived_token.is_some();
-    let listeners: Vec<_> = config.listeners.iter().filter(derives).map(|listener| listener.name.as_str()).collect();
+    let listeners: Vec<_> = listeners.iter().filter(derives).map(|listener| listener.name.as_str()).collect();
     match listeners.as_slice() {
         [] => "the session's token".to_owned(),
         listeners => format!("the session's token, and on the listener {} its derived token", listeners.join(", ")),

@@ -177,7 +177,7 @@ impl TokenCleanup {
     /// Stops the task that runs, and deletes all tokens of this process, `current` too. Those that take too long are left
     /// to the next process.
     pub(super) async fn shut_down(&mut self, current: Option<String>) {
-        // What it deletes is still in the list, and is deleted below.
+        // A token that it was deleting is still in the list, and is deleted below.
         self.running.shutdown().await;
         let Ok(parent) = read_parent_token(&self.parent, &self.clock) else { return };
         let all = async {
