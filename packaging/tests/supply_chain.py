@@ -32,6 +32,9 @@ locked = re.findall(r'name = "(.*)"\nversion = "(.*)"\nsource = .*\nchecksum = "
 checksums = {(name, version): checksum for name, version, checksum in locked}
 for crate, component in components.items():
     assert component.get("licenses"), f"{crate} has no licence"
+    # A crate of this workspace is in no registry.
+    if crate[0].startswith("keyward-"):
+        continue
     hashes = [it["content"] for it in component["hashes"] if it["alg"] == "SHA-256"]
     assert hashes == [checksums.get(crate)], f"{crate} differs from Cargo.lock"
 refs = {it["bom-ref"] for it in sbom["components"]} | {sbom["metadata"]["component"]["bom-ref"]}

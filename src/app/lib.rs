@@ -1,4 +1,5 @@
-//! The composition root: joins the other crates into one process. Nothing else knows two of the product crates.
+//! The composition root: joins the other crates into one process. Besides it, only the configuration and
+//! the command line know two of the product crates.
 //!
 //! [`App`] is built from a configuration (which binds its sockets), runs (serves, and reloads), and stops in order. Commands that
 //! run without it find one login ([`one_shot_login`]), one rendering ([`one_shot_render`]), the checks of `check --online` and

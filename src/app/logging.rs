@@ -104,9 +104,18 @@ pub fn targets(log: &Log) -> Targets {
 const OURS: &str = "keyward";
 
 /// Returns the target that a configuration means. Configurations of before the program was divided into crates have
-/// `keyward::agent` for `keyward_agent`.
+/// `keyward::agent` for `keyward_agent`, and `keyward::audit` for `keyward_telemetry::audit`.
 fn crate_target(name: &str) -> String {
-    name.strip_prefix("keyward::").map_or_else(|| name.to_owned(), |module| format!("{OURS}_{module}"))
+    let Some(path) = name.strip_prefix("keyward::") else { return name.to_owned() };
+    match path.split("::").next().unwrap_or_default() {
+        "cli" => name.to_owned(),
+        "atomic_file" | "clock" | "command" | "file_watch" | "os" | "secret" | "secure_dir" | "tasks" => {
+            format!("keyward_machine::{path}")
+        }
+        "audit" | "health" | "metrics" | "outage" | "recent_events" | "status" => format!("keyward_telemetry::{path}"),
+        "credential_watch" | "demand" => format!("keyward_credentials::{path}"),
+        _ => format!("keyward_{path}"),
+    }
 }
 
 #[cfg(test)]
@@ -133,10 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn a_level_for_a_module_of_one_crate_is_one_for_its_own_crate() {
-        let targets = [("keyward::agent::sinks".to_owned(), LevelFilter::TRACE)].into();
-        let filter = super::targets(&Log { level: LevelFilter::WARN, targets, format: LogFormat::Text });
-        assert!(filter.would_enable("keyward_agent::sinks::file", &Level::TRACE));
-        assert!(!filter.would_enable("keyward_agent::login", &Level::INFO));
+    fn a_target_of_before_the_crates_is_that_of_the_same_module() {
+        for (old, new, other) in [
+            ("keyward::agent::sinks", "keyward_agent::sinks::file", "keyward_agent::login"),
+            ("keyward::audit", "keyward_telemetry::audit::writer", "keyward_telemetry::health"),
+            ("keyward::tasks", "keyward_machine::tasks", "keyward_machine::clock"),
+            ("keyward::cli", "keyward::cli::run", "keyward_app::reload"),
+            ("keyward_http", "keyward_http::server", "keyward_agent"),
+        ] {
+            let targets = [(old.to_owned(), LevelFilter::TRACE)].into();
+            let filter = super::targets(&Log { level: LevelFilter::WARN, targets, format: LogFormat::Text });
+            assert!(filter.would_enable(new, &Level::TRACE), "{old}");
+            assert!(!filter.would_enable(other, &Level::INFO), "{old}");
+        }
     }
 }

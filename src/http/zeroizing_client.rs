@@ -92,7 +92,7 @@ impl ZeroizingRequest {
     #[must_use]
     pub fn json(mut self, body: &impl Serialize) -> Self {
         let mut bytes = Zeroizing::new(Vec::with_capacity(BODY_CAPACITY));
-        if serde_json::to_writer(SecretWriter(&mut bytes), body).is_err() {
+        if serde_json::to_writer(SecretWriter::new(&mut bytes), body).is_err() {
             self.invalid = Some("body");
         }
         self.body = bytes;

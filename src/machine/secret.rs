@@ -58,8 +58,20 @@ pub fn append(buffer: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
 }
 
 /// Writer that appends to a secret by [`append`].
-#[derive(Debug)]
-pub struct SecretWriter<'a>(pub &'a mut Zeroizing<Vec<u8>>);
+pub struct SecretWriter<'a>(&'a mut Zeroizing<Vec<u8>>);
+
+impl<'a> SecretWriter<'a> {
+    /// Writes behind what the buffer holds.
+    pub const fn new(buffer: &'a mut Zeroizing<Vec<u8>>) -> Self {
+        Self(buffer)
+    }
+}
+
+impl std::fmt::Debug for SecretWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SecretWriter").finish_non_exhaustive()
+    }
+}
 
 impl std::io::Write for SecretWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

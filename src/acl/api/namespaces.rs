@@ -131,7 +131,7 @@ pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<Wri
     let name = path_name(request)?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
     let marked = state.service.namespaces().delete(&caller, &name).await?;
-    // No body, as in Consul; its other deletions answer with a bool.
+    // No body, unlike the other deletions, which answer with a bool.
     let response = ApiResponse::empty(StatusCode::OK);
     if !marked {
         return Ok(WriteResult::Unchanged(response));

@@ -4,7 +4,7 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
 //!
-//! use crate::client::{AclClient, NewToken, AclClientOptions, QueryOptions, TokenListFilter};
+//! use keyward_acl::client::{AclClient, NewToken, AclClientOptions, QueryOptions, TokenListFilter};
 //!
 //! let mut options = AclClientOptions::for_url("https://acl.example.com:8500".parse()?);
 //! options.token = Some(keyward_machine::secret::read_file("/etc/keyward/acl-token".as_ref())?);

@@ -203,7 +203,7 @@ impl LoginMethods {
                 description: "token created via login".to_owned(),
                 links: Links { policies: ids.clone(), ..Links::default() },
                 roles: Vec::new(),
-                // As in Consul, where tokens of logins are local.
+                // Consul's default: its auth methods make local tokens unless their token locality is global.
                 local: true,
                 create_time: now,
                 expiration_time: Some(now.after(role.ttl)),

@@ -21,7 +21,7 @@ pub(super) async fn request_token(
     resource: &str,
 ) -> Result<SecretString, AttemptError> {
     let mut url = endpoint.clone();
-    // The agent serves versions from 2019-11-01 to 2021-02-01.
+    // A version that Microsoft documents for the agent.
     url.query_pairs_mut().append_pair("api-version", "2020-06-01").append_pair("resource", resource);
     let ask = || transport.http.get(url.clone()).header("metadata", "true");
     let challenge = match transport.send(ask()).await {

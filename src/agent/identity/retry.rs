@@ -152,7 +152,7 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
         404 if endpoint != IdentityEndpoint::Authority => FailureKind::EndpointMissing,
         410 if endpoint != IdentityEndpoint::Authority => FailureKind::Updating,
         429 => FailureKind::Throttled,
-        // The metadata service sends neither: a proxy responds in its place.
+        // The metadata service documents neither: most likely a proxy responds in its place.
         502 | 504 => FailureKind::Gateway,
         408 | 500..=599 => FailureKind::ServerError,
         _ if refusal.is_foreign && endpoint == IdentityEndpoint::Metadata => FailureKind::Intercepted,

@@ -193,7 +193,7 @@ impl Listener {
             Socket::Unix(listener, group) => {
                 let (stream, _) = listener.accept().await?;
                 let credentials = stream.peer_cred()?;
-                // 0 for a process of a pid namespace that this one does not see (pid_namespaces(7)).
+                // The kernel reports 0 for a process of a pid namespace that this one does not see.
                 let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
                 let in_group = group.is_some_and(|group| {
                     credentials.gid() == group

@@ -76,7 +76,7 @@ const MAX_FRAME: usize = 48 * 1024 * 1024;
 /// Encodes a message as a frame.
 pub(super) fn encode(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut frame = Zeroizing::new(vec![0; 4]);
-    serde_json::to_writer(SecretWriter(&mut frame), message).map_err(io::Error::other)?;
+    serde_json::to_writer(SecretWriter::new(&mut frame), message).map_err(io::Error::other)?;
     let length = frame.len() - 4;
     let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
     let prefix = prefix.ok_or_else(|| io::Error::from_raw_os_error(rustix::io::Errno::TOOBIG.raw_os_error()))?;

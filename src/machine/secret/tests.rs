@@ -9,7 +9,7 @@ fn a_secret_that_grows_keeps_its_content() {
     assert_eq!(buffer.as_ptr(), address, "nothing is copied without need");
     append(&mut buffer, b"canary");
     assert_eq!(&**buffer, b"hvs.canary");
-    serde_json::to_writer(SecretWriter(&mut buffer), &["a".repeat(100)]).unwrap();
+    serde_json::to_writer(SecretWriter::new(&mut buffer), &["a".repeat(100)]).unwrap();
     assert!(buffer.starts_with(b"hvs.canary[\"aaa") && buffer.ends_with(b"a\"]"));
 }
 

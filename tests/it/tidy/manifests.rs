@@ -65,6 +65,9 @@ fn a_crate_with_settings_of_its_own_is_refused() {
         let optimized = format!("\n{} = {{ opt-level = 3", member.name);
         check("Cargo.toml", &optimized, "\nother = { opt-level = 3", &["profile.dist.package"]);
     }
+    let normal = "keyward-http.workspace = true";
+    let with_helpers = "keyward-http = { workspace = true, features = [\"test-support\"] }";
+    check("src/ui/Cargo.toml", normal, with_helpers, &["only dev-dependencies enable test-support of keyward-http"]);
     let unlisted = "src/ui/Cargo.toml is not in the member list of Cargo.toml";
     check("Cargo.toml", "\"src/ui\", ", "", &[unlisted]);
     check("Cargo.toml", "\"src/ui\", ", "\"src/other\", ", &["src/other/Cargo.toml: not found", unlisted]);
@@ -151,6 +154,10 @@ fn own_settings(tree: &Tree) -> Vec<String> {
             if !inherits(member.manifest["package"].get(key)) {
                 complaints.push(format!("{}: take package.{key} from the workspace", member.path));
             }
+        }
+        let normal = member.manifest.get("dependencies").and_then(Value::as_table).into_iter().flatten();
+        for (name, _) in normal.filter(|(_, value)| value.to_string().contains("\"test-support\"")) {
+            complaints.push(format!("{}: only dev-dependencies enable test-support of {name}", member.path));
         }
         // Without a line the profile's own level holds: the crate is optimized for size.
         if crates.workspace["profile"]["dist"]["package"].get(&member.name).is_none() {
