@@ -11,6 +11,8 @@
     clippy::missing_docs_in_private_items,
     clippy::doc_markdown
 )]
+// Without the emulators, few tests use the harness.
+#![cfg_attr(not(feature = "dev"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "acl")]
 mod acl;

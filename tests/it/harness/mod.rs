@@ -46,7 +46,6 @@ pub(crate) mod vault;
 pub(crate) mod terraform;
 #[cfg(any(feature = "dev", feature = "gateway"))]
 pub(crate) mod tunnel;
-#[cfg(feature = "dev")]
 pub(crate) mod binary;
 pub(crate) mod browser;
 pub(crate) mod systemd;
