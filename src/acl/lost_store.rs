@@ -6,9 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::service::seal;
 use super::store::{Batch, Check, CommitError, Embedded, Freshness, Page, Store, StoreError, StoreOptions};
-use keyward_telemetry::error_code::ErrorCode;
 
 impl LostStoreError {
     /// Returns the code for operators.

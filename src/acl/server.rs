@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use http::Request;
 use hyper::body::Incoming;
+use keyward_http::server::{Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::{TaskError, TaskGroup};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use super::api::login_rate_limit::LoginRateLimiter;
@@ -20,11 +25,6 @@ use super::service::login::LoginMethods;
 use super::service::seal::{SealKeyError, Sealer};
 use super::service::snapshot::RestoreRunner;
 use super::store::{self, Store};
-use keyward_http::server::{Peer, ResponseFuture};
-use keyward_machine::clock::Clock;
-use keyward_machine::tasks::{TaskError, TaskGroup};
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::metrics::Metrics;
 
 /// Opened ACL server, not yet serving.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ mod caller_retries;
 
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
-
-use self::caller_retries::{CallerRetries, spacing};
 use keyward_credentials::backoff::Backoff;
 use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
 use keyward_machine::clock::ClockReading;
+use serde::{Deserialize, Serialize};
+
+use self::caller_retries::{CallerRetries, spacing};
 
 pub(crate) use self::caller_retries::CallerRetriesRecord;
 

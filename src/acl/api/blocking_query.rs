@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use http::Response;
+use keyward_credentials::backoff::random_unit;
+use keyward_telemetry::metrics::Metrics;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
@@ -17,8 +19,6 @@ use super::response_cache::{CachedResponse, HashedKey};
 use super::state::ApiState;
 use crate::metrics::AclMetrics;
 use crate::store::Revision;
-use keyward_credentials::backoff::random_unit;
-use keyward_telemetry::metrics::Metrics;
 
 /// Reads, and repeats the read after each change until the index exceeds `blocking.index` or the wait is over. The caller
 /// and its rights are checked anew each time.

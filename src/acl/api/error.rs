@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
+use keyward_telemetry::error_chain::format_chain;
 use serde_json::json;
 
 use super::body::BodyError;
@@ -17,7 +18,6 @@ use crate::service::issuer_keys::IssuerKeyError;
 use crate::service::lists::Omitted;
 use crate::service::login::LoginError;
 use crate::store::{CommitError, StoreError};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Wire format of error responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

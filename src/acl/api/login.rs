@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
 
 use super::body::{self, MAX_LOGIN};
@@ -14,7 +15,6 @@ use super::tokens;
 use crate::service::error::ServiceError;
 use crate::service::login::StoredLoginRequest;
 use crate::store::Freshness;
-use keyward_machine::secret_string::SecretString;
 
 /// Logs in by a stored auth method. A token in the request is ignored.
 pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Request, header};
-
-use super::error::ApiError;
 use keyward_http::guard::is_allowed_host;
 use keyward_http::server::{HttpMetrics, RefusalLabels};
 use keyward_telemetry::metrics::Metrics;
+
+use super::error::ApiError;
 
 /// Browser rules of one socket.
 #[derive(Debug)]

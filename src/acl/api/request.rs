@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderMap;
 use hyper::body::Incoming;
+use keyward_telemetry::audit::AuditedRequest;
 use zeroize::Zeroizing;
 
 use super::body::{self, MAX_BODY};
@@ -19,7 +20,6 @@ use crate::model::secret::{PlainSecret, SecretHash};
 use crate::service::acl_service::AclService;
 use crate::service::caller::Caller;
 use crate::store::Freshness;
-use keyward_telemetry::audit::AuditedRequest;
 
 /// Request for an operation.
 #[derive(Debug)]

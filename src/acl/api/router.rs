@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
+use keyward_http::server::{Peer, ResponseFuture};
+use keyward_telemetry::audit::AuditedRequest;
 use prometheus_client::metrics::counter::Counter;
 
 use super::blocking_query;
@@ -20,8 +22,6 @@ use super::vault::VaultRequest;
 use crate::metrics::{AclMetrics, AclRequestLabels};
 use crate::service::error::ServiceError;
 use crate::store::Freshness;
-use keyward_http::server::{Peer, ResponseFuture};
-use keyward_telemetry::audit::AuditedRequest;
 
 /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`keyward_http::server`].
 pub(crate) fn handler(

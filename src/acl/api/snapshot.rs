@@ -6,6 +6,7 @@ use futures_util::stream::try_unfold;
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, Either, StreamBody};
 use hyper::body::{Body as _, Frame, Incoming};
+use keyward_telemetry::error_chain::format_chain;
 use serde_json::json;
 
 use super::body::BodyError;
@@ -18,7 +19,6 @@ use crate::service::error::ServiceError;
 use crate::service::lists::Omitted;
 use crate::service::snapshot::{RestoreResult, SnapshotExport, Spool};
 use crate::store::Freshness;
-use keyward_telemetry::error_chain::format_chain;
 
 const OCTET_STREAM: HeaderValue = HeaderValue::from_static("application/octet-stream");
 

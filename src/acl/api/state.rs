@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use keyward_telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use super::login_rate_limit::{LoginLimit, LoginRateLimiter};
@@ -11,7 +12,6 @@ use crate::service::acl_service::AclService;
 use crate::service::bootstrap::ResetFile;
 use crate::service::login::LoginMethods;
 use crate::service::snapshot::RestoreRunner;
-use keyward_telemetry::metrics::Metrics;
 
 /// Options of the HTTP API.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_http::client;
+use keyward_http::client::{BuildError, ClientResponse, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use keyward_machine::secret_string::SecretString;
 use reqwest::RequestBuilder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::{AclClientError, parse_error};
 use super::query::{QueryOptions, ReadResponse};
-use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_http::client;
-use keyward_http::client::{BuildError, ClientResponse, ProxyMode, ServerAddress, TlsOptions, TransportError};
-use keyward_machine::secret_string::SecretString;
 
 /// Options of the client.
 #[derive(Debug, Clone)]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use keyward_machine::secret_string::SecretString;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::timestamp::Timestamp;
-use keyward_machine::secret_string::SecretString;
 
 /// Placeholder of a secret that the caller may not see.
 const HIDDEN: &str = "<hidden>";

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
+use keyward_http::client::sanitize;
 
 use super::go_json::format_go_duration;
-use keyward_http::client::sanitize;
 
 /// Blocking and consistency of a read. The default returns at once, from the leader's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Method;
+use keyward_machine::secret_string::SecretString;
 use serde::Serialize;
 
 use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::AclClientError;
 use super::go_json::serialize_secret;
 use super::token::Token;
-use keyward_machine::secret_string::SecretString;
 
 /// Request of a login.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use keyward_http::client::{StreamingResponse, TransportError};
 use serde::Deserialize;
 
 use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::{AclClientError, parse_error};
 use crate::model::snapshot::{SnapshotError, SnapshotReader};
-use keyward_http::client::{StreamingResponse, TransportError};
 
 const ENDPOINT: Endpoint<'static> = Endpoint { path: &["snapshot"], name: "the calls for snapshots", since: None };
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
+use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::acl_client::{AclClient, Endpoint, parse};
@@ -16,7 +17,6 @@ use super::query::{QueryOptions, ReadResponse};
 use super::role::Role;
 use crate::model::id::Id;
 use crate::model::timestamp::Timestamp;
-use keyward_machine::secret_string::SecretString;
 
 /// A token as the server returns it. Serialization omits the secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -4,11 +4,11 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::hex::encode_hex;
 use serde::{Deserialize, Serialize};
 
 use super::id::Id;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::hex::encode_hex;
 
 /// Placeholder for secrets that a caller may not read.
 pub(crate) const REDACTED: &str = "<hidden>";

@@ -9,10 +9,10 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use keyward_telemetry::error_chain::escape_controls;
 use regex_lite::Regex;
 
 use super::verified_claims::VerifiedClaims;
-use keyward_telemetry::error_chain::escape_controls;
 
 /// Longest accepted selector, in bytes.
 pub(crate) const MAX_SELECTOR: usize = 8 * 1024;

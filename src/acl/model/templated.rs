@@ -1,11 +1,11 @@
 //! Built-in policy templates, and synthetic policies of identities and templates.
 
+use keyward_hcl::quote;
+use keyward_telemetry::hex::encode_hex;
 use serde_json::{Map, Value};
 
 use super::content_hash::content_hash;
 use super::names::is_identity_name;
-use keyward_hcl::quote;
-use keyward_telemetry::hex::encode_hex;
 
 /// Policy template: rules with a placeholder for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::metrics::Metrics;
+
 use super::callers_cache::CallersCache;
 use super::error::ServiceError;
 use super::links::LinkResolver;
@@ -14,8 +17,6 @@ use super::typed_store::TypedStore;
 use crate::model::authorize::DefaultPolicy;
 use crate::model::timestamp::Timestamp;
 use crate::store::{Freshness, Store};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::metrics::Metrics;
 
 /// ACL records, with the caches, keys and clock that operations on them share.
 #[derive(Debug)]

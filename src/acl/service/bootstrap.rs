@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 use serde::{Deserialize, Serialize};
 
 use super::acl_service::AclService;
@@ -15,9 +18,6 @@ use crate::model::names::NamespaceName;
 use crate::model::policy::GLOBAL_MANAGEMENT;
 use crate::model::secret::PlainSecret;
 use crate::store::{Freshness, Key};
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_chain::format_chain;
 
 /// Record of a completed bootstrap.
 #[derive(Debug, Serialize, Deserialize)]

@@ -147,13 +147,14 @@ pub(super) fn accessor_as_secret(accessor: Id) -> PlainSecret {
 mod tests {
     use std::sync::Arc;
 
+    use keyward_machine::clock::Clock;
+
     use super::*;
     use crate::model::authorize::{Access, DefaultPolicy, Grants, PolicyId, PolicyInScope, Resource};
     use crate::model::rules::Rules;
     use crate::service::restore_lock::RestoreMarker;
     use crate::service::seal::Sealer;
     use crate::store::{Batch, Embedded, Store as _, Write};
-    use keyward_machine::clock::Clock;
 
     #[test]
     fn the_built_in_policies_cover_everything_in_every_namespace() {

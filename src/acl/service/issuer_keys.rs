@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jsonwebtoken::DecodingKey;
+use keyward_machine::clock::{Clock, ClockReading};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
 use self::documents::FetchError;
 use crate::model::auth_method::Algorithm;
-use keyward_machine::clock::{Clock, ClockReading};
 
 pub(crate) use fixed::pem_keys;
 

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
 use parking_lot::Mutex;
 
 use super::acl_service::AclService;
@@ -31,8 +33,6 @@ use crate::model::names::NamespaceName;
 use crate::model::secret::PlainSecret;
 use crate::model::token::LoginOrigin;
 use crate::store::{Freshness, Revision};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret_string::SecretString;
 
 pub(crate) use error::LoginError;
 pub(crate) use stored_method::StoredLoginRequest;

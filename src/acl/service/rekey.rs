@@ -10,6 +10,7 @@ mod batch;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use keyward_telemetry::error_chain::format_chain;
 
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
@@ -23,7 +24,6 @@ use crate::model::names::NamespaceName;
 use crate::model::token::TokenRecord;
 use crate::store::{Batch, CommitError, Freshness, Key, Page, Record};
 use batch::{Reencryption, RekeyBatch};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Result of a rekey call.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use keyward_telemetry::error_chain::format_chain;
+
 use super::acl_service::AclService;
 use super::error::ServiceError;
 use super::rejection::Unavailable;
@@ -9,7 +11,6 @@ use super::seal::{self, SealKey, SealKeyError, SealKeys};
 use super::transaction::Transaction;
 use crate::model::token::TokenRecord;
 use crate::store::{Freshness, Record, StoreError};
-use keyward_telemetry::error_chain::format_chain;
 
 impl AclService {
     /// Reads the key record and returns the keys that it names. Fails if the key file lacks one.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use keyward_telemetry::metrics::Metrics;
 use serde::de::DeserializeOwned;
 
 use super::error::ServiceError;
@@ -11,7 +12,6 @@ use super::transaction::Transaction;
 use super::unreadable_records::UnreadableRecords;
 use crate::AclMetrics;
 use crate::store::{Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Verification};
-use keyward_telemetry::metrics::Metrics;
 
 /// A record with its revisions.
 #[derive(Debug, Clone)]

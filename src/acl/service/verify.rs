@@ -1,11 +1,12 @@
 //! Verification of the store: all records are present and intact.
 
+use keyward_telemetry::error_chain::format_chain;
+
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use crate::model::names::NamespaceName;
 use crate::store::Verification;
-use keyward_telemetry::error_chain::format_chain;
 
 impl AclService {
     /// Verifies the store for a caller. Needs `operator:read` in `default`.

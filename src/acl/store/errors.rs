@@ -4,10 +4,11 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Batch, FORMAT, Key};
 use keyward_http::tls::CertificateError;
 use keyward_machine::secure_dir::DirError;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::{Batch, FORMAT, Key};
 
 /// Error of opening a store.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::{Method, Response, StatusCode, request};
 use hyper::body::Incoming;
+use keyward_http::body_buffer::collect;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -14,7 +15,6 @@ use super::cache::Invalidate;
 use super::response::{ProxyBody, error_response, local_response};
 use super::response_cache::ResponseCache;
 use crate::json_response::{json, method_not_allowed};
-use keyward_http::body_buffer::collect;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

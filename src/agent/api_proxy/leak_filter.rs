@@ -15,11 +15,11 @@ use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::CONTENT_ENCODING;
 use hyper::body::{Body, Frame, SizeHint};
+use keyward_http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 use prometheus_client::metrics::counter::Counter;
 
 use super::token_search::{SampledSearch, TokenFinder, partial_match_len, token_bytes};
 use crate::token::Token;
-use keyward_http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 
 /// Searches the responses to requests that carry the session's token.
 #[derive(Debug)]

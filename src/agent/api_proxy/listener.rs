@@ -1,12 +1,12 @@
 //! One listener of the API proxy: its guard and its metrics.
 
 use http::Response;
+use keyward_http::guard::Guard;
+use keyward_http::server::{ListenerLabel, ListenerMetrics, ResponseCounter};
 use prometheus_client::metrics::counter::Counter;
 
 use super::metrics::{CacheMetrics, CacheRequestLabels, ProxyMetrics};
 use super::response::ProxyBody;
-use keyward_http::guard::Guard;
-use keyward_http::server::{ListenerLabel, ListenerMetrics, ResponseCounter};
 
 /// State of one listener. Each metric is looked up once.
 pub(super) struct ProxyListener {

@@ -6,6 +6,15 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
+use keyward_credentials::credential_watch::RefreshSignal;
+use keyward_http::audited::AuditedService;
+use keyward_http::client;
+use keyward_http::guard;
+use keyward_http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
+use keyward_http::server::{ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::Auditor;
+use keyward_telemetry::health::HealthHandle;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -26,15 +35,6 @@ use crate::encrypted_file::KeyDerivationError;
 use crate::secrets::DerivedTokenOptions;
 use crate::server_client::{self, PathClass, ServerClient};
 use crate::token::{SessionHandle, TokenWatch};
-use keyward_credentials::credential_watch::RefreshSignal;
-use keyward_http::audited::AuditedService;
-use keyward_http::client;
-use keyward_http::guard;
-use keyward_http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
-use keyward_http::server::{ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::audit::Auditor;
-use keyward_telemetry::health::HealthHandle;
 
 /// Collaborators of one API proxy.
 #[derive(Debug, Clone)]

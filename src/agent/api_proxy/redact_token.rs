@@ -3,12 +3,12 @@
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRAILER};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
+use keyward_http::body_buffer::collect;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::response::{ProxyBody, error_response};
 use crate::token::Token;
-use keyward_http::body_buffer::collect;
 
 /// Returns the response without the token and its accessor, or a 502 where the response cannot be read.
 pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Response<ProxyBody> {

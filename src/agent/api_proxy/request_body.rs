@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
-
-use super::response::{ProxyBody, error_response};
 use keyward_http::body_buffer::{BodyBuffer, BufferBudget, FillError};
 use keyward_http::reverse_proxy::{ReplayBuffer, RequestBody, TeeBody};
+
+use super::response::{ProxyBody, error_response};
 
 /// The body of a caller's request.
 #[derive(Debug)]

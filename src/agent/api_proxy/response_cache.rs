@@ -8,6 +8,7 @@ use http::header::{ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
 use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::body::{Body as _, Incoming};
+use keyward_http::reverse_proxy::BufferedBody;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +27,6 @@ use super::rules::{Operation, Rule};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
 use crate::server_client::is_outage;
-use keyward_http::reverse_proxy::BufferedBody;
 
 /// One listener's response cache.
 #[derive(Debug)]

@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use keyward_http::guard::{self, Guard};
+use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseFuture};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
 
 use super::cache::EntryKind;
 use super::listener::ProxyListener;
@@ -24,10 +28,6 @@ use crate::caller_tokens::{CallerTokens, PendingProcessToken, TokenMap};
 use crate::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
 use crate::json_response;
 use crate::server_client::PathClass;
-use keyward_http::guard::{self, Guard};
-use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseFuture};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::audit::AuditedRequest;
 
 /// Routes the requests of one session's listeners.
 #[derive(Debug)]

@@ -6,6 +6,17 @@ use std::time::Duration;
 
 use http::{Response, StatusCode, request};
 use http_body_util::Either;
+use keyward_http::body_buffer::BufferBudget;
+use keyward_http::reverse_proxy::{
+    ForwardError, Forwarder, RequestBody, RequestHead, ResponseBody, UpstreamOutcome, UpstreamRecorder, is_direct,
+    remove_all,
+};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::outage::SharedOutage;
 use tokio::time::Instant;
 
 use super::leak_filter::{FilteredBody, LeakFilter};
@@ -18,17 +29,6 @@ use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
 use crate::token::{Generation, Token};
-use keyward_http::body_buffer::BufferBudget;
-use keyward_http::reverse_proxy::{
-    ForwardError, Forwarder, RequestBody, RequestHead, ResponseBody, UpstreamOutcome, UpstreamRecorder, is_direct,
-    remove_all,
-};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::audit::AuditedRequest;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::health::HealthHandle;
-use keyward_telemetry::outage::SharedOutage;
 
 /// A request whose head and body are ready for the server.
 pub(super) struct PreparedRequest {

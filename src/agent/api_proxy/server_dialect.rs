@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT};
 use http::uri::Authority;
 use http::{HeaderName, HeaderValue, request};
+use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
+use keyward_http::server::ConnectionCaller;
 
 use super::namespace;
 use super::query::Query;
@@ -12,8 +14,6 @@ use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, tok
 use super::session_token::TokenHeader;
 use super::token_recovery::TokenRecovery;
 use crate::server_client::{PathClass, ServerKind};
-use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
-use keyward_http::server::ConnectionCaller;
 
 /// The server's kind and address, and the header values that are the same in every request.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use keyward_credentials::credential_watch::Availability;
+use keyward_machine::clock::Clock;
 use parking_lot::RwLock;
 
 use crate::token::{Generation, Token, TokenWatch};
-use keyward_credentials::credential_watch::Availability;
-use keyward_machine::clock::Clock;
 
 /// Reads a session's token from its watch.
 #[derive(Debug)]

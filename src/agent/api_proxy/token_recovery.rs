@@ -4,6 +4,10 @@ use std::time::Duration;
 use http::Response;
 use http_body_util::{Either, Full};
 use hyper::body::Body as _;
+use keyward_credentials::credential_watch::{RefreshRequest, RefreshSignal};
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_http::body_buffer::collect;
+use keyward_machine::clock::Clock;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -12,10 +16,6 @@ use super::response::{ProxyBody, truncated_response};
 use super::session_token::{SessionToken, TokenHeader, TokenUnavailable};
 use crate::server_client::is_bare_denial;
 use crate::token::SessionHandle;
-use keyward_credentials::credential_watch::{RefreshRequest, RefreshSignal};
-use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
-use keyward_http::body_buffer::collect;
-use keyward_machine::clock::Clock;
 
 /// A 403 of the server.
 pub(super) struct ForbiddenResponse {
@@ -201,8 +201,9 @@ const SUSPICIONS: BucketRate = BucketRate { size: 1, refill: Duration::from_mins
 mod tests {
     use std::time::SystemTime;
 
-    use super::*;
     use keyward_machine::clock::TestClock;
+
+    use super::*;
 
     #[test]
     fn each_servers_wording_of_a_dead_token_is_recognised() {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::StatusCode;
+use keyward_credentials::credential_watch::Availability;
+use keyward_http::peer::PeerIdentity;
 
 use super::process_tokens::{ProcessTokenRefusal, ProcessTokens};
 use super::token::CallerToken;
 use crate::callers::{AdmittedCaller, CallerRefusal};
 use crate::token::{SessionHandle, TokenWatch};
-use keyward_credentials::credential_watch::Availability;
-use keyward_http::peer::PeerIdentity;
 
 /// Tokens of all callers that have one of their own, by caller and session. Clones share them.
 #[derive(Debug, Clone, Default)]

@@ -7,6 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward_http::peer::{PeerIdentity, PinnedProcess};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -23,11 +28,6 @@ use crate::secrets::{
 };
 use crate::server_client::ServerClient;
 use crate::token::SessionHandle;
-use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward_http::peer::{PeerIdentity, PinnedProcess};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::health::HealthHandle;
-use keyward_telemetry::metrics::Metrics;
 
 /// Collaborators of the tokens of a caller's processes.
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::error_chain::format_chain;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::server_client::{CallError, ServerClient, TokenVerdict};
 use crate::token::{Generation, Token, TokenWatch};
-use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::error_chain::format_chain;
 
 /// Revokes tokens by their accessors, with the session's token. Where that has no right to do so, each token revokes itself,
 /// which the `default` policy allows.

@@ -4,6 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::Request;
+use keyward_http::guard::LogThrottle;
+use keyward_http::peer::{ExecutableAge, PeerChange, PeerFacts, PeerIdentity};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::{Attestation, AuditedRequest};
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::status::StatusRegistry;
 use prometheus_client::metrics::counter::Counter;
 
 use super::cgroup_path;
@@ -13,12 +19,6 @@ use super::policy::CallerPolicy;
 use super::refusal::{CallerRefusal, describe};
 use super::rule::CallerRule;
 use super::usage::{CallerRegistry, CallerUsage};
-use keyward_http::guard::LogThrottle;
-use keyward_http::peer::{ExecutableAge, PeerChange, PeerFacts, PeerIdentity};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::audit::{Attestation, AuditedRequest};
-use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::status::StatusRegistry;
 
 /// Gate of one listener. Without a policy it lets every request pass that the listener's guard has admitted. Clones share it.
 #[derive(Debug, Clone, Default)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::rule::{CallerRule, Criterion};
 use keyward_http::peer::{PeerFacts, WantedExecutable};
+
+use super::rule::{CallerRule, Criterion};
 
 /// Callers in the order of the configuration: the first rule that matches names the caller. Clones share the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,9 +66,10 @@ fn verdict_of(rule: &CallerRule, facts: &PeerFacts) -> CallerVerdict {
 
 #[cfg(test)]
 mod tests {
+    use keyward_http::peer::FactSource;
+
     use super::*;
     use crate::callers::{CallerGrants, CallerMatch, ExecutableRule};
-    use keyward_http::peer::FactSource;
 
     fn rule(name: &str, matches: CallerMatch) -> CallerRule {
         CallerRule { name: name.to_owned(), matches, grants: CallerGrants::default() }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use keyward_http::peer::PeerFacts;
 
 use super::cgroup_path;
 use super::grants::CallerRoute;
 use super::rule::CallerRule;
 use crate::json_response::{Errors, error, retry_later};
-use keyward_http::peer::PeerFacts;
 
 /// Refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use keyward_http::peer::PeerFacts;
+use keyward_telemetry::hex::encode_hex;
+
 use super::cgroup_path;
 use super::grants::CallerGrants;
 use super::pattern::{CgroupPattern, NamePattern, PodPattern};
-use keyward_http::peer::PeerFacts;
-use keyward_telemetry::hex::encode_hex;
 
 /// A caller: the processes that are it, and their rights.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_http::peer::PeerKernel;
+use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::grants::CallerTokenScope;
 use super::policy::CallerPolicy;
-use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
-use keyward_http::peer::PeerKernel;
-use keyward_machine::clock::ClockReading;
 
 /// Use of each caller's limits, over reloads too, and the kernel that identifies callers. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -127,8 +127,9 @@ impl CallerRegistry {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_machine::clock::Clock;
+
+    use super::*;
 
     #[test]
     fn requests_are_limited_by_the_rate_that_counts_now() {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use keyward_machine::clock::{Clock, ClockReading};
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::file_encryption::{EncryptedFile, FileRejected};
-use keyward_machine::clock::{Clock, ClockReading};
 
 /// Extent of the changes since the last write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,15 +7,15 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use zeroize::Zeroizing;
-
-use super::ordered_file::OrderedFile;
-use super::sealing_key::{FileKind, SealingKey};
 use keyward_machine::clock::{ClockReading, millis};
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
+use zeroize::Zeroizing;
+
+use super::ordered_file::OrderedFile;
+use super::sealing_key::{FileKind, SealingKey};
 
 /// File that keeps secrets over a restart, and the key that encrypts it.
 #[derive(Debug, Clone)]

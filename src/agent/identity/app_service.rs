@@ -2,13 +2,13 @@
 //! (learn.microsoft.com, "How to use managed identities for App Service").
 
 use http::HeaderValue;
+use keyward_machine::secret_string::SecretString;
 use url::Url;
 
 use super::ManagedIdentity;
 use super::error::AttemptError;
 use super::managed_identity_host::AppServiceApi;
 use super::transport::Transport;
-use keyward_machine::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(

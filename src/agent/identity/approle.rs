@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 
 use super::consumable_file::{ConsumableFile, ConsumedSecrets, unreadable};
 use super::{IdentityError, IdentityErrorKind, IdentityProof, IdentitySource};
 use crate::server_client::{CallError, ServerClient, TokenVerdict};
 use crate::token::ClientToken;
-use keyward_machine::secret;
-use keyward_machine::secret_string::SecretString;
 
 /// Files of a role id and its secret id.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use http::HeaderValue;
+use keyward_machine::secret_string::SecretString;
 use rustix::fs::{Mode, OFlags};
 use url::Url;
 use zeroize::Zeroizing;
 
 use super::error::{AttemptError, ErrorResponse};
 use super::transport::Transport;
-use keyward_machine::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(

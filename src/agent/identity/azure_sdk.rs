@@ -10,13 +10,13 @@ use azure_core::credentials::{AccessToken, TokenCredential};
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::headers::Headers;
 use azure_core::http::{AsyncRawResponse, Body, ClientOptions, HttpClient, Method, Request, RetryOptions, StatusCode};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 use url::Url;
 
 use super::error::{AttemptError, quote};
 use super::token_proxy::TokenProxy;
 use super::transport::Transport;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_chain::format_chain;
 
 /// Returns options for a credential of the SDK: our transport, the authority if it uses one, no retries.
 pub(super) fn options(client: SdkHttpClient, authority: Option<&Url>) -> ClientOptions {

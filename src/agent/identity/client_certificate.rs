@@ -13,6 +13,9 @@ use azure_core::http::ClientMethodOptions;
 use azure_identity::ClientAssertion;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use keyward_credentials::jwt;
+use keyward_machine::os::{self, KeyFileError};
+use keyward_machine::secret_string::SecretString;
 use memchr::memmem;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,9 +27,6 @@ use super::error::AttemptError;
 use super::source_selection::{Certificate, ServicePrincipal};
 use super::transport::Transport;
 use super::workload;
-use keyward_credentials::jwt;
-use keyward_machine::os::{self, KeyFileError};
-use keyward_machine::secret_string::SecretString;
 
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
 pub(super) async fn request_token(

@@ -1,12 +1,12 @@
 //! A service principal by its client secret, by Azure's SDK.
 
 use azure_identity::{ClientSecretCredential, ClientSecretCredentialOptions};
+use keyward_machine::secret_string::SecretString;
 
 use super::azure_sdk;
 use super::error::AttemptError;
 use super::source_selection::ServicePrincipal;
 use super::transport::Transport;
-use keyward_machine::secret_string::SecretString;
 
 /// Requests a token of this scope from the token endpoint.
 pub(super) async fn request_token(

@@ -5,6 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::time_format::seconds;
 use parking_lot::Mutex;
 
 use super::error::AttemptError;
@@ -17,11 +22,6 @@ use super::{
     CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityProof, IdentitySource, SignedToken, app_service, arc,
 };
 use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
-use keyward_credentials::backoff::random_unit;
-use keyward_credentials::jwt::UnverifiedClaims;
-use keyward_machine::clock::Clock;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::time_format::seconds;
 
 impl CloudIdentityOptions {
     /// Creates the source and checks the variables, without any request.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
-use super::{IdentityError, IdentityErrorKind};
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
+use parking_lot::Mutex;
+
+use super::{IdentityError, IdentityErrorKind};
 
 /// Secrets that an identity source has consumed, and that no other source can get again. Clones share them.
 #[derive(Debug, Clone, Default)]

@@ -1,10 +1,10 @@
 //! Entry points of the fuzz targets `azure` and `certificates`.
 
 use http::{HeaderMap, StatusCode};
+use keyward_machine::secret_string::SecretString;
 
 use super::client_certificate::Signer;
 use super::token_response;
-use keyward_machine::secret_string::SecretString;
 
 /// Parses a token response of Azure; errors as an operator reads them.
 pub fn parse_token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, String> {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use keyward_credentials::jwt::UnverifiedClaims;
 
 use super::consumable_file::{ConsumableFile, ConsumedSecrets};
 use super::{IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
-use keyward_credentials::jwt::UnverifiedClaims;
 
 /// File of a signed token.
 #[derive(Debug, Clone, PartialEq, Eq)]

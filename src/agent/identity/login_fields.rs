@@ -1,7 +1,8 @@
 //! Login fields beside the token, read from the token's own claims so that they never contradict it.
 
-use super::LoginFields;
 use keyward_credentials::jwt::UnverifiedClaims;
+
+use super::LoginFields;
 
 /// Part of the metadata service's instance document that a login may name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Detects the kind of Azure host by the environment variables that each kind sets.
 
+use keyward_machine::secret_string::SecretString;
 use url::Url;
 
 use super::error::{IdentityError, IdentityErrorKind, config_error};
 use super::{AzureEnv, CloudEndpoints, ManagedIdentity};
-use keyward_machine::secret_string::SecretString;
 
 /// Kind of host, which decides where managed identity tokens come from.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use azure_identity::{ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId};
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -11,7 +12,6 @@ use super::azure_sdk;
 use super::error::{AttemptError, ErrorResponse};
 use super::login_fields::InstanceMetadata;
 use super::transport::Transport;
-use keyward_machine::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(

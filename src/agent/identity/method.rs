@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use keyward_machine::clock::Clock;
+use keyward_machine::secret;
 
 use super::consumable_file::{ConsumedSecrets, unreadable};
 use super::{
@@ -11,8 +13,6 @@ use super::{
 };
 use crate::server_client::ServerClient;
 use crate::token::ClientToken;
-use keyward_machine::clock::Clock;
-use keyward_machine::secret;
 
 /// Authentication method of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]

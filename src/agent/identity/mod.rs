@@ -36,10 +36,10 @@ mod method;
 pub mod fuzz;
 
 use async_trait::async_trait;
-
-use crate::token::ClientToken;
 use keyward_credentials::jwt::UnverifiedClaims;
 use keyward_machine::secret_string::SecretString;
+
+use crate::token::ClientToken;
 
 pub use approle::AppRoleOptions;
 pub use consumable_file::ConsumedSecrets;

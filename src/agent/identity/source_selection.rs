@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use keyward_machine::secret_string::SecretString;
 use url::Url;
 
 use super::error::{IdentityError, config_error};
 use super::managed_identity_host::{self, ManagedIdentityHost};
 use super::token_proxy::TokenProxy;
 use super::{AzureEnv, CloudIdentityOptions, IdentityOrigin, ManagedIdentity};
-use keyward_machine::secret_string::SecretString;
 
 /// The selected source, and the sources that were skipped.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Map, Value};
 
 use super::error::{AttemptError, ErrorResponse, quote, redact};
-use keyward_machine::secret_string::SecretString;
 
 /// Parses a token response. `expires_on` is ignored: its type differs by host, and the token has an `exp` claim.
 pub(super) fn parse_token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_http::client::{Resolver, read_body};
+use keyward_http::tls::{TlsOptions, client_config, client_config_of};
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::{causes, format_chain};
 use reqwest::RequestBuilder;
 use url::Host;
 use zeroize::Zeroizing;
 
 use super::error::{AttemptError, MAX_RESPONSE};
 use super::token_response;
-use keyward_http::client::{Resolver, read_body};
-use keyward_http::tls::{TlsOptions, client_config, client_config_of};
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_chain::{causes, format_chain};
 
 /// HTTP client of one kind of service. Clones share it.
 #[derive(Debug, Clone)]

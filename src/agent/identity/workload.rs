@@ -9,13 +9,13 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use azure_core::http::ClientMethodOptions;
 use azure_identity::{ClientAssertion, ClientAssertionCredential, ClientAssertionCredentialOptions};
+use keyward_credentials::jwt::UnverifiedClaims;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
 
 use super::azure_sdk;
 use super::error::{AttemptError, ErrorResponse};
 use super::source_selection::ServicePrincipal;
-use keyward_credentials::jwt::UnverifiedClaims;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_chain::format_chain;
 
 /// Exchanges the file's token for one of this scope. `now` is used only in error messages.
 pub(super) async fn request_token(

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::server_client::{CallError, TokenVerdict};
-use crate::token::Lease;
 use keyward_credentials::backoff::time_to_renewal;
 use keyward_machine::clock::ClockReading;
+
+use crate::server_client::{CallError, TokenVerdict};
+use crate::token::Lease;
 
 /// Next step for a lease, or for a secret without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,8 +146,9 @@ impl RenewalFailure {
 mod tests {
     use std::time::SystemTime;
 
-    use super::*;
     use keyward_machine::clock::{Clock, TestClock};
+
+    use super::*;
 
     #[test]
     fn a_lease_is_renewed_while_it_grows_and_replaced_before_it_ends() {

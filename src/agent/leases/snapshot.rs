@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use keyward_machine::clock::{ClockReading, millis};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::active_lease::{ActiveLease, Step};
 use crate::encrypted_file::{FileRejected, check_clock};
 use crate::token::{Lease, Token};
-use keyward_machine::clock::{ClockReading, millis};
 
 /// Content of a file. Times are in milliseconds since 1970 by the wall clock.
 #[derive(Debug, Serialize, Deserialize)]

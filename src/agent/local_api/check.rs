@@ -5,6 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use keyward_credentials::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::time_format::format_rfc3339;
 use serde::Serialize;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -12,9 +15,6 @@ use tokio_util::sync::CancellationToken;
 use super::token::{TokenLookup, TokenReader};
 use crate::json_response::{json, retry_later};
 use crate::token::{Token, TokenWatch};
-use keyward_credentials::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::time_format::format_rfc3339;
 
 /// Bounds the wait for the check. A login that follows may take longer; `GET /agent/v1/token?wait=` waits for it.
 const TIMEOUT: Duration = Duration::from_secs(15);

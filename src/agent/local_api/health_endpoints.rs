@@ -10,10 +10,11 @@ use serde::Serialize;
 use super::LocalApiDeps;
 use super::metrics::ReadyMetrics;
 
-use crate::json_response::{error, json, with_body};
 use keyward_telemetry::health::Component;
 use keyward_telemetry::metrics::CONTENT_TYPE;
 use keyward_telemetry::status::Status;
+
+use crate::json_response::{error, json, with_body};
 
 /// Responds with the status; of the sessions, those that are `visible` to the caller.
 pub(super) fn status(deps: &LocalApiDeps, visible: impl Fn(&String) -> bool) -> Response<Full<Bytes>> {

@@ -51,8 +51,9 @@ impl ReadyMetrics {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_telemetry::metrics::Metrics;
+
+    use super::*;
 
     #[test]
     fn the_gauges_follow_the_components() {

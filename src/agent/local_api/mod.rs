@@ -29,15 +29,16 @@ use tokio_util::sync::CancellationToken;
 pub use metrics::ReadyMetrics;
 pub use route::{SESSION_NEEDED, audited_route, service, unaudited_response};
 
-use crate::caller_tokens::CallerTokens;
-use crate::callers::CallerGate;
-use crate::session_status::SessionStatusRegistry;
-use crate::token::SessionHandle;
 use keyward_http::guard;
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::status::StatusRegistry;
+
+use crate::caller_tokens::CallerTokens;
+use crate::callers::CallerGate;
+use crate::session_status::SessionStatusRegistry;
+use crate::token::SessionHandle;
 
 /// Options of one listener.
 #[derive(Debug, Clone)]

@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use keyward_credentials::demand::RetryOutcome;
+use keyward_machine::clock::Clock;
 use tokio_util::sync::CancellationToken;
 
 use super::check::report;
 use super::token::{TokenLookup, TokenReader};
 use crate::json_response::{json, retry_later};
 use crate::token::SessionHandle;
-use keyward_credentials::demand::RetryOutcome;
-use keyward_machine::clock::Clock;
 
 /// Bounds the wait for the login, which continues afterwards.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,6 +9,9 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use keyward_http::guard::{Guard, LocalCaller};
+use keyward_http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
+use keyward_telemetry::audit::AuditedRequest;
 use prometheus_client::metrics::counter::Counter;
 
 use super::query::{self, Query};
@@ -19,9 +22,6 @@ use crate::caller_tokens::{PendingProcessToken, TokenMap};
 use crate::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
 use crate::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
 use crate::token::SessionHandle;
-use keyward_http::guard::{Guard, LocalCaller};
-use keyward_http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
-use keyward_telemetry::audit::AuditedRequest;
 
 type ApiFuture = server::ResponseFuture<Full<Bytes>>;
 

@@ -6,6 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use keyward_credentials::credential_watch::{Availability, CredentialState};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::audit::AuditedRequest;
+use keyward_telemetry::time_format::format_rfc3339;
 use parking_lot::RwLock;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -13,10 +17,6 @@ use zeroize::Zeroizing;
 
 use crate::json_response::{Errors, json_bytes, retry_later};
 use crate::token::{SessionHandle, Token, TokenKind, TokenWatch};
-use keyward_credentials::credential_watch::{Availability, CredentialState};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::audit::AuditedRequest;
-use keyward_telemetry::time_format::format_rfc3339;
 
 /// Builds the responses about one session's token.
 #[derive(Debug)]

@@ -6,6 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use keyward_http::server::ResponseFuture;
+use keyward_machine::clock::Clock;
+use keyward_telemetry::audit::AuditedRequest;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -14,9 +17,6 @@ use crate::caller_tokens::PendingProcessToken;
 use crate::callers::WaitingCaller;
 use crate::json_response::{Errors, retry_later};
 use crate::token::TokenWatch;
-use keyward_http::server::ResponseFuture;
-use keyward_machine::clock::Clock;
-use keyward_telemetry::audit::AuditedRequest;
 
 /// A request for a token that waits.
 pub(super) struct TokenWait {

@@ -3,9 +3,10 @@
 //! Auth methods answer most refusals with HTTP 500 (Vault's SDK makes one of every plain error), so the message decides
 //! first, and the status only if the message is unknown.
 
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::AuthMethodKind;
 use crate::server_client::{CallError, is_outage};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Class of a failed login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,13 @@ mod classify;
 
 use std::time::{Duration, SystemTime};
 
-use crate::identity::{IdentityError, IdentityProof, PreflightVerdict, SignedToken, preflight};
-use crate::server_client::{CallError, LoginRequest, LoginResponse, ServerClient, ServerKind};
-use crate::token::{self, Generation, Token};
 use keyward_credentials::jwt::UnverifiedClaims;
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_code::ErrorCode;
+
+use crate::identity::{IdentityError, IdentityProof, PreflightVerdict, SignedToken, preflight};
+use crate::server_client::{CallError, LoginRequest, LoginResponse, ServerClient, ServerKind};
+use crate::token::{self, Generation, Token};
 
 pub use classify::{LoginFailureKind, classify};
 

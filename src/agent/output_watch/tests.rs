@@ -1,7 +1,8 @@
 use std::time::SystemTime;
 
-use super::*;
 use keyward_machine::clock::TestClock;
+
+use super::*;
 
 #[tokio::test]
 async fn changes_by_other_processes_notify_watchers() {

@@ -84,8 +84,9 @@ const STABLE_AFTER: Duration = Duration::from_mins(10);
 mod tests {
     use std::time::SystemTime;
 
-    use super::*;
     use keyward_machine::clock::{Clock, TestClock};
+
+    use super::*;
 
     #[tokio::test]
     async fn an_exit_ends_the_agent_or_is_followed_by_a_restart_with_back_off() {

@@ -5,6 +5,12 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::command::{self, ChildProcess, CommandError, CommandSpec, EnvVars, Launcher};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -13,12 +19,6 @@ use super::ProcessOptions;
 use super::inputs::{InputSet, ProcessInputs};
 use super::metrics::{ProcessMetrics, ProcessStartLabels};
 use super::policy::{OnChange, RestartDecision, RestartPolicy};
-use keyward_credentials::backoff::random_unit;
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_machine::command::{self, ChildProcess, CommandError, CommandSpec, EnvVars, Launcher};
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::health::HealthHandle;
-use keyward_telemetry::metrics::Metrics;
 
 /// Collaborators of a [`Supervisor`].
 #[derive(Debug)]

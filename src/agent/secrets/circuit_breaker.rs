@@ -91,10 +91,10 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, SystemTime};
 
+    use keyward_machine::clock::TestClock;
     use tokio::task::JoinSet;
 
     use super::*;
-    use keyward_machine::clock::TestClock;
 
     #[tokio::test(start_paused = true)]
     async fn a_hundred_callers_make_as_many_calls_to_a_dead_server_as_one() {

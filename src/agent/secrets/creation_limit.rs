@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use crate::retry_budget::{FailureCause, RetryBudget};
 use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_code::ErrorCode;
+use parking_lot::Mutex;
+
+use crate::retry_budget::{FailureCause, RetryBudget};
 
 /// Limit of the tokens that are created for one caller and session. Each permit covers the creation of a token and its later
 /// revocation. It takes nothing from the budget of logins.
@@ -102,8 +102,9 @@ const RATE: BucketRate = BucketRate { size: 64, refill: Duration::from_secs(1) }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keyward_machine::clock::Clock;
+
+    use super::*;
 
     #[test]
     fn sixty_four_tokens_are_created_at_once_and_then_one_a_second() {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::token::{Generation, Token};
 use keyward_machine::clock::ClockReading;
+
+use crate::token::{Generation, Token};
 
 /// A published derived token, and the end of its parent.
 #[derive(Debug)]
@@ -42,9 +43,10 @@ impl CurrentDerivedToken {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use keyward_machine::secret_string::SecretString;
+
     use super::*;
     use crate::token::{ClientToken, Lease, TokenKind};
-    use keyward_machine::secret_string::SecretString;
 
     fn at(seconds: u64) -> ClockReading {
         let boot = Duration::from_secs(seconds);

@@ -6,13 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
-use super::creation_limit::{CreationLimit, CreationRefusal};
-use super::current_derived_token::CurrentDerivedToken;
-use crate::retry_budget::{FailureCause, RetryBudget};
-use crate::server_client::{CallError, DerivedTokenKind, LoginResponse, ServerClient, TokenVerdict};
-use crate::token::{Generation, Token, TokenPublisher, TokenWatch};
 use keyward_credentials::backoff::{random_unit, time_to_renewal};
 use keyward_credentials::credential_watch::{Availability, RefreshSignal};
 use keyward_machine::clock::{Clock, ClockReading};
@@ -20,6 +13,13 @@ use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::outage::Outage;
+use tokio_util::sync::CancellationToken;
+
+use super::creation_limit::{CreationLimit, CreationRefusal};
+use super::current_derived_token::CurrentDerivedToken;
+use crate::retry_budget::{FailureCause, RetryBudget};
+use crate::server_client::{CallError, DerivedTokenKind, LoginResponse, ServerClient, TokenVerdict};
+use crate::token::{Generation, Token, TokenPublisher, TokenWatch};
 
 /// Collaborators of a [`DerivedTokenManager`].
 #[derive(Debug)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::persisted_secrets;
 use keyward_machine::clock::ClockReading;
+
+use super::persisted_secrets;
 
 /// Reads the decrypted secrets of a previous process and serializes them again; `None` if they are refused.
 pub fn reserialize(plain: &[u8], now: ClockReading) -> Option<Vec<u8>> {

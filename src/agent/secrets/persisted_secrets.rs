@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -19,8 +21,6 @@ use crate::encrypted_file::{
 use crate::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
 use crate::server_client::SecretLease;
 use crate::token::{Generation, TokenWatch};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Options for secrets that are kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
+use keyward_machine::clock::Clock;
+use keyward_machine::tasks::resume_panic;
+use keyward_telemetry::metrics::Metrics;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,10 +21,6 @@ use super::{SecretOptions, SecretRequest, SecretResponse};
 use crate::encrypted_file::KeyDerivationError;
 use crate::server_client::ServerClient;
 use crate::token::TokenWatch;
-use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
-use keyward_machine::clock::Clock;
-use keyward_machine::tasks::resume_panic;
-use keyward_telemetry::metrics::Metrics;
 
 /// Collaborators of a [`SecretRegistry`].
 #[derive(Debug, Clone)]

@@ -7,6 +7,13 @@ mod results;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
+use keyward_machine::clock::{Clock, ClockChanges, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::outage::Outage;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -18,13 +25,6 @@ use super::{SecretOptions, SecretResponse};
 use crate::leases::{ActiveLease, Step, TokenFingerprint};
 use crate::server_client::{CallError, SecretLease, ServerClient, TokenVerdict};
 use crate::token::{Token, TokenWatch};
-use keyward_credentials::backoff::random_unit;
-use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
-use keyward_machine::clock::{Clock, ClockChanges, ClockReading};
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::health;
-use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::outage::Outage;
 use results::CallResult;
 
 /// Converts a secret to what its readers use. The error says what the secret lacks, without its content.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::clock::ClockReading;
 use serde_json::Value;
 
 use crate::server_client::{SecretFields, SecretOp, SecretRequest};
-use keyward_machine::clock::ClockReading;
 
 /// Returns the time of the next read of a secret without a lease: after `interval`, give or take a tenth. `unit` is a random
 /// number in `0.0..1.0`.
@@ -78,10 +78,10 @@ const YEAR_9999: u64 = 253_402_300_799;
 mod tests {
     use std::collections::BTreeMap;
 
+    use keyward_machine::clock::{Clock, TestClock};
     use serde_json::json;
 
     use super::*;
-    use keyward_machine::clock::{Clock, TestClock};
 
     #[test]
     fn a_suggested_ttl_shortens_the_interval_down_to_ten_seconds() {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::backoff::Backoff;
+use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 
 use crate::retry_budget::spread_retry_after;
 use crate::token::Generation;
-use keyward_credentials::backoff::Backoff;
-use keyward_machine::clock::ClockReading;
 
 /// Kind of a failed read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderName, Method};
+use keyward_http::client::ClientResponse;
+use keyward_http::client::sanitize::{parse_date_header, sanitize};
+use keyward_http::zeroizing_client::ZeroizingRequest;
+use keyward_machine::secret_string::SecretString;
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -11,10 +15,6 @@ use time::format_description::well_known::Rfc3339;
 use super::parse_response::{self, MAX_LEASE, SecretJson};
 use super::{CallError, LoginResponse, LookupResponse, ServerClient};
 use crate::token::{self, ClientToken, Lease};
-use keyward_http::client::ClientResponse;
-use keyward_http::client::sanitize::{parse_date_header, sanitize};
-use keyward_http::zeroizing_client::ZeroizingRequest;
-use keyward_machine::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by an auth method with a signed token (`POST acl/login`).

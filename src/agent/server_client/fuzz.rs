@@ -1,11 +1,11 @@
 //! Entry point of the fuzz target `login`.
 
 use http::{HeaderMap, StatusCode};
+use keyward_http::client::ClientResponse;
+use keyward_machine::secret_string::SecretString;
 use zeroize::Zeroizing;
 
 use super::{CallError, LoginResponse, consul_login, parse_response};
-use keyward_http::client::ClientResponse;
-use keyward_machine::secret_string::SecretString;
 
 /// Kind of a response.
 #[derive(Debug, Clone, Copy)]

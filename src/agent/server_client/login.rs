@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Method;
+use keyward_machine::secret_string::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parse_response::{self, SecretJson};
 use super::{CallError, LoginResponse, ServerClient, TokenVerdict};
 use crate::token::ClientToken;
-use keyward_machine::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by a role id and, if the role requires one, a secret id (`POST auth/MOUNT/login`).

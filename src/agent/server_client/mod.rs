@@ -13,15 +13,15 @@ pub mod fuzz;
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use serde::{Serialize, Serializer};
-
-use crate::token;
-use crate::token::{ClientToken, Lease};
 use keyward_http::client;
 use keyward_http::reverse_proxy::UpstreamRecorder;
 use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::metrics::Metrics;
+use serde::{Serialize, Serializer};
+
+use crate::token;
+use crate::token::{ClientToken, Lease};
 
 pub use error::{CallError, TokenVerdict};
 pub(crate) use error::{is_bare_denial, is_outage};

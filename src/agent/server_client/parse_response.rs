@@ -3,6 +3,9 @@
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, SystemTime};
 
+use keyward_http::client::ClientResponse;
+use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
+use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
 use zeroize::Zeroize as _;
 
@@ -10,9 +13,6 @@ use super::error::CallError;
 use super::{LoginResponse, LookupResponse, RenewResponse};
 use crate::token;
 use crate::token::{ClientToken, Lease};
-use keyward_http::client::ClientResponse;
-use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use keyward_machine::secret_string::SecretString;
 
 /// Longest lease that is accepted; a longer one is renewed earlier than necessary.
 pub(super) const MAX_LEASE: Duration = Duration::from_hours(32 * 24);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::parse_response::{self, MAX_LEASE, zeroize_json};
 use super::{CallError, ServerClient};
 use crate::token::{ClientToken, Lease};
-use keyward_machine::secret_string::SecretString;
 
 /// JSON fields of a secret. Zeroed on drop; Debug prints none of them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

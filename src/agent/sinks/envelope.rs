@@ -12,11 +12,11 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use aws_lc_rs::rand::SystemRandom;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use keyward_machine::secret;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::SinkEncryption;
-use keyward_machine::secret;
 
 /// Encrypts the content of one sink.
 #[derive(Debug)]

@@ -3,6 +3,16 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::credential_watch::Availability;
+use keyward_machine::atomic_file::{self, Attributes, Outcome, ReplaceError};
+use keyward_machine::clock::Clock;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::outage::Outage;
+use keyward_telemetry::time_format::seconds;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -14,16 +24,6 @@ use super::shared_folder::{SharedFolder, refuse_shared_folder};
 use super::{OnExpiry, SinkOptions};
 use crate::output_watch::{OnMissing, OutputChangeLabels, OutputMetrics, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::token::{Token, TokenWatch};
-use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_credentials::credential_watch::Availability;
-use keyward_machine::atomic_file::{self, Attributes, Outcome, ReplaceError};
-use keyward_machine::clock::Clock;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::health::HealthHandle;
-use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::outage::Outage;
-use keyward_telemetry::time_format::seconds;
 
 /// Writes a session's token to a file. Each sink has its own task and retries, so that a failure delays no other.
 #[derive(Debug)]

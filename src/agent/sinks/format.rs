@@ -1,11 +1,11 @@
 //! Content of a token file in each format.
 
+use keyward_telemetry::time_format::format_rfc3339;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::SinkFormat;
 use crate::token::{Token, TokenKind};
-use keyward_telemetry::time_format::format_rfc3339;
 
 /// Formats a token. Only the environment format ends in a newline.
 pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
@@ -86,11 +86,11 @@ fn json(value: &impl Serialize) -> Zeroizing<Vec<u8>> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use keyward_machine::clock::ClockReading;
     use keyward_machine::secret_string::SecretString;
 
     use super::*;
     use crate::token::{ClientToken, Generation, Lease};
-    use keyward_machine::clock::ClockReading;
 
     fn token(kind: TokenKind, expires: Option<u64>) -> Token {
         let at = |seconds| ClockReading {

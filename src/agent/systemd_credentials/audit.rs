@@ -1,11 +1,12 @@
 //! Records of the connections of one listener for systemd, which are no HTTP.
 
-use super::PeerName;
 use keyward_http::server::Peer;
 use keyward_telemetry::audit::{
     AuditNote, AuditRecord, AuditUnavailable, AuditedRequest, Auditor, Decision, RecordKind, RequestFacts,
     RequestState, redact_path,
 };
+
+use super::PeerName;
 
 /// Record of a connection. Without an audit device there is none.
 pub(super) struct ConnectionRecord<'a> {

@@ -3,6 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::demand::Demand;
+use keyward_http::guard::LogThrottle;
+use keyward_http::server::{Listener, ListenerMetrics, Peer};
+use keyward_machine::clock::Clock;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::audit::Auditor;
+use keyward_telemetry::health::{Health, HealthHandle};
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::time_format::seconds;
 use rustix::net::{SocketAddrUnix, getpeername};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
@@ -16,15 +25,6 @@ use super::metrics::{CredentialOutcomeLabels, SystemdCredentialMetrics};
 use super::source::{CredentialSource, ValueWatch};
 use super::{CredentialServerOptions, PeerName};
 use crate::secrets::Subscription;
-use keyward_credentials::demand::Demand;
-use keyward_http::guard::LogThrottle;
-use keyward_http::server::{Listener, ListenerMetrics, Peer};
-use keyward_machine::clock::Clock;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::audit::Auditor;
-use keyward_telemetry::health::{Health, HealthHandle};
-use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::time_format::seconds;
 
 /// Collaborators of a [`CredentialServer`].
 #[derive(Debug, Clone)]

@@ -1,11 +1,12 @@
 //! Values of credentials: a session's token, a field of a secret, or a rendered template.
 
-use crate::secrets::{SecretRegistry, SecretRequest, SecretResponse, Subscription};
-use crate::token::TokenWatch;
 use keyward_credentials::credential_watch::{Availability, CredentialWatch, PublisherClosed};
 use keyward_machine::clock::Clock;
 use keyward_machine::command::ProvidedEnv;
 use keyward_machine::secret_string::SecretString;
+
+use crate::secrets::{SecretRegistry, SecretRequest, SecretResponse, Subscription};
+use crate::token::TokenWatch;
 
 /// Source of a credential's value.
 #[derive(Debug)]

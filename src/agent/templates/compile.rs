@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use gotmpl::parse::{ActionNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, Parser, PipeNode, Pos};
+use keyward_telemetry::wording::did_you_mean;
 
 use super::TemplateSource;
 use super::error::{TemplateError, line_and_column};
 use super::functions::{self, CHECK_PRINTED, MARK_POSITION, UnavailableFunction};
-use keyward_telemetry::wording::did_you_mean;
 
 /// A compiled template.
 #[derive(Debug, Clone)]

@@ -6,13 +6,13 @@ use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-
-use super::TemplateFile;
 use keyward_machine::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use keyward_machine::command::CommandError;
 use keyward_machine::secure_dir::Dir;
 use keyward_telemetry::error_code::ErrorCode;
+use rustix::fs::{Mode, OFlags};
+
+use super::TemplateFile;
 
 /// Writes the file, and creates its folder first if configured. If the file has a command, a change leaves its marker.
 pub(super) fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {

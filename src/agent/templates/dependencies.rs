@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::evaluation::{Dependency, Resolved};
-use crate::secrets::{SecretRegistry, SecretResponse, Subscription};
 use keyward_credentials::credential_watch::{Availability, UpdateError, any_changed};
 use keyward_machine::clock::ClockReading;
 use keyward_machine::secret;
+
+use super::evaluation::{Dependency, Resolved};
+use crate::secrets::{SecretRegistry, SecretResponse, Subscription};
 
 /// Secrets and files of one template.
 #[derive(Debug)]

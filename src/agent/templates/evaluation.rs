@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use gotmpl::TemplateError as EngineError;
+use keyward_machine::secret_string::SecretString;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::secrets::{SecretRequest, SecretResponse};
-use keyward_machine::secret_string::SecretString;
 
 /// A secret or a file that a template requests while it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

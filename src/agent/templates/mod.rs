@@ -33,8 +33,9 @@ pub use self::task::{TemplateDeps, TemplateTask};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::output_watch::OnMissing;
 use keyward_machine::command::EnvVars;
+
+use crate::output_watch::OnMissing;
 
 /// Text of a template, and the files and variables that it may read.
 #[derive(Debug, Clone, PartialEq, Eq)]

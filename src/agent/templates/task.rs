@@ -7,6 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher};
+use keyward_machine::atomic_file::{self, Outcome};
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::command::{CommandSpec, Launcher, ProvidedEnv};
+use keyward_machine::secret::ct_eq;
+use keyward_machine::secret_string::SecretString;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::outage::Outage;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
@@ -21,18 +33,6 @@ use super::render::Rendered;
 use super::{TemplateCommand, TemplateOptions};
 use crate::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::secrets::SecretRegistry;
-use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_credentials::credential_watch::{Availability, CredentialPublisher};
-use keyward_machine::atomic_file::{self, Outcome};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_machine::command::{CommandSpec, Launcher, ProvidedEnv};
-use keyward_machine::secret::ct_eq;
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::health::HealthHandle;
-use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::outage::Outage;
 use report::WAITING;
 
 /// Collaborators of a [`TemplateTask`].

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::command::EnvVars;
+use keyward_machine::secret_string::SecretString;
 use serde_json::{Value, json};
 
 use super::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
 use crate::secrets::{SecretFields, SecretOp, SecretRequest, SecretResponse};
-use keyward_machine::command::EnvVars;
-use keyward_machine::secret_string::SecretString;
 
 const CANARY: &str = "canary-5ecret";
 

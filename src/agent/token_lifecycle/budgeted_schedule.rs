@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
-use super::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
-use crate::retry_budget::{RetryBudget, RetryBudgetRecord};
 use keyward_credentials::backoff::random_unit;
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::wording::format_count;
+
+use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
+use super::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
+use crate::retry_budget::{RetryBudget, RetryBudgetRecord};
 
 /// The next step of a session, and the retry budget that it is taken from.
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::{Clock, ClockReading};
 use serde::{Deserialize, Serialize};
 
 use super::replacement_limit::ReplacementLimiter;
 use super::schedule::{TokenLifetime, still_grows};
 use crate::server_client::{LookupResponse, RenewResponse};
 use crate::token::{Lease, Token, TokenKind};
-use keyward_machine::clock::{Clock, ClockReading};
 
 /// The current token of a session.
 #[derive(Debug, Clone)]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use keyward_machine::clock::ClockReading;
+
 use super::state_file;
 use super::token_record::{deserialize_token, serialize_token};
 use crate::retry_budget::RetryBudget;
-use keyward_machine::clock::ClockReading;
 
 /// Reads a session's state file, and returns the waits before its next login, its next renewal and a waiting caller's login;
 /// `None` if the file is refused.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::current_token::CurrentToken;
 use keyward_credentials::backoff::random_unit;
 use keyward_machine::clock::ClockReading;
+
+use super::current_token::CurrentToken;
 
 /// Time of the next look-up, and of the last clock change that caused calls.
 #[derive(Debug, Default)]

@@ -35,16 +35,17 @@ pub mod fuzz;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::identity::IdentitySource;
-use crate::login::Login;
-use crate::session_status::SessionStatusRegistry;
-use crate::token::TokenPublisher;
 use keyward_credentials::credential_watch::RefreshSignal;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::metrics::Metrics;
+
+use crate::identity::IdentitySource;
+use crate::login::Login;
+use crate::session_status::SessionStatusRegistry;
+use crate::token::TokenPublisher;
 
 pub use metrics::{AttemptMetrics, ClockMetrics, SessionMetrics};
 pub use shutdown::SessionShutdown;

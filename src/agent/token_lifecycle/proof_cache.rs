@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::ClockReading;
+
 use crate::identity::IdentityProof;
 use crate::login::LoginError;
 use crate::token::Token;
-use keyward_machine::clock::ClockReading;
 
 /// The last proof that the server did not verify, and when it was obtained.
 #[derive(Debug, Default)]
@@ -50,10 +51,11 @@ const MAX_AGE: Duration = Duration::from_mins(10);
 mod tests {
     use std::time::SystemTime;
 
-    use super::*;
-    use crate::identity::{LoginFields, SignedToken};
     use keyward_credentials::jwt::UnverifiedClaims;
     use keyward_machine::secret_string::SecretString;
+
+    use super::*;
+    use crate::identity::{LoginFields, SignedToken};
 
     #[test]
     fn a_requested_token_is_used_again_and_one_of_a_file_is_not() {

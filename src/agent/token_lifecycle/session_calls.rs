@@ -4,6 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_code::ErrorCode;
 use tokio::sync::watch;
 
 use super::current_token::CurrentToken;
@@ -13,8 +15,6 @@ use crate::login::{Login, LoginError};
 use crate::server_client::{CallError, LookupResponse, RenewResponse};
 use crate::session_status::ActivityKind;
 use crate::token::{Generation, Token};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Generation of the token that was looked up, and the result.
 pub(super) type LookupOutcome = (Generation, Result<LookupResponse, CallError>);

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::current_token::CurrentToken;
-use crate::token::{Token, TokenPublisher};
 use keyward_credentials::credential_watch::{Availability, CredentialState};
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::current_token::CurrentToken;
+use crate::token::{Token, TokenPublisher};
 
 /// Publishes a session's token with the time of its last check; knows the last error.
 #[derive(Debug)]

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::current_token::CurrentToken;
-use crate::login::Login;
-use crate::token::{Token, TokenKind, TokenPublisher};
 use keyward_credentials::credential_watch::Availability;
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
+
+use super::current_token::CurrentToken;
+use crate::login::Login;
+use crate::token::{Token, TokenKind, TokenPublisher};
 
 /// State of a stopped token manager. Readers keep the last published token until this is dropped.
 #[derive(Debug)]

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use keyward_machine::clock::{ClockReading, millis};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 use super::SessionStateOptions;
@@ -12,9 +15,6 @@ use super::token_record::{deserialize_token, serialize_token};
 use crate::encrypted_file::{EncryptedFile, FileKind, FileRejected, PersistOptions};
 use crate::retry_budget::RetryBudgetRecord;
 use crate::token::Generation;
-use keyward_machine::clock::{ClockReading, millis};
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// The state file of one session.
 #[derive(Debug)]

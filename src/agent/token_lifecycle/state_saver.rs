@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
 use tokio::task::JoinSet;
 
 use super::SessionStateOptions;
@@ -9,9 +12,6 @@ use super::current_token::CurrentToken;
 use super::state_file::{LoadedState, SessionStateFile};
 use crate::login::Login;
 use crate::retry_budget::RetryBudget;
-use keyward_machine::clock::ClockReading;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// The state file of a session, if it has one, and the writes that are under way.
 #[derive(Debug)]

@@ -2,17 +2,18 @@
 
 use std::time::SystemTime;
 
-use super::current_token::CurrentToken;
-use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics, SessionStepLabels};
-use super::schedule::NextStep;
-use super::session_calls::{CallInFlight, ProofTimes};
-use crate::session_status::{SessionActivity, SessionStatus, SessionStatusHandle};
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::outage::Outage;
 use keyward_telemetry::time_format::format_rfc3339;
+
+use super::current_token::CurrentToken;
+use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics, SessionStepLabels};
+use super::schedule::NextStep;
+use super::session_calls::{CallInFlight, ProofTimes};
+use crate::session_status::{SessionActivity, SessionStatus, SessionStatusHandle};
 
 /// Reports one session's status, metrics and health.
 #[derive(Debug)]

@@ -6,6 +6,9 @@ mod token_events;
 
 use std::time::Duration;
 
+use keyward_credentials::credential_watch::CredentialState;
+use keyward_credentials::demand::RetryOutcome;
+use keyward_machine::clock::{Clock, ClockChanges};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -22,9 +25,6 @@ use super::state_saver::StateSaver;
 use super::status_reporter::{SessionOutage, SessionSnapshot, StatusReporter};
 use super::{SessionShutdown, TokenLifecycleOptions, TokenManagerDeps};
 use crate::token::Token;
-use keyward_credentials::credential_watch::CredentialState;
-use keyward_credentials::demand::RetryOutcome;
-use keyward_machine::clock::{Clock, ClockChanges};
 
 /// Logs one session in, keeps its token alive by renewals and look-ups, and publishes it.
 pub struct TokenManager {

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::{ClockReading, millis};
+use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -11,8 +13,6 @@ use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
 use super::schedule::TokenLifetime;
 use crate::encrypted_file::{FileRejected, check_clock};
 use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
-use keyward_machine::clock::{ClockReading, millis};
-use keyward_machine::secret_string::SecretString;
 
 /// JSON document that is encrypted. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
 #[derive(Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::stream::try_unfold;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
+use keyward_telemetry::error_chain::format_chain;
 
 use super::view::view_with_links;
 use crate::api::error::ApiError;
@@ -20,7 +21,6 @@ use crate::service::lists::Omitted;
 use crate::service::record_keys;
 use crate::service::tokens::{ListedToken, TokenFilter, TokenPages};
 use crate::store::{Freshness, StoreError};
-use keyward_telemetry::error_chain::format_chain;
 
 pub(crate) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let caller = request.authenticate(state, freshness).await?;

@@ -1,6 +1,7 @@
 //! Handler of `POST /v1/auth/MOUNT/login` in Vault's wire format.
 
 use http::{HeaderName, Response};
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -12,7 +13,6 @@ use crate::api::state::ApiState;
 use crate::model::azure_identity::ClaimedFields;
 use crate::model::id::Id;
 use crate::service::login::{ConfiguredLoginRequest, LoginResult};
-use keyward_machine::secret_string::SecretString;
 
 const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 

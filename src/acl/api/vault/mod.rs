@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use keyward_telemetry::audit::AuditedRequest;
 use serde::Serialize;
 
 use super::error::ApiError;
@@ -22,7 +23,6 @@ use crate::model::secret::PlainSecret;
 use crate::service::caller::LiveToken;
 use crate::service::lists::Omitted;
 use crate::store::Freshness;
-use keyward_telemetry::audit::AuditedRequest;
 
 static TOKEN_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-vault-token"),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use keyward_hcl::{self as hcl, Attribute, HclError, Node, Object, Position, Value, quote};
+
 use super::{GlobalResource, Level, ResourceKind, RuleScope, Rules};
 use crate::model::DEFAULT_NAMESPACE;
-use keyward_hcl::{self as hcl, Attribute, HclError, Node, Object, Position, Value, quote};
 
 /// Longest accepted text, in bytes.
 pub(crate) const MAX_SIZE: usize = 256 * 1024;

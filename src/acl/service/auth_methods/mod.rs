@@ -3,6 +3,7 @@
 mod batch_budget;
 mod removal;
 
+use keyward_telemetry::error_chain::format_chain;
 use serde_json::{Map, Value};
 
 use super::acl_service::AclService;
@@ -20,7 +21,6 @@ use crate::model::go_duration::GoDuration;
 use crate::model::id::Id;
 use crate::model::names::{NamespaceName, is_name};
 use crate::store::{Freshness, Revision};
-use keyward_telemetry::error_chain::format_chain;
 use removal::Removal;
 
 /// Fields of an auth method as a request gives them.

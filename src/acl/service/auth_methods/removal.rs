@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use keyward_telemetry::error_chain::format_chain;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,6 @@ use crate::service::record_keys;
 use crate::service::tokens::MAX_TOKEN_RECORDS;
 use crate::service::transaction::Transaction;
 use crate::store::{Batch, CommitError, Freshness, Key, Revision, StoreError};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Record of a deleted method whose dependents are not all deleted yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]

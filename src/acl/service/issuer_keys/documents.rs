@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use http::Method;
 use jsonwebtoken::DecodingKey;
+use keyward_http::client;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
 use super::{CaSource, IssuerKey, IssuerKeyOptions, KeyDocument, KeyType};
 use crate::model::jwks_url::{JwksUrlError, parse_jwks_url};
-use keyward_http::client;
 
 impl IssuerKeyOptions {
     /// Fetches the signature keys of `issuer`.

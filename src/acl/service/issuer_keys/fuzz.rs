@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
+use keyward_machine::clock::{Clock, TestClock};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use super::documents::{JwkSet, parse_object};
 use super::{CaSource, FetchState, IssuerKeyOptions, IssuerKeys, KeyDocument, KeyFetcher, KeySet, MAX_KEY_AGE, fixed};
-use keyward_machine::clock::{Clock, TestClock};
 
 /// Counts the signature keys of a JWK set; `None` if the text is not one.
 pub fn count_jwks(document: &[u8]) -> Option<usize> {

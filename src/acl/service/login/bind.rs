@@ -1,5 +1,6 @@
 //! Evaluates binding rules for a login.
 
+use keyward_telemetry::error_chain::format_chain;
 use serde_json::{Map, Value};
 
 use super::LoginError;
@@ -17,7 +18,6 @@ use crate::service::error::ServiceError;
 use crate::service::links::invalid_identity;
 use crate::service::record_keys;
 use crate::store::Freshness;
-use keyward_telemetry::error_chain::format_chain;
 
 /// Links and roles that a login grants.
 #[derive(Debug, Default)]

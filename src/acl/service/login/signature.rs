@@ -4,13 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Validation;
 use jsonwebtoken::errors::ErrorKind;
+use keyward_machine::secret_string::SecretString;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::LoginError;
 use crate::model::auth_method::Algorithm;
 use crate::service::issuer_keys::IssuerKeys;
-use keyward_machine::secret_string::SecretString;
 
 /// Returns the claims of a token if its signature is valid. The header only selects the key; if `must_name_key` is
 /// false, tokens without a key id are tried with all keys that fit.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use keyward_machine::secret_string::SecretString;
+
 use super::bind::Grant;
 use super::verifier_cache::Verifier;
 use super::{LoginError, LoginMethods, signature};
@@ -22,7 +24,6 @@ use crate::service::tokens::ValidatedToken;
 use crate::service::transaction::{Transaction, retry_on_conflict};
 use crate::service::typed_store::Stored;
 use crate::store::Freshness;
-use keyward_machine::secret_string::SecretString;
 
 /// Login request for a stored method. Nothing in it is verified.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use keyward_machine::clock::Clock;
 use parking_lot::Mutex;
 
 use crate::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
@@ -12,7 +13,6 @@ use crate::service::issuer_keys::{self, CaSource, IssuerKeys, KeyDocument, pem_k
 use crate::service::record_keys;
 use crate::service::typed_store::Stored;
 use crate::store::{Revision, StoreError};
-use keyward_machine::clock::Clock;
 
 /// Cache of verifiers by method id.
 #[derive(Debug)]

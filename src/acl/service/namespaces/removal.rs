@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use keyward_telemetry::error_chain::format_chain;
 use tokio_util::sync::CancellationToken;
 
 use super::Namespaces;
@@ -17,7 +18,6 @@ use crate::service::tokens::MAX_TOKEN_RECORDS;
 use crate::service::transaction::{Transaction, retry_on_conflict};
 use crate::service::typed_store::{PAGE, Stored, decode};
 use crate::store::{Batch, CommitError, Freshness, Page, Revision};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Kinds of records in a namespace besides tokens.
 const KINDS: [&str; 6] = ["binding-rule", "auth-method", "role", "role-name", "policy", "policy-name"];

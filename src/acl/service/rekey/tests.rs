@@ -1,9 +1,10 @@
+use keyward_machine::clock::Clock;
+
 use super::*;
 use crate::model::authorize::DefaultPolicy;
 use crate::service::seal::Sealer;
 use crate::service::tokens::TokenDraft;
 use crate::store::Embedded;
-use keyward_machine::clock::Clock;
 
 #[tokio::test]
 async fn many_tokens_take_several_calls_and_each_is_rewritten_once() {

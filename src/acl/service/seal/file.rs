@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zeroize::Zeroizing;
-
-use super::key::SealKey;
-use super::keyring::Keyring;
-use crate::store::{CommitError, StoreError};
 use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::hex;
+use zeroize::Zeroizing;
+
+use super::key::SealKey;
+use super::keyring::Keyring;
+use crate::store::{CommitError, StoreError};
 
 /// Most keys in a file: each is tried for each token during a rotation.
 const MAX_KEYS: usize = 8;

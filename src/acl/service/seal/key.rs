@@ -3,10 +3,10 @@
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use keyward_credentials::aead::AeadKey;
 
 use crate::model::id::Id;
 use crate::model::secret::{PlainSecret, SealedSecret, SecretHash};
-use keyward_credentials::aead::AeadKey;
 
 /// Hashes and encrypts secrets with keys derived from one line of the key file.
 pub(crate) struct SealKey {

@@ -18,8 +18,9 @@ pub(crate) use file::SealKeyError;
 pub(crate) use key::{SealError, SealKey};
 pub(crate) use keyring::{Keyring, SealKeys};
 
-use crate::store::{Batch, Check, CommitError, Freshness, Key, Record, Revision, Store, Write};
 use keyward_machine::atomic_file::sweep_and_log;
+
+use crate::store::{Batch, Check, CommitError, Freshness, Key, Record, Revision, Store, Write};
 
 /// Keys of the key file, and the ones that the store names, as last read.
 #[derive(Debug)]

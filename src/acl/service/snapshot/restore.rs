@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use keyward_telemetry::error_chain::format_chain;
+
 use super::existing_keys::ExistingKeys;
 use super::restore_writes::RestoreWriter;
 use super::spool::{SnapshotPieces, Spool, invalid};
@@ -22,7 +24,6 @@ use crate::service::rejection::{Conflict, Forbidden, InvalidRequest};
 use crate::service::restore_lock::RestoreMarker;
 use crate::service::seal::{self, SealKeys};
 use crate::store::{Batch, Check, CommitError, Freshness, Key, Page, Revision, Write};
-use keyward_telemetry::error_chain::format_chain;
 
 /// Proof that the caller may restore.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use super::token_records::MAX_TOKEN_RECORDS;
@@ -15,8 +17,6 @@ use crate::service::error::ServiceError;
 use crate::service::record_keys;
 use crate::service::transaction::Transaction;
 use crate::store::{Batch, CommitError, Freshness, Key};
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::metrics::Metrics;
 
 /// Interval between sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);

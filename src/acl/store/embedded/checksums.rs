@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
+use keyward_telemetry::hex::encode_hex;
 
 use super::{Revision, StoreError};
-use keyward_telemetry::hex::encode_hex;
 
 /// Length of a checksum, in bytes.
 pub(super) const LENGTH: usize = 16;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use keyward_machine::secure_dir;
 use redb::{Database, StorageBackend};
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,7 +19,6 @@ use super::{
     Batch, Check, CommitError, FORMAT, Freshness, Key, Listing, OpenError, Page, Record, Revision, Store, StoreError,
     Verification, Write, revisions, watchers,
 };
-use keyward_machine::secure_dir;
 
 // 0: backend, tables, caches
 mod cache;

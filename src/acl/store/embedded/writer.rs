@@ -5,6 +5,9 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::outage::Outage;
 use redb::{Durability, ReadableTable as _, Table, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,9 +16,6 @@ use super::checksums::{Checksums, KindTotals};
 use super::recovery::{self, SharedState};
 use super::tables::{ALL_KINDS, KINDS, RECORDS, TOTALS, encode, revisions, sum_contribution};
 use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::outage::Outage;
 
 /// A batch and the channel for its outcome.
 #[derive(Debug)]

@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use keyward_http::tls::{CertificateError, FileBacked, certificates, verify_pair};
+use keyward_machine::secret;
+use keyward_telemetry::error_chain;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -12,9 +15,6 @@ use zeroize::Zeroizing;
 use super::error::{FailureKind, MemberError};
 use super::options::{self, EtcdOptions};
 use crate::store::OpenError;
-use keyward_http::tls::{CertificateError, FileBacked, certificates, verify_pair};
-use keyward_machine::secret;
-use keyward_telemetry::error_chain;
 
 /// A dead member is detected after the sum of both. etcd closes connections that ping more often than every 5 s, or
 /// without active calls.

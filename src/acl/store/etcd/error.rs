@@ -4,10 +4,10 @@ use std::error::Error;
 use std::sync::Arc;
 
 use etcd_client::Error as ClientError;
+use keyward_telemetry::error_chain::describe_error;
 use tonic::{Code, ConnectError};
 
 use crate::store::{CommitError, StoreError};
-use keyward_telemetry::error_chain::describe_error;
 
 /// Failed call to a member. Contains no secret: etcd repeats none.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, Event, ResponseHeader, WatchOptions, WatchResponse, WatchStream};
+use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_telemetry::time_format::seconds;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::{FailureKind, MemberError, MemberErrors};
@@ -12,8 +14,6 @@ use super::members::{Member, Members};
 use crate::store::revisions::KindRevisions;
 use crate::store::watchers::Watchers;
 use crate::store::{Key, Revision};
-use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_telemetry::time_format::seconds;
 
 /// Watches all changes on any available member.
 #[derive(Debug, Clone)]

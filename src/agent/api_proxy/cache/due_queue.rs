@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::leases::Step;
 use keyward_machine::clock::ClockReading;
+
+use crate::leases::Step;
 
 /// Keys of leases by their next step. Ends of leases come before renewals.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
+use keyward_machine::secret_string::SecretString;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -12,7 +13,6 @@ use zeroize::Zeroizing;
 
 use crate::server_client::SecretLease;
 use crate::token::{ClientToken, Lease};
-use keyward_machine::secret_string::SecretString;
 
 /// Kind of a cacheable response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

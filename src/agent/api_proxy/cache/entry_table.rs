@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::ClockReading;
 use zeroize::Zeroizing;
 
 use super::due_queue::{DueQueue, Ticket};
@@ -15,7 +16,6 @@ use super::token_leases::TokenLeases;
 use crate::encrypted_file::ChangeLevel;
 use crate::leases::{ActiveLease, SavedLease, Step};
 use crate::token::{Generation, Lease};
-use keyward_machine::clock::ClockReading;
 
 /// Entries by request, bounded in bytes.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::Method;
+use keyward_machine::clock::{Clock, ClockReading};
 
 use super::entry::{CacheEntry, EntryKind};
 use super::key::{CacheKey, TokenScope};
@@ -12,7 +13,6 @@ use super::snapshot;
 use crate::api_proxy::path::ApiPath;
 use crate::encrypted_file::MAX_CONTENT;
 use crate::token::Generation;
-use keyward_machine::clock::{Clock, ClockReading};
 
 /// A cache with a clock that only [`FuzzedCache::advance`] moves.
 #[derive(Debug)]

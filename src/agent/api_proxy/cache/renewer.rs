@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::credential_watch::RefreshSignal;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -18,10 +22,6 @@ use crate::leases::{RenewalFailure, TokenFingerprint};
 use crate::retry_budget::{FailureCause, RetryBudget};
 use crate::server_client::{CallError, ServerClient};
 use crate::token::{Lease, Token, TokenWatch};
-use keyward_credentials::backoff::random_unit;
-use keyward_credentials::credential_watch::RefreshSignal;
-use keyward_machine::clock::ClockReading;
-use keyward_telemetry::error_chain::format_chain;
 
 /// Collaborators of a [`LeaseRenewer`].
 #[derive(Debug, Clone)]

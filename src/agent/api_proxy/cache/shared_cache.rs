@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::secret;
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
@@ -17,9 +20,6 @@ use super::snapshot;
 use crate::encrypted_file::MAX_CONTENT;
 use crate::leases::TokenFingerprint;
 use crate::token::Generation;
-use keyward_credentials::backoff::random_unit;
-use keyward_machine::clock::{Clock, ClockReading};
-use keyward_machine::secret;
 
 /// Bounds of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

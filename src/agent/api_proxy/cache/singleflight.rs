@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use keyward_http::server::CallerGroup;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::key::CacheKey;
-use keyward_http::server::CallerGroup;
 
 /// Requests under way, by key.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_machine::clock::ClockReading;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
@@ -12,7 +13,6 @@ use super::entry::{CacheEntry, EntryKind};
 use super::key::CacheKey;
 use crate::encrypted_file::FileRejected;
 use crate::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
-use keyward_machine::clock::ClockReading;
 
 /// An entry that is to be saved.
 #[derive(Debug)]

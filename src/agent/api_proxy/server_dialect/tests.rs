@@ -2,12 +2,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
+use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 
 use super::*;
 use crate::server_client::ServerKind::{Consul, Keyward, Vault};
 use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
-use keyward_machine::clock::Clock;
 
 fn token() -> TokenHeader {
     let token = Token {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use keyward_http::peer::PinnedProcess;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +12,6 @@ use crate::caller_tokens::metrics::{CallerTokenMetrics, RevocationLabels};
 use crate::caller_tokens::token_revoker::Revocation;
 use crate::secrets::DerivedTokenManager;
 use crate::token::Token;
-use keyward_http::peer::PinnedProcess;
 
 /// A process that has a token, or whose token is being created.
 #[derive(Debug)]

@@ -1,12 +1,13 @@
 use std::os::unix::net::UnixStream;
 
-use super::*;
-use crate::server_client::{ServerClientOptions, ServerKind};
-use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use keyward_http::peer::{KernelSupport, PeerKernel, PeerReader};
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::health::Health;
+
+use super::*;
+use crate::server_client::{ServerClientOptions, ServerKind};
+use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
 
 /// Tokens of the caller `job` for a session with a token.
 fn tokens(metrics: &Metrics) -> ProcessTokens {

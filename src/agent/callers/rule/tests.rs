@@ -1,7 +1,8 @@
 use std::path::Path;
 
-use super::*;
 use keyward_http::peer::{ExecutableFacts, FactSource};
+
+use super::*;
 
 fn facts() -> PeerFacts {
     PeerFacts {

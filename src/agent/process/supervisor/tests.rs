@@ -1,16 +1,16 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
-
-use super::*;
-use crate::process::RestartMode;
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, credential_channel};
 use keyward_machine::clock::TestClock;
 use keyward_machine::command::ProvidedEnv;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::health::Health;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::*;
+use crate::process::RestartMode;
 
 fn publish(publisher: &CredentialPublisher<ProvidedEnv>, value: &str) {
     let variable = ProvidedEnv::Variable("A".to_owned(), SecretString::from(value));

@@ -1,8 +1,9 @@
 //! Leases that were replaced by newer ones: each is revoked once its grace period is over.
 
-use super::SecretRenewer;
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_chain::format_chain;
+
+use super::SecretRenewer;
 
 impl<T> SecretRenewer<T> {
     /// Returns the time of the next revocation; `None` while another one is under way.

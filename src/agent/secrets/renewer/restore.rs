@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::credential_watch::Availability;
+
 use super::SecretRenewer;
 use crate::leases::Step;
 use crate::secrets::persisted_secrets::{PersistedSecrets, SecretRecord};
 use crate::secrets::reread::rewrite_after;
 use crate::secrets::{SecretOptions, SecretResponse};
 use crate::token::{Generation, Token};
-use keyward_credentials::credential_watch::Availability;
 
 impl<T> SecretRenewer<T> {
     /// Restores the previous process's secret and records changes for the next one. The secret is published once the server

@@ -3,6 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward_credentials::backoff::random_unit;
+use keyward_credentials::credential_watch::Availability;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+
 use super::SecretRenewer;
 use crate::leases::{ActiveLease, RenewalFailure};
 use crate::secrets::persisted_secrets::SecretRecord;
@@ -11,11 +17,6 @@ use crate::secrets::retry::ReadFailure;
 use crate::secrets::{SecretMetrics, SecretResponse};
 use crate::server_client::{CallError, TokenVerdict};
 use crate::token::{Generation, Lease};
-use keyward_credentials::backoff::random_unit;
-use keyward_credentials::credential_watch::Availability;
-use keyward_machine::clock::ClockReading;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Result of a successful call.
 pub(super) enum CallResult {

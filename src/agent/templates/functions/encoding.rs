@@ -4,13 +4,13 @@ use aws_lc_rs::{digest, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use gotmpl::Value;
+use keyward_telemetry::hex::encode_hex;
 use serde_json::Value as Json;
 use zeroize::Zeroizing;
 
 use super::arguments::Arguments;
 use super::{FunctionResult, NamedFunction};
 use crate::templates::value::{ZeroizingJson, from_json, map, text, to_json};
-use keyward_telemetry::hex::encode_hex;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("base64Decode", |args| decode_base64("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),

@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 use gotmpl::{FuncMap, TemplateError as EngineError, Value};
+use keyward_telemetry::time_format::format_rfc3339;
 use serde_json::Value as Json;
 
 use super::FunctionResult;
@@ -14,7 +15,6 @@ use crate::secrets::{SecretOp, SecretRequest, SecretResponse};
 use crate::templates::TemplateSource;
 use crate::templates::evaluation::{Dependency, Resolved, SharedEvaluation};
 use crate::templates::value::{from_json, list, map, text};
-use keyward_telemetry::time_format::format_rfc3339;
 
 pub(super) const NAMES: [&str; 8] =
     ["env", "envOrDefault", "file", "mustEnv", "pkiCert", "secret", "secrets", "timestamp"];

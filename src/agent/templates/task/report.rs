@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::seconds;
+
 use super::TemplateTask;
 use crate::output_watch::{OutputChangeLabels, OutputMetrics};
 use crate::templates::metrics::{TemplateLabels, TemplateMetrics};
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::seconds;
 
 const RENDERED: i64 = 0;
 pub(super) const WAITING: i64 = 1;

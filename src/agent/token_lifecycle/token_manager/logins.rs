@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::{format_rfc3339, seconds};
+
 use super::TokenManager;
 use crate::identity::IdentityErrorKind;
 use crate::login::{LoginError, Remedy};
@@ -10,11 +16,6 @@ use crate::token::Token;
 use crate::token_lifecycle::current_token::{CurrentToken, TokenHealth};
 use crate::token_lifecycle::schedule::LastOutcome;
 use crate::token_lifecycle::status_reporter::Attempt;
-use keyward_credentials::backoff::random_unit;
-use keyward_machine::clock::ClockReading;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::{format_rfc3339, seconds};
 
 impl TokenManager {
     pub(super) fn on_login(&mut self, result: Result<Token, LoginError>) {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use keyward_credentials::backoff::random_unit;
+
 use super::TokenManager;
 use crate::token_lifecycle::current_token::CurrentToken;
 use crate::token_lifecycle::session_calls::CompletedCall;
 use crate::token_lifecycle::state_file::LoadedState;
-use keyward_credentials::backoff::random_unit;
 
 impl TokenManager {
     /// Restores the state of the previous process; plans the first login if that had no usable token.

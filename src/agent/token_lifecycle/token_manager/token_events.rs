@@ -1,5 +1,11 @@
 //! Handles what happens to a token: the results of its renewals and look-ups, its end, and clock changes.
 
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::{format_rfc3339, seconds};
+
 use super::TokenManager;
 use crate::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
 use crate::token_lifecycle::current_token::{LookupStatus, Suspicion, TokenHealth};
@@ -7,11 +13,6 @@ use crate::token_lifecycle::metrics::ClockMetrics;
 use crate::token_lifecycle::schedule::LastOutcome;
 use crate::token_lifecycle::session_calls::LookupOutcome;
 use crate::token_lifecycle::status_reporter::Attempt;
-use keyward_credentials::backoff::random_unit;
-use keyward_machine::clock::ClockReading;
-use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::{format_rfc3339, seconds};
 
 impl TokenManager {
     pub(super) fn on_renewal(&mut self, sent: ClockReading, result: Result<RenewResponse, CallError>) {
