@@ -39,12 +39,30 @@ struct State {
     next: BTreeMap<Operation, VecDeque<CannedResponse>>,
     always: BTreeMap<Operation, CannedResponse>,
     garbage: bool,
-    /// True to answer invalid tokens as OpenBao does.
-    openbao: bool,
+    wording: Wording,
     skew_seconds: i64,
     counts: OperationCounts,
     tokens: Tokens,
     leases: Leases,
+}
+
+/// Server whose texts are sent, where Vault and OpenBao differ.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Wording {
+    /// The default: it says less.
+    #[default]
+    OpenBao,
+    Vault,
+}
+
+impl Wording {
+    /// Returns the error for a token that was revoked, has expired or never existed.
+    pub(super) const fn dead_token(self) -> &'static str {
+        match self {
+            Self::OpenBao => "permission denied",
+            Self::Vault => "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n",
+        }
+    }
 }
 
 /// Kind of request.
@@ -223,9 +241,9 @@ impl FaultInjector {
         self.0.state.lock().garbage = garbage;
     }
 
-    /// Rejects invalid tokens as OpenBao does, without a reason, or as Vault does.
+    /// Sends the texts of OpenBao (the default) or of Vault, which for one says that a token is invalid.
     pub fn respond_as_openbao(&self, openbao: bool) {
-        self.0.state.lock().openbao = openbao;
+        self.0.state.lock().wording = if openbao { Wording::OpenBao } else { Wording::Vault };
     }
 
     /// Dates responses by a clock this far ahead of ours (behind, if negative). Tokens are not affected.
@@ -285,9 +303,8 @@ impl FaultInjector {
         self.0.state.lock().garbage
     }
 
-    /// Returns the error message for an invalid token.
-    pub(super) fn dead_token(&self) -> &'static str {
-        if self.0.state.lock().openbao { OPENBAO_DEAD_TOKEN } else { VAULT_DEAD_TOKEN }
+    pub(super) fn wording(&self) -> Wording {
+        self.0.state.lock().wording
     }
 
     /// Applies the clock skew.
@@ -335,12 +352,6 @@ impl FaultInjector {
         let _ = self.0.is_offline.subscribe().wait_for(|is_offline| *is_offline == offline).await;
     }
 }
-
-/// OpenBao's error for a token that was revoked, has expired or never existed.
-const OPENBAO_DEAD_TOKEN: &str = "permission denied";
-
-/// Vault's error for the same.
-const VAULT_DEAD_TOKEN: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
 
 /// Error of Vault and OpenBao for a call that no policy allows.
 pub(super) const PERMISSION_DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";

@@ -54,6 +54,10 @@ impl RequestHandler {
         &self.faults
     }
 
+    pub(super) const fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     pub(super) const fn verifier(&self) -> Option<&Verifier> {
         self.verifier.as_ref()
     }
@@ -101,6 +105,9 @@ impl RequestHandler {
             RequestKind::Health => system::health(&route.path, now),
             RequestKind::Login => self.login(&route.path, namespace(head), &body, now).await,
             RequestKind::Unwrap => return self.unwrap(head, &body, now),
+            RequestKind::PublicCertificate => {
+                self.authority.read(route.strip_prefix("pki")).unwrap_or_else(|| no_route(&route.path))
+            }
             RequestKind::LookupWrapped => {
                 let secret = wrapping_token(head, &body);
                 match self.faults.with_tokens(|tokens| tokens.look_up_wrapped(secret, now)) {
@@ -128,7 +135,7 @@ impl RequestHandler {
     fn unwrap(&self, head: &Parts, body: &Value, now: ClockReading) -> WrappableResponse {
         let secret = wrapping_token(head, body);
         match self.faults.with_tokens(|tokens| tokens.unwrap(secret, now)) {
-            Some(response) => WrappableResponse::Json(StatusCode::OK, response),
+            Some(response) => WrappableResponse::Raw(StatusCode::OK, response),
             None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
         }
     }
@@ -138,7 +145,7 @@ impl RequestHandler {
         let secret = sent_token(head).unwrap_or_default();
         let namespace = namespace(head);
         let Some(token) = self.faults.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
-            return refusal(StatusCode::FORBIDDEN, self.faults.dead_token());
+            return refusal(StatusCode::FORBIDDEN, self.faults.wording().dead_token());
         };
         // Its clients are on this machine, and come from the address that they connect to.
         if !token_roles::admit(token.bound_cidrs(), self.options.address.ip()) {
@@ -166,11 +173,12 @@ impl RequestHandler {
             RequestKind::Engine(engine) => match engine {
                 Engine::Terraform => self.platform_token(route, secret, now).await,
                 Engine::Database => self.database_credential(route, secret, now),
-                Engine::Pki => self.authority.response(route.verb, route.strip_prefix("pki"), &body, now.wall),
+                Engine::Pki => self.certificate(route, secret, &body, now),
                 Engine::Versioned | Engine::Plain => {
                     let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
                     let path = route.strip_prefix(engine.mount());
-                    let call = kv::Call { verb: route.verb, path, version, body, namespace, now };
+                    let wording = self.faults.wording();
+                    let call = kv::Call { verb: route.verb, path, version, body, namespace, now, wording };
                     if engine == Engine::Plain { self.stores.plain(call) } else { self.stores.versioned(call) }
                 }
             },
@@ -184,7 +192,7 @@ const MAX_BODY_SIZE: usize = 1024 * 1024;
 const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
 
 fn no_route(path: &str) -> WrappableResponse {
-    refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}"))
+    refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}. route entry not found."))
 }
 
 fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {

@@ -103,6 +103,27 @@ impl RequestHandler {
         }
     }
 
+    /// Handles a request below `pki/` that needs a token.
+    pub(super) fn certificate(
+        &self,
+        route: &Route<'_>,
+        owner: &str,
+        body: &Value,
+        now: ClockReading,
+    ) -> WrappableResponse {
+        let Some(role) = route.strip_prefix("pki").strip_prefix("issue/").filter(|_| route.verb == Verb::Write) else {
+            return refusal(StatusCode::NOT_FOUND, "unsupported path");
+        };
+        let issued = match self.authority().issue(&self.options().certificates, role, body, now.wall) {
+            Ok(issued) => issued,
+            Err(refused) => return refused,
+        };
+        let Some(terms) = issued.terms else { return success("data", issued.data) };
+        let leased = LeasedCredential::Nothing;
+        let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, leased, now));
+        build_leased(&id, terms.first_ttl(), terms.renewable, issued.data)
+    }
+
     /// Handles a request below `database/`: a name and a password without use.
     pub(super) fn database_credential(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> WrappableResponse {
         let Some(name) = route.strip_prefix("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read)

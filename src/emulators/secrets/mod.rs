@@ -8,6 +8,7 @@
 mod bounds;
 mod faults;
 mod faults_api;
+mod go_json;
 mod kv;
 mod leases;
 mod leases_api;
@@ -16,6 +17,7 @@ mod pki;
 mod policies;
 mod reply;
 mod route;
+mod sec1;
 mod serve;
 mod system;
 pub mod terraform;
@@ -45,6 +47,7 @@ pub use bounds::Bounds;
 pub use faults::{CannedResponse, FaultInjector, Operation, OperationCounts};
 pub use leases::LeaseTerms;
 pub use login::LoginMethod;
+pub use pki::CertificateRole;
 pub(crate) use policies::Policies;
 pub use token_roles::TokenRole;
 pub use tokens::TokenType;
@@ -74,12 +77,15 @@ pub struct SecretsOptions {
     pub terraform: terraform::TerraformEngineOptions,
     /// Roles of `database/creds/ROLE`, which returns a name and a password.
     pub database: BTreeMap<String, LeaseTerms>,
+    /// Roles of `pki/issue/ROLE`.
+    pub certificates: BTreeMap<String, CertificateRole>,
     /// Fault injection over HTTP; `None` for in-process use only.
     pub faults: Option<FaultListener>,
 }
 
 impl SecretsOptions {
-    /// Creates settings for a free loopback port that admit every login as `role`, for tests of later steps.
+    /// Creates settings for a free loopback port that admit every login as `role`, for tests of later steps. Certificates
+    /// have the role `web`.
     pub fn for_anyone(clock: Clock, role: &str, settings: Role) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -93,6 +99,7 @@ impl SecretsOptions {
             token_roles: BTreeMap::new(),
             terraform: terraform::TerraformEngineOptions::default(),
             database: BTreeMap::new(),
+            certificates: BTreeMap::from([("web".to_owned(), CertificateRole::default())]),
             faults: None,
         }
     }

@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use super::faults::CannedResponse;
+use super::go_json;
 use super::tokens::random_text;
 
 /// A complete HTTP response.
@@ -48,6 +49,10 @@ impl Body for ReplyBody {
 #[derive(Debug)]
 pub(super) enum WrappableResponse {
     Json(StatusCode, Value),
+    /// JSON whose bytes a handler wrote itself: without the line break that Go's encoder adds to others.
+    Raw(StatusCode, Value),
+    /// Another type of content, such as PEM.
+    Text(&'static str, String),
     /// Success without content.
     Nothing,
 }
@@ -56,19 +61,18 @@ impl WrappableResponse {
     /// Converts to an HTTP response.
     pub(super) fn reply(self) -> Reply {
         match self {
-            Self::Json(status, body) => whole(status, "application/json", body.to_string()),
-            Self::Nothing => {
-                let mut reply = Reply::default();
-                *reply.status_mut() = StatusCode::NO_CONTENT;
-                reply
-            }
+            Self::Json(status, body) => whole(status, JSON, go_json::to_text(&body) + "\n"),
+            Self::Raw(status, body) => whole(status, JSON, go_json::to_text(&body)),
+            Self::Text(content_type, text) => whole(StatusCode::OK, content_type, text),
+            Self::Nothing => whole(StatusCode::NO_CONTENT, JSON, String::new()),
         }
     }
 
+    /// Sends a success with another status, which the real server's engines do by bytes of their own.
     pub(super) fn with_status(self, status: StatusCode) -> Self {
         match self {
-            Self::Json(_, body) => Self::Json(status, body),
-            Self::Nothing => self,
+            Self::Json(_, body) | Self::Raw(_, body) => Self::Raw(status, body),
+            Self::Text(..) | Self::Nothing => self,
         }
     }
 }
@@ -92,6 +96,12 @@ pub(super) fn refusal(status: StatusCode, message: &str) -> WrappableResponse {
     WrappableResponse::Json(status, json!({ "errors": [message] }))
 }
 
+/// Builds a 404 with a warning: the real server's response to a path that its engine does not have.
+pub(super) fn not_found_with_warning(warning: &str) -> WrappableResponse {
+    let response = envelope(&random_text(), "warnings", json!([warning]));
+    WrappableResponse::Raw(StatusCode::NOT_FOUND, response)
+}
+
 /// Builds a 404 without messages.
 pub(super) fn empty() -> WrappableResponse {
     WrappableResponse::Json(StatusCode::NOT_FOUND, json!({ "errors": [] }))
@@ -105,7 +115,7 @@ pub(super) fn garbage() -> Reply {
 /// Builds a response set by fault injection.
 pub(super) fn build_canned(canned: CannedResponse) -> Reply {
     let status = StatusCode::from_u16(canned.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut reply = whole(status, "application/json", canned.body);
+    let mut reply = whole(status, JSON, canned.body);
     if let Some(value) = canned.retry_after.and_then(|value| HeaderValue::from_str(&value).ok()) {
         reply.headers_mut().insert(header::RETRY_AFTER, value);
     }
@@ -137,5 +147,12 @@ fn whole(status: StatusCode, content_type: &'static str, body: String) -> Reply 
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::SERVER, HeaderValue::from_static("keyward-emulated-secrets"));
+    // Sent over plain HTTP too.
+    headers.insert(
+        header::STRICT_TRANSPORT_SECURITY,
+        HeaderValue::from_static("max-age=31536000; includeSubDomains"),
+    );
     reply
 }
+
+const JSON: &str = "application/json";

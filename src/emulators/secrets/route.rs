@@ -47,6 +47,8 @@ pub(super) enum RequestKind {
     Lease(LeaseCall),
     /// `sys/mounts`, `sys/internal/ui/mounts/...`, `sys/capabilities-self`.
     System,
+    /// The CA's certificates below `pki/`, which need no token.
+    PublicCertificate,
     /// Below the mount of an engine.
     Engine(Engine),
 }
@@ -119,7 +121,7 @@ impl RequestKind {
             Self::Lease(LeaseCall::Renew) => Operation::RenewLease,
             Self::Lease(LeaseCall::Revoke | LeaseCall::RevokePrefix) => Operation::RevokeLease,
             Self::System => Operation::System,
-            Self::Engine(_) => Operation::Secret,
+            Self::PublicCertificate | Self::Engine(_) => Operation::Secret,
         })
     }
 }
@@ -166,6 +168,9 @@ fn classify(verb: Verb, path: &str) -> Option<RequestKind> {
             (None, Verb::Write) if rest.ends_with("/login") => Some(RequestKind::Login),
             _ => None,
         },
+        ("pki", Verb::Read) if ["cert", "ca", "ca_chain"].contains(&rest.split('/').next().unwrap_or_default()) => {
+            Some(RequestKind::PublicCertificate)
+        }
         _ => Engine::ALL.into_iter().find(|engine| engine.mount() == first).map(RequestKind::Engine),
     }
 }

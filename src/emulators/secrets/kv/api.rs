@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::versioned::{Change, ReadOutcome, WriteRejection};
 use super::{Namespace, Stores, plain};
-use crate::secrets::reply::{WrappableResponse, build_leased, empty, refusal, success};
+use crate::secrets::faults::Wording;
+use crate::secrets::go_json;
+use crate::secrets::reply::{WrappableResponse, build_leased, empty, not_found_with_warning, refusal, success};
 use crate::secrets::route::Verb;
 
 /// A request to a store.
@@ -20,6 +22,7 @@ pub(crate) struct Call<'a> {
     pub body: Value,
     pub namespace: &'a str,
     pub now: ClockReading,
+    pub wording: Wording,
 }
 
 impl Stores {
@@ -69,10 +72,7 @@ impl Stores {
                 }
                 WrappableResponse::Nothing
             }
-            _ => refusal(
-                StatusCode::NOT_FOUND,
-                "no handler for route: this store has versions; its values are below secret/data/",
-            ),
+            _ => not_found_with_warning(&invalid_path(call.verb, call.wording)),
         }
     }
 }
@@ -90,7 +90,12 @@ impl Namespace {
             Verb::Write if call.body.get("data").is_none_or(|value| !value.is_object()) => {
                 refusal(StatusCode::BAD_REQUEST, "no data provided")
             }
-            Verb::Write => write_response(store.write(path, call.body["data"].take(), cas, call.now)),
+            Verb::Write => {
+                let mut value = call.body["data"].take();
+                // The real store keeps the value as JSON of its own.
+                go_json::round_numbers(&mut value);
+                write_response(store.write(path, value, cas, call.now))
+            }
             Verb::Patch => match call.body.get("data").filter(|value| value.is_object()) {
                 Some(change) => store.patch(path, change, cas, call.now).map_or_else(empty, write_response),
                 None => refusal(StatusCode::BAD_REQUEST, "no data provided"),
@@ -106,7 +111,13 @@ impl Namespace {
     fn metadata(&mut self, path: &str, mut call: Call<'_>) -> WrappableResponse {
         let store = &mut self.versioned;
         match call.verb {
-            Verb::Read => store.metadata(path).map_or_else(empty, |metadata| success("data", metadata)),
+            Verb::Read => store.metadata(path).map_or_else(empty, |mut metadata| {
+                if call.wording == Wording::OpenBao {
+                    metadata["current_metadata_version"] = 0.into();
+                    metadata["metadata_cas_required"] = false.into();
+                }
+                success("data", metadata)
+            }),
             Verb::List => list_response(&store.list(path)),
             Verb::Write | Verb::Patch => {
                 let custom = call.body.get_mut("custom_metadata").map(Value::take);
@@ -124,11 +135,14 @@ impl Namespace {
         match call.verb {
             Verb::Read => {
                 let settings = self.versioned.settings();
-                let metadata = json!({
+                let mut settings = json!({
                     "max_versions": settings.max_versions, "cas_required": settings.cas_required,
                     "delete_version_after": "0s",
                 });
-                success("data", metadata)
+                if call.wording == Wording::OpenBao {
+                    settings["metadata_cas_required"] = false.into();
+                }
+                success("data", settings)
             }
             Verb::Write => {
                 self.versioned.change_settings(change(&call.body));
@@ -148,6 +162,25 @@ fn write_response(written: Result<Value, WriteRejection>) -> WrappableResponse {
 
 fn list_response(names: &[String]) -> WrappableResponse {
     if names.is_empty() { empty() } else { success("data", json!({ "keys": names })) }
+}
+
+/// Warning of a store with versions about a path outside its folders, such as one without `data/`.
+fn invalid_path(verb: Verb, wording: Wording) -> String {
+    let command = match verb {
+        Verb::Read => "get",
+        Verb::List => "list",
+        Verb::Write => "put",
+        Verb::Patch => "patch",
+        Verb::Delete => "delete",
+    };
+    let (client, program) = match wording {
+        Wording::OpenBao => ("OpenBao", "bao"),
+        Wording::Vault => ("Vault", "vault"),
+    };
+    format!(
+        "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints to use. \
+         If using the {client} CLI, use '{program} kv {command}' for this operation."
+    )
 }
 
 fn unsupported() -> WrappableResponse {

@@ -32,6 +32,8 @@ struct Secret {
     updated: ClockReading,
     settings: Settings,
     custom: Value,
+    /// Oldest version that is kept; 0 until one has been removed.
+    oldest: u64,
 }
 
 #[derive(Debug)]
@@ -109,7 +111,11 @@ impl Store {
         let limit =
             [secret.settings.max_versions, default_limit, KEPT].into_iter().find(|limit| *limit > 0).unwrap_or(KEPT);
         let first = secret.current.saturating_sub(limit - 1);
+        let removes = secret.versions.keys().next().is_some_and(|oldest| *oldest < first);
         secret.versions = secret.versions.split_off(&first);
+        if removes {
+            secret.oldest = first;
+        }
         let version = &secret.versions[&secret.current];
         Ok(version.metadata(secret.current, &secret.custom))
     }
@@ -154,13 +160,13 @@ impl Store {
         let versions: Map<String, Value> = secret
             .versions
             .iter()
-            .map(|(number, version)| (number.to_string(), version.metadata(*number, &Value::Null)))
+            .map(|(number, version)| (number.to_string(), version.state()))
             .collect();
         Some(json!({
             "cas_required": secret.settings.cas_required, "created_time": rfc3339(secret.created.wall),
             "current_version": secret.current, "custom_metadata": secret.custom, "delete_version_after": "0s",
             "max_versions": secret.settings.max_versions,
-            "oldest_version": secret.versions.keys().next().copied().unwrap_or_default(),
+            "oldest_version": secret.oldest,
             "updated_time": rfc3339(secret.updated.wall), "versions": versions,
         }))
     }
@@ -197,6 +203,7 @@ impl Store {
             updated: now,
             settings: Settings::default(),
             custom: Value::Null,
+            oldest: 0,
         })
     }
 
@@ -227,10 +234,17 @@ impl Change {
 
 impl Version {
     fn metadata(&self, number: u64, custom: &Value) -> Value {
+        let mut metadata = self.state();
+        metadata["custom_metadata"] = custom.clone();
+        metadata["version"] = number.into();
+        metadata
+    }
+
+    fn state(&self) -> Value {
         json!({
-            "created_time": rfc3339(self.created.wall), "custom_metadata": custom,
+            "created_time": rfc3339(self.created.wall),
             "deletion_time": self.deleted.map_or_else(String::new, |at| rfc3339(at.wall)),
-            "destroyed": self.value.is_none(), "version": number,
+            "destroyed": self.value.is_none(),
         })
     }
 }
