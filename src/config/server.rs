@@ -5,9 +5,11 @@ use std::time::Duration;
 use keyward_agent::server_client::{ServerClientOptions, ServerKind};
 use keyward_http::client;
 use keyward_http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
+use keyward_telemetry::error_code::ErrorCode;
 use url::{Host, Url};
 
 use super::PathUse;
+use super::diagnostic::Location;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
 
@@ -17,6 +19,10 @@ const KINDS: [(&str, ServerKind); 4] = [
     ("keyward", ServerKind::Keyward),
     ("consul", ServerKind::Consul),
 ];
+/// Message about an `http://` address of another machine.
+const UNENCRYPTED: &str = "would send tokens unencrypted";
+/// Advice about it in a configuration.
+const PLAIN_ADVICE: &str = "use https://; beyond loopback http:// needs allow_http = true";
 const TENTH: Duration = Duration::from_millis(100);
 
 /// Returns the configuration's word for a kind of server.
@@ -31,8 +37,19 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions 
     }
     let kind = reader.choice("kind", &KINDS).unwrap_or(ServerKind::Vault);
     let address = reader.required("address", "the server's address, such as \"https://secrets.example.com:8200\"");
-    let address = address.and_then(|text| reader.parse(&text, server_address));
-    let tls = tls(&mut reader, address.as_ref());
+    let allow_http = reader.flag("allow_http", false);
+    let at = address.as_ref().map_or(reader.at, |text| text.at);
+    let parse = |text: &str| {
+        server_address(text, allow_http).map_err(|error| ValueError {
+            advice: if error.message == UNENCRYPTED { PLAIN_ADVICE.to_owned() } else { error.advice },
+            ..error
+        })
+    };
+    let address = address.and_then(|text| reader.parse(&text, parse));
+    if allow_http {
+        check_plain_http(&mut reader, at, address.as_ref());
+    }
+    let tls = TlsOptions { allow_http, ..tls(&mut reader, address.as_ref()) };
     let proxy = reader.parse_text("proxy", proxy).unwrap_or(ProxyMode::Environment);
     if let (ProxyMode::Through(_), Some(ServerAddress::Url(url))) = (&proxy, &address) {
         if url.scheme() == "http" {
@@ -51,6 +68,24 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions 
     let login_timeout = reader.duration("login_timeout", Duration::from_secs(90), TENTH..=Duration::from_mins(10));
     reader.finish();
     ServerClientOptions { name, kind, client, login_timeout }
+}
+
+/// Warns of a server that is called without TLS, or reports that `allow_http` has no effect.
+fn check_plain_http(reader: &mut Reader<'_>, address_at: Location, address: Option<&ServerAddress>) {
+    match address {
+        Some(ServerAddress::Url(url)) if url.scheme() == "http" && !is_loopback(url) => {
+            let message = "logins, tokens and secrets cross the network unencrypted";
+            let message = (ErrorCode::UnencryptedServer, message);
+            let advice = "give the server a certificate, and write https://";
+            reader.scope.diagnostics.warning(address_at, &reader.key("address"), message, advice);
+        }
+        Some(_) => {
+            let at = reader.locate("allow_http").unwrap_or(reader.at);
+            let message = "has no effect: only http:// to another machine needs it";
+            reader.error(at, "allow_http", message, "leave it out");
+        }
+        None => {}
+    }
 }
 
 fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
@@ -78,6 +113,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
         ca_dir: reader.folder("ca_dir", PathUse::ReadFolder),
         identity,
         server_name: reader.parse_text("server_name", server_name),
+        allow_http: false,
     }
 }
 
@@ -92,11 +128,11 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 /// Parses the address of a server on a command line: `https://`, `http://` on loopback, `unix:///path` or `/path`.
 pub fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
-    server_address(&format!("{scheme}{text}")).map_err(|error| format!("it {}: {}", error.message, error.advice))
+    server_address(&format!("{scheme}{text}"), false).map_err(|error| format!("it {}: {}", error.message, error.advice))
 }
 
-/// A server's address: `https://`, `http://` on loopback, or `unix:///path`.
-fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
+/// A server's address: `https://`, `http://` on loopback or where it is allowed, or `unix:///path`.
+fn server_address(text: &str, allow_http: bool) -> Result<ServerAddress, ValueError> {
     let forms = "write \"https://HOST:PORT\", or \"unix:///PATH\" for a socket on this machine";
     if let Some(path) = text.strip_prefix("unix://") {
         return values::path(path).map(ServerAddress::Unix);
@@ -121,8 +157,8 @@ fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
     }
     match url.scheme() {
         "https" => Ok(ServerAddress::Url(url)),
-        "http" if is_loopback(&url) => Ok(ServerAddress::Url(url)),
-        "http" => invalid("would send tokens unencrypted", "use https://; http:// is for loopback only"),
+        "http" if allow_http || is_loopback(&url) => Ok(ServerAddress::Url(url)),
+        "http" => invalid(UNENCRYPTED, "use https://; http:// is for loopback only"),
         _ => invalid("is not an address", forms),
     }
 }
@@ -147,7 +183,7 @@ mod tests {
     #[test]
     fn tokens_go_in_the_clear_over_loopback_and_sockets_only() {
         let check = |text: &str, expected: Result<&str, &str>| {
-            let found = server_address(text).map(|address| match address {
+            let found = server_address(text, false).map(|address| match address {
                 ServerAddress::Url(url) => url.to_string(),
                 ServerAddress::Unix(path) => path.display().to_string(),
             });
@@ -178,8 +214,10 @@ mod tests {
 
     #[test]
     fn a_name_with_letters_beyond_ascii_is_asked_for_as_dns_has_it() {
-        let results =
-            [server_address("https://caf\u{e9}.example.com").map(|_| ()), server_name("caf\u{e9}.fr").map(|_| ())];
+        let results = [
+            server_address("https://caf\u{e9}.example.com", false).map(|_| ()),
+            server_name("caf\u{e9}.fr").map(|_| ()),
+        ];
         for result in results {
             assert!(result.unwrap_err().advice.contains("xn--"));
         }

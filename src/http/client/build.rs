@@ -26,7 +26,7 @@ impl ClientOptions {
     /// Validates address, server name and proxy, and returns the URL that paths are appended to.
     pub(crate) fn validate(&self) -> Result<Url, BuildError> {
         let ServerAddress::Url(url) = &self.address else { return Ok(UNIX_BASE.clone()) };
-        check_url(url, &self.proxy)?;
+        check_url(url, &self.proxy, self.tls.allow_http)?;
         let mut base = url.clone();
         if let Some(name) = &self.tls.server_name {
             base.set_host(Some(name)).map_err(|_| BuildError::ServerName { name: name.clone() })?;
@@ -178,11 +178,11 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-fn check_url(url: &Url, proxy: &ProxyMode) -> Result<(), BuildError> {
+fn check_url(url: &Url, proxy: &ProxyMode, allow_http: bool) -> Result<(), BuildError> {
     let bare = url.username().is_empty() && url.password().is_none();
     if !bare || url.query().is_some() || url.fragment().is_some() || url.host().is_none() {
         return Err(BuildError::Url { address: origin(url) });
     }
-    let plain = url.scheme() == "http" && is_loopback(url) && !matches!(proxy, ProxyMode::Through(_));
+    let plain = url.scheme() == "http" && (allow_http || is_loopback(url)) && !matches!(proxy, ProxyMode::Through(_));
     if url.scheme() == "https" || plain { Ok(()) } else { Err(BuildError::Plain { address: origin(url) }) }
 }

@@ -37,7 +37,7 @@ pub struct ClientOptions {
 /// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAddress {
-    /// An `https` URL, or an `http` one on loopback. Its path is put before every request's path.
+    /// An `https` URL, or an `http` one on loopback or with [`TlsOptions::allow_http`]. Its path is put before every request's path.
     Url(Url),
     /// A unix socket that speaks plain HTTP.
     Unix(PathBuf),

@@ -31,6 +31,8 @@ pub struct TlsOptions {
     /// The name to expect in the server's certificate, instead of the address's host. It is also sent as SNI and
     /// `Host`, and goes with a direct connection only: a proxy would look the name up itself.
     pub server_name: Option<String>,
+    /// True if plain `http://` is allowed to another machine too, not only on loopback.
+    pub allow_http: bool,
 }
 
 /// A client certificate and its key, both PEM files. Files that change are read again for the next connection.

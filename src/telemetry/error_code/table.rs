@@ -85,6 +85,9 @@ error_codes! {
     1018 UnreachableRule: "a rule of callers can never match",
         "an earlier [caller.NAME] matches every process of this one, or no listener reports the facts that it asks for",
         "put the narrower rule first, or correct what the message names";
+    1019 UnencryptedServer: "a server is called without TLS",
+        "the address begins with http://, is not on loopback, and allow_http = true allows that",
+        "give the server a certificate, write https:// and ca_file, and leave allow_http out";
     1101 LoginRefused: "the server refused the login",
         "the auth method rejected the proof; the server's text says why",
         "compare the role on the server with this machine's identity, which `keyward check --online` shows";

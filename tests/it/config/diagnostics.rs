@@ -163,7 +163,7 @@ fn a_server_must_be_safe_to_reach() {
             "a.toml:2:8: server.b.kind: \"nomad\" is not a known value; write \"vault\", \"openbao\", \"keyward\" or \"consul\"",
             concat!(
                 "a.toml:3:11: server.b.address: \"http://secrets.example.com\" would send tokens unencrypted; ",
-                "use https://; http:// is for loopback only"
+                "use https://; beyond loopback http:// needs allow_http = true"
             ),
             "a.toml:4:11: server.b.ca_file: the value is not an absolute path; start it with /",
             concat!(
