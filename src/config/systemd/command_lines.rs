@@ -11,19 +11,101 @@ pub struct UnitAction {
     pub unit: String,
 }
 
+/// Deepest nesting of shells and substitutions that is read.
+const MAX_NESTING: usize = 4;
+
 /// Splits an argument vector into the command lines that run: itself, and for `sh -c LINE` those of the line.
 ///
-/// The shell's line is read as far as a simple reader can: a program that a variable or a substitution names is not found.
+/// The shell's line is read as far as a simple reader can: a program that a variable names is not found.
 pub fn command_lines(argv: &[String]) -> Vec<Vec<String>> {
-    match argv {
-        [shell, flag, line, ..] if flag == "-c" && SHELLS.contains(&file_name(shell)) => {
+    expand(argv, 0)
+}
+
+fn expand(argv: &[String], depth: usize) -> Vec<Vec<String>> {
+    match (argv, shell_line(argv)) {
+        ([], _) => Vec::new(),
+        ([shell, ..], Some(line)) if depth < MAX_NESTING => {
             let mut lines = vec![vec![shell.clone()]];
-            lines.extend(split_commands(line, WordSyntax::Shell).into_iter().filter_map(program));
+            lines.extend(commands_of_line(line, depth));
             lines
         }
-        [] => Vec::new(),
         _ => vec![argv.to_vec()],
     }
+}
+
+/// Returns the commands of a shell's line, those of its quoted substitutions last.
+fn commands_of_line(line: &str, depth: usize) -> Vec<Vec<String>> {
+    let commands = split_commands(line, WordSyntax::Shell).into_iter().filter_map(program);
+    let mut lines: Vec<_> = commands.flat_map(|command| expand(&command, depth + 1)).collect();
+    if depth < MAX_NESTING {
+        lines.extend(quoted_substitutions(line).iter().flat_map(|line| commands_of_line(line, depth + 1)));
+    }
+    lines
+}
+
+/// Returns the line of `sh -c LINE`; options may stand around the `-c`, as in `bash -euo pipefail -c LINE`.
+fn shell_line(argv: &[String]) -> Option<&str> {
+    let (shell, arguments) = argv.split_first()?;
+    if !SHELLS.contains(&file_name(shell)) {
+        return None;
+    }
+    let mut is_line = false;
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.strip_prefix(['-', '+']) {
+            Some(long) if long.starts_with('-') => {}
+            Some(letters) => {
+                is_line |= word.starts_with('-') && letters.contains('c');
+                if letters.ends_with('o') {
+                    words.next();
+                }
+            }
+            None => return is_line.then_some(word.as_str()),
+        }
+    }
+    None
+}
+
+/// Returns the commands in backquotes, and those of `$(...)` in double quotes, which are no words of the line itself.
+fn quoted_substitutions(line: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let (mut is_single, mut is_double) = (false, false);
+    let mut rest = line;
+    while let Some(character) = rest.chars().next() {
+        let after = &rest[character.len_utf8()..];
+        rest = after;
+        match character {
+            '\'' if !is_double => is_single = !is_single,
+            _ if is_single => {}
+            '"' => is_double = !is_double,
+            '\\' => rest = after.chars().next().map_or("", |escaped| &after[escaped.len_utf8()..]),
+            '`' => {
+                let Some((inside, behind)) = after.split_once('`') else { break };
+                found.push(inside.to_owned());
+                rest = behind;
+            }
+            '$' if is_double && after.starts_with('(') && !after.starts_with("((") => {
+                let Some(end) = closing_parenthesis(after) else { break };
+                found.push(after[1..end].to_owned());
+                rest = &after[end + 1..];
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns the index of the parenthesis that closes the one that the text begins with.
+fn closing_parenthesis(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    text.char_indices().find_map(|(index, character)| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        (depth == 0).then_some(index)
+    })
 }
 
 /// Returns a simple command of a shell without assignments and keywords; `None` for a builtin.
@@ -145,6 +227,26 @@ mod tests {
         check("exec $PROGRAM; echo done; (cd /x; make)", &["make"]);
         check("{ /usr/bin/x; } & kill -HUP 1 # /usr/bin/y", &["/usr/bin/x"]);
         check("", &[]);
+        // A shell in a shell, as a command of one string becomes that is itself `sh -c`.
+        check("sh -c 'nginx -t && systemctl reload nginx'", &["sh", "nginx -t", "systemctl reload nginx"]);
+        check("bash -euo pipefail -c 'a | b'", &["bash", "a", "b"]);
+        check("kill -HUP \"$(cat /run/a.pid)\" && kill `pidof b`", &["cat /run/a.pid", "pidof b"]);
+        check("echo '$(a) `b`' \"$((1 + 2))\" \"$(c", &[]);
+    }
+
+    #[test]
+    fn options_of_a_shell_stand_around_its_line() {
+        for (argv, expected) in [
+            (&["sh", "-lc", "a b"][..], &["sh", "a b"][..]),
+            (&["/bin/sh", "-e", "-c", "a"], &["/bin/sh", "a"]),
+            (&["bash", "--login", "-o", "pipefail", "-ec", "a"], &["bash", "a"]),
+            (&["sh", "/etc/app/reload", "-c", "a"], &["sh /etc/app/reload -c a"]),
+            (&["sh", "-c"], &["sh -c"]),
+        ] {
+            let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
+            let found: Vec<String> = command_lines(&argv).iter().map(|words| words.join(" ")).collect();
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]
