@@ -43,7 +43,7 @@ pub(super) struct Migrate {
 impl Migrate {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let inputs = Inputs::read(&self.files)?;
-        let migrated = match migrate::migrate_all(&inputs.contents(), self.openbao) {
+        let mut migrated = match migrate::migrate_all(&inputs.contents(), self.openbao) {
             Ok(migrated) => migrated,
             Err((number, error)) => {
                 print_error(&format!("{}: {error}", inputs.texts[number].0));
@@ -72,20 +72,22 @@ impl Migrate {
         {
             return Ok(exit);
         }
+        migrated.add_errors(&outcome.errors);
         let names: Vec<&str> = inputs.texts.iter().map(|(name, _)| name.as_str()).collect();
         let actions = report(&migrated, &names);
         for (path, reason) in &inputs.skipped {
             print_report_line(&format!("skipped {}: {reason}", path.display()));
         }
-
-        for diagnostic in &outcome.errors {
-            print_report_line(&format!("{diagnostic} (error)"));
-        }
         for diagnostic in &outcome.warnings {
             print_report_line(&format!("{diagnostic} (warning)"));
         }
         Ok(match () {
-            () if !outcome.errors.is_empty() => Exit::ConfigInvalid,
+            () if !outcome.errors.is_empty() => {
+                print_report_line(
+                    "the written configuration has errors: keyward does not start before they are corrected",
+                );
+                Exit::ConfigInvalid
+            }
             () if actions > 0 && !self.accept => {
                 print_report_line("take these actions, or run it again with --accept");
                 Exit::ActionRequired

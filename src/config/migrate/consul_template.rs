@@ -8,6 +8,9 @@ use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
 
+/// Report of a key about TLS beside an address without it.
+pub(super) const NO_TLS: &str = "has no effect without TLS";
+
 /// Settings of each template that does not have its own.
 #[derive(Debug, Default)]
 pub(super) struct Defaults {
@@ -105,7 +108,7 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
     let file = vault.take("vault_agent_token_file");
     let file_path = file.as_ref().and_then(InputValue::required_text);
     if let (Some(file), Some(text)) = (&file, file_path) {
-        document.section(&method).text("file", text);
+        document.section(&method).at(file.origin()).text("file", text);
         file.record_changed(
             "session.main.token_file; keyward also renews the token, and can log in by itself: see [session.NAME.cloud]",
         );
@@ -116,7 +119,7 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
         } else if file_path.is_some() {
             token.not_supported("vault_agent_token_file takes precedence");
         } else {
-            document.section(&method).text("file", TOKEN_FILE);
+            document.section(&method).at(token.origin()).text("file", TOKEN_FILE);
             token.action(format!("a configuration holds no token: write it to {TOKEN_FILE}, mode 0600"));
         }
     }
@@ -137,17 +140,21 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
 }
 
 /// Reads the keys that consul-template's `vault {}` has in addition to the agent's: the times of leases, and `ssl {}`.
-pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
+pub(super) fn server(vault: &mut Block<'_>, document: &mut Document, has_tls: bool) {
     let own_time =
         "values are read again every templates.interval, and a lease is replaced after two thirds of its duration";
     vault.drop_keys(&["default_lease_duration", "lease_renewal_threshold", "grace"], own_time);
     vault.drop_keys(&["enabled"], "the section enables it");
     if let Some(transport) = vault.block("transport") {
-        transport.drop_all("connections are reused");
+        transport.drop_all(Outcome::NotSupported, "connections are reused");
     }
     if let Some(mut ssl) = vault.block("ssl") {
-        tls(&mut ssl, document.section(&format!("server.{MAIN}")));
-        ssl.finish();
+        if has_tls {
+            tls(&mut ssl, document.section(&format!("server.{MAIN}")));
+            ssl.finish();
+        } else {
+            ssl.drop_all(Outcome::NotSupported, NO_TLS);
+        }
     }
 }
 
@@ -165,7 +172,7 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
             }
             Some(input) => {
                 if let Some(text) = input.required_text() {
-                    section.text(key, text);
+                    section.at(input.origin()).text(key, text);
                     input.record_kept(key);
                 }
             }
@@ -187,11 +194,11 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     for name in ["consul", "nomad", "deduplicate"] {
         if let Some(block) = top.block(name) {
-            block.drop_all("templates read only Vault or OpenBao");
+            block.drop_all(Outcome::NotSupported, "templates read only Vault or OpenBao");
         }
     }
     if let Some(block) = top.block("syslog") {
-        block.drop_all("logs go to standard error, for the journal or the container runtime");
+        block.drop_all(Outcome::NotSupported, "logs go to standard error, for the journal or the container runtime");
     }
     top.drop_keys(&["max_stale", "block_query_wait"], "for queries of Consul, which templates do not make");
     top.drop_keys(&["kill_signal", "reload_signal", "dump_signal"], "SIGTERM and SIGINT stop it, SIGHUP reloads it");

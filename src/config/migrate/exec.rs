@@ -26,13 +26,13 @@ fn stop(exec: &mut Block<'_>, section: &mut Section) {
     if let Some(signal) = exec.take("kill_signal")
         && let Some(text) = signal.required_text()
     {
-        section.text("stop_signal", text);
+        section.at(signal.origin()).text("stop_signal", text);
         signal.record_kept("process.stop_signal");
     }
     if let Some(timeout) = exec.take("kill_timeout") {
         match timeout.span() {
             Some(span) => {
-                section.text("stop_timeout", &format_span(span));
+                section.at(timeout.origin()).text("stop_timeout", &format_span(span));
                 timeout.record_kept("process.stop_timeout");
             }
             None => timeout.not_supported("not a duration"),
@@ -44,7 +44,7 @@ fn reload_signal(exec: &mut Block<'_>, section: &mut Section) {
     let Some(signal) = exec.take("reload_signal") else { return };
     match signal.text() {
         Some(text) => {
-            section.text("on_change", "signal").text("change_signal", text);
+            section.text("on_change", "signal").at(signal.origin()).text("change_signal", text);
             signal.record_changed(
                 "process.change_signal: the signal is sent when a variable has changed; a file template has its own command",
             );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use keyward_hcl::{Attribute, Object, Position, Value};
 use keyward_telemetry::time_format::format_duration;
 
-use super::output::{Outcome, Report};
+use super::output::{Origin, Outcome, Report};
 
 /// Message for a value that should be a boolean.
 pub(super) const NO_FLAG: &str = "not a boolean";
@@ -149,6 +149,11 @@ impl<'a> Block<'a> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
+    /// Returns where the block stands.
+    pub(super) fn origin(&self) -> Origin {
+        Origin { at: self.at, key: self.path.clone() }
+    }
+
     /// Adds a report line about the block itself.
     pub(super) fn record(&self, outcome: Outcome, detail: impl Into<String>) {
         self.report.record(self.at, &self.path, outcome, detail);
@@ -168,9 +173,9 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Reports the block and each of its keys as dropped.
-    pub(super) fn drop_all(self, why: &str) {
-        self.record(Outcome::NotSupported, why);
+    /// Reports the block with this outcome, and each of its keys as dropped.
+    pub(super) fn drop_all(self, outcome: Outcome, why: &str) {
+        self.record(outcome, why);
         for (_, item) in self.items.iter().enumerate().filter(|(number, _)| !self.taken.contains(number)) {
             self.report.record(item.at, &self.key(&item.key), Outcome::NotSupported, "dropped with its block");
         }
@@ -179,15 +184,35 @@ impl<'a> Block<'a> {
     /// Reports the keys that no step has read.
     pub(super) fn finish(self) {
         for (number, item) in self.items.iter().enumerate() {
-            if !self.taken.contains(&number) {
-                let detail = "unknown key";
-                self.report.record(item.at, &self.key(&item.key), Outcome::NotSupported, detail);
+            if self.taken.contains(&number) {
+                continue;
             }
+            // The other agents ignore it too, but a block may be of a newer version.
+            let (outcome, detail) = if is_block(&item.value.value) {
+                (Outcome::Action, "unknown block: not written; set what it does by keyward's own keys, or remove it")
+            } else {
+                (Outcome::NotSupported, "unknown key")
+            };
+            self.report.record(item.at, &self.key(&item.key), outcome, detail);
         }
     }
 }
 
+/// True for a block, and for a list of them, as JSON writes several.
+fn is_block(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => true,
+        Value::List(items) => items.iter().any(|item| matches!(item.value, Value::Object(_))),
+        _ => false,
+    }
+}
+
 impl InputValue<'_> {
+    /// Returns where the key stands.
+    pub(super) fn origin(&self) -> Origin {
+        Origin { at: self.at, key: self.key.clone() }
+    }
+
     pub(super) fn record_kept(&self, detail: impl Into<String>) {
         self.report.record(self.at, &self.key, Outcome::Kept, detail);
     }

@@ -25,7 +25,10 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             "tcp" | "" => (&mut kinds[0], true),
             "unix" => (&mut kinds[1], false),
             other => {
-                listener.drop_all(&format!("{other:?} is not supported; use tcp or unix"));
+                listener.drop_all(
+                    Outcome::Action,
+                    &format!("{other:?} is not supported: write a [listener.NAME] for tcp or unix"),
+                );
                 continue;
             }
         };
@@ -38,7 +41,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         });
         listener.record(Outcome::Kept, format!("[{name}]"));
         let section = document.section(&name);
-        section.text("kind", if metrics { "health" } else { "api_proxy" });
+        section.begin(listener.origin()).text("kind", if metrics { "health" } else { "api_proxy" });
         if tcp {
             address(&mut listener, section, metrics);
             if !metrics {
@@ -193,7 +196,7 @@ fn cache(block: &mut Block<'_>) -> Option<Cache> {
             "dropped with its block",
         );
         for kind in persist.blocks("kubernetes") {
-            kind.drop_all("dropped with its block");
+            kind.drop_all(Outcome::NotSupported, "dropped with its block");
         }
         persist.finish();
     }
@@ -213,19 +216,20 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
     // An address without a host is on all interfaces.
     let full_address = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text };
     let Ok(parsed) = full_address.parse::<SocketAddr>() else {
-        return input.not_supported("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
+        return input.action("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
     };
     if parsed.ip().is_loopback() || metrics {
-        section.text("address", &format!("tcp://{parsed}"));
+        section.at(input.origin()).text("address", &format!("tcp://{parsed}"));
         input.record_kept(format!("address = \"tcp://{parsed}\""));
     } else {
         let loopback = match parsed.ip() {
             IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, parsed.port())),
             IpAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, parsed.port())),
         };
-        section.text("address", &format!("tcp://{loopback}"));
-        input.record_changed(format!(
-            "{} is open to other machines, which is not allowed: written as tcp://{loopback}",
+        section.at(input.origin()).text("address", &format!("tcp://{loopback}"));
+        input.action(format!(
+            "{} is open to other machines, to which keyward serves no tokens: written as tcp://{loopback}; run keyward on each machine \
+             that called it",
             parsed.ip()
         ));
     }
@@ -235,7 +239,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
     if let Some(input) = listener.take("address")
         && let Some(text) = input.required_text()
     {
-        section.text("address", &format!("unix://{text}"));
+        section.at(input.origin()).text("address", &format!("unix://{text}"));
         input.record_kept(format!("address = \"unix://{text}\""));
     }
     let mut all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
@@ -260,7 +264,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         match (key, input.value) {
             ("mode", _) => sink::mode(input, section),
             (_, keyward_hcl::Value::Text(text) | keyward_hcl::Value::Number(text)) => {
-                section.text(key, text);
+                section.at(input.origin()).text(key, text);
                 input.record_kept(key);
             }
             _ => input.not_supported("not a name or a number"),
@@ -329,11 +333,21 @@ fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Sec
             "client certificates are not supported: the listener is written commented out; use a unix socket, or {instead}"
         ));
     }
-    if let Some(disable) = &disable {
-        disable.record_kept("plain HTTP on this machine");
-    } else {
-        let place = if metrics { "" } else { " on this machine" };
-        listener.record(Outcome::Changed, format!("plain HTTP{place}: clients use http://"));
+    let has_tls = !plain && ["tls_cert_file", "tls_key_file"].iter().any(|key| listener.has(key));
+    match disable {
+        disable if has_tls => {
+            let detail = "local listeners have no TLS yet: clients use http://, or better a unix socket; change their addresses, or keep the \
+                          other agent for them";
+            listener.record(Outcome::Action, detail);
+            if let Some(disable) = disable {
+                disable.record_changed("see the listener");
+            }
+        }
+        Some(disable) => disable.record_kept("plain HTTP on this machine"),
+        None => {
+            let place = if metrics { "" } else { " on this machine" };
+            listener.record(Outcome::Changed, format!("plain HTTP{place}: clients use http://"));
+        }
     }
     let tls = [
         "tls_cert_file",

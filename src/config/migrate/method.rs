@@ -18,7 +18,7 @@ pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<M
     let mut wrapping = Wrapping::None;
     let last = methods.pop();
     for (_, other) in methods {
-        other.drop_all("a session has one method: write a second [session.NAME] for it");
+        other.drop_all(Outcome::NotSupported, "a session has one method: write a second [session.NAME] for it");
     }
     if let Some((kind, mut method)) = last {
         wrapping = session(&kind, &mut method, document);
@@ -47,12 +47,13 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
     // that keyward does not have.
     let has_login = supported(kind).is_some_and(|name| name != "token_file");
     let section = document.section(&format!("session.{MAIN}"));
+    section.begin(method.origin());
     if let Some(mount) = method.take("mount_path")
         && let Some(text) = mount.required_text()
     {
         let text = text.trim_matches('/').trim_start_matches("auth/");
         if has_login {
-            section.text("mount", text);
+            section.at(mount.origin()).text("mount", text);
             mount.record_kept("session.main.mount");
         } else {
             section.disabled_text("mount", text);
@@ -66,7 +67,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
         if section.has("namespace") {
             namespace.not_supported("vault.namespace takes precedence");
         } else {
-            section.text("namespace", text);
+            section.at(namespace.origin()).text("namespace", text);
             namespace.record_kept("session.main.namespace");
         }
     }
@@ -81,15 +82,16 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
                  by cloud (Azure), jwt, kubernetes, approle or cert"
             ),
         );
-        document.section(&format!("session.{MAIN}.token_file")).text("file", TOKEN_FILE);
+        let section = document.section(&format!("session.{MAIN}.token_file"));
+        section.begin(method.origin()).text("file", TOKEN_FILE);
         if let Some(config) = config {
-            config.drop_all("dropped with its method");
+            config.drop_all(Outcome::NotSupported, "dropped with its method");
         }
         return wrapping;
     };
     let name = format!("session.{MAIN}.{name}");
     method.record(Outcome::Kept, format!("[{name}]"));
-    document.section(&name);
+    document.section(&name).begin(method.origin());
     if let Some(config) = config {
         method_config(kind, config, &name, document);
     }
@@ -104,7 +106,7 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
             Wrapping::None
         }
         Some(span) if has_login => {
-            section.text("wrap_ttl", &format_span(span));
+            section.at(wrap.origin()).text("wrap_ttl", &format_span(span));
             wrap.record_changed("session.main.wrap_ttl; a new one is made before it expires");
             Wrapping::Session
         }
@@ -123,7 +125,10 @@ fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> W
 fn retries(method: &mut Block<'_>) {
     for key in ["min_backoff", "max_backoff"] {
         if let Some(input) = method.take(key) {
-            input.record_changed("not configurable: exponential backoff from 1 s to 5 min with full jitter");
+            input.record_changed(
+                "not configurable: three quick tries about 1, 5 and 15 s apart, then exponential backoff up to 5 min with full jitter; a \
+                 change of a file that the login reads ends the wait",
+            );
         }
     }
     if let Some(exit) = method.take("exit_on_err") {
@@ -192,7 +197,7 @@ fn cert(config: &mut Block<'_>, name: &str, document: &mut Document) {
         if let Some(input) = config.take(key)
             && let Some(text) = input.required_text()
         {
-            section.text(key, text);
+            section.at(input.origin()).text(key, text);
             input.record_changed(format!("{key} of [{name}]: for each connection of the session, not only the login"));
         }
     }
@@ -217,7 +222,7 @@ fn authority(input: &InputValue<'_>, file: &str, server: &mut Section) {
             "not written: all connections use the authority of [server.main]; if the login needs another one, write both to its ca_file",
         );
     } else {
-        server.text("ca_file", file);
+        server.at(input.origin()).text("ca_file", file);
         input.record_changed("ca_file of [server.main]: for each connection, not only the login");
     }
 }
@@ -249,7 +254,7 @@ fn put(input: &InputValue<'_>, section: &mut Section, key: &'static str) {
     // Vault Agent treats an empty string as none.
     match input.text() {
         Some(text) => {
-            section.text(key, text);
+            section.at(input.origin()).text(key, text);
             input.record_kept(key);
         }
         None => drop(input.required_text()),
@@ -261,13 +266,16 @@ fn migrate_removal(config: &mut Block<'_>, section: &mut Section, source_key: &s
     let input = config.take(source_key);
     let remove = input.as_ref().and_then(InputValue::flag).unwrap_or(true);
     if remove {
-        section.flag(key, true);
+        section.at(input.as_ref().map_or_else(|| config.origin(), InputValue::origin)).flag(key, true);
     }
+    let needs = format!(
+        "{key} = true: the other agent has removed the file if it has run, so put a new one there before keyward starts, in a folder \
+         that user keyward may write; without this key the file stays"
+    );
     match &input {
-        Some(input) if input.flag().is_none() => input.not_supported(format!("{NO_FLAG}: the file is removed")),
-        Some(input) => input.record_kept(if remove { key } else { "false is the default" }),
-        None => {
-            config.record(Outcome::Changed, format!("{key} = true, since Vault Agent removes the file by default"));
-        }
+        Some(input) if input.flag().is_none() => input.action(format!("{NO_FLAG}, so the file is removed: {needs}")),
+        Some(input) if remove => input.action(needs),
+        Some(input) => input.record_kept("false is the default"),
+        None => config.record_as(source_key, Outcome::Action, format!("true by default there: {needs}")),
     }
 }

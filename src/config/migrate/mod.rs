@@ -16,14 +16,16 @@ mod method;
 mod sink;
 mod listener;
 mod environment;
+mod command;
 mod template;
 mod process;
 
 use keyward_hcl::{self as hcl, HclError, Node, Object, Position, Value};
 
+use super::diagnostic::Diagnostic;
 use input::Block;
 pub use output::Outcome;
-use output::{Document, Report};
+use output::{Document, Origin, Report, WrittenToml, locate};
 
 /// Result of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,22 @@ pub struct Migrated {
     pub toml: String,
     /// Outcome of each key, in the order of the file.
     pub report: Vec<ReportLine>,
+    /// The key that each line of `toml` comes from.
+    origins: Vec<Option<(usize, Origin)>>,
+}
+
+impl Migrated {
+    /// Adds the errors of the written configuration to the report, each as a required action at the key that it comes from.
+    pub fn add_errors(&mut self, errors: &[Diagnostic]) {
+        for error in errors {
+            let origin = error.position.and_then(|position| self.origins.get(position.line - 1)?.clone());
+            let top = || (0, Origin { at: Position { line: 1, column: 1 }, key: error.key.clone() });
+            let (file, Origin { at, key }) = origin.unwrap_or_else(top);
+            let detail = format!("keyward does not start: {error}");
+            self.report.push(ReportLine { file, at, key, outcome: Outcome::Action, detail });
+        }
+        self.report.sort_by_key(|line| (line.file, line.at));
+    }
 }
 
 /// Outcome of one key.
@@ -94,7 +112,13 @@ pub fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, Hc
     process::read(&mut top, &mut document);
     consul_template::read(&mut top, &mut document);
     top.finish();
-    Ok(Migrated { toml: document.to_string(), report: report.lines(&starts) })
+    let WrittenToml { text: toml, origins } = document.write();
+    let place = |Origin { at, key }| {
+        let (file, at) = locate(&starts, at);
+        (file, Origin { at, key })
+    };
+    let origins = origins.into_iter().map(|origin| origin.map(place)).collect();
+    Ok(Migrated { toml, report: report.lines(&starts), origins })
 }
 
 /// True if these texts can be read, and none has a block of Vault Agent or Vault Proxy, which do not start without one.

@@ -45,17 +45,35 @@ impl Report {
         self.0.borrow_mut().push(ReportLine { file: 0, at, key, outcome, detail });
     }
 
-    /// All lines in the order of the files, each with its file and its position in it. `starts` has the number of lines before
-    /// each file.
+    /// All lines in the order of the files, each with its file and its position in it.
     pub(super) fn lines(self, starts: &[usize]) -> Vec<ReportLine> {
         let mut lines = self.0.into_inner();
         lines.sort_by_key(|line| line.at);
         for line in &mut lines {
-            line.file = starts.partition_point(|start| *start < line.at.line).saturating_sub(1);
-            line.at.line -= starts.get(line.file).copied().unwrap_or_default();
+            (line.file, line.at) = locate(starts, line.at);
         }
         lines
     }
+}
+
+/// Returns the file of a position in the joined files, and the position in it. `starts` has the number of lines before each file.
+pub(super) fn locate(starts: &[usize], at: Position) -> (usize, Position) {
+    let file = starts.partition_point(|start| *start < at.line).saturating_sub(1);
+    (file, Position { line: at.line - starts.get(file).copied().unwrap_or_default(), ..at })
+}
+
+/// Key of the other agent that a line of the written TOML comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) at: Position,
+    pub(super) key: String,
+}
+
+/// Written TOML, with the origin of each of its lines.
+#[derive(Debug, Default)]
+pub(super) struct WrittenToml {
+    pub(super) text: String,
+    pub(super) origins: Vec<Option<Origin>>,
 }
 
 /// Sections of the written TOML, in order.
@@ -69,9 +87,22 @@ pub(super) struct Section {
     comments: Vec<&'static str>,
     /// Written as comments, with the sections below it: nothing of it is in force.
     disabled: bool,
-    entries: Vec<(&'static str, String)>,
+    entries: Vec<Entry>,
     /// Written as comments below the others.
     disabled_entries: Vec<(&'static str, String)>,
+    /// Block that the section comes from.
+    origin: Option<Origin>,
+    /// Key that the next entry comes from.
+    next_origin: Option<Origin>,
+}
+
+/// A key and its value as TOML.
+#[derive(Debug)]
+struct Entry {
+    key: &'static str,
+    value: String,
+    /// `None` for that of the section.
+    origin: Option<Origin>,
 }
 
 impl Document {
@@ -87,7 +118,7 @@ impl Document {
     /// Returns a value as TOML.
     pub(super) fn value(&self, section: &str, key: &str) -> Option<&str> {
         let section = self.0.iter().find(|other| other.name == section)?;
-        section.entries.iter().find(|(name, _)| *name == key).map(|(_, value)| value.as_str())
+        section.entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
     }
 
     fn is_disabled(&self, name: &str) -> bool {
@@ -107,40 +138,63 @@ impl Document {
     }
 }
 
-impl fmt::Display for Document {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Section { name, comments, entries, disabled_entries, .. }) in self.0.iter().enumerate() {
+impl Document {
+    /// Formats the sections.
+    pub(super) fn write(&self) -> WrittenToml {
+        let mut written = WrittenToml::default();
+        for (number, section) in self.0.iter().enumerate() {
             if number > 0 {
-                f.write_char('\n')?;
+                written.push("", None);
             }
-            for comment in comments {
-                writeln!(f, "# {comment}")?;
+            for comment in &section.comments {
+                written.push(&format!("# {comment}"), None);
             }
-            let mut text = format!("[{}]\n", name.split('.').map(key).collect::<Vec<_>>().join("."));
-            for (key, value) in entries {
-                writeln!(text, "{key} = {value}")?;
+            let mark = if self.is_disabled(&section.name) { "# " } else { "" };
+            let name = section.name.split('.').map(key).collect::<Vec<_>>().join(".");
+            written.push(&format!("{mark}[{name}]"), section.origin.as_ref());
+            for entry in &section.entries {
+                let origin = entry.origin.as_ref().or(section.origin.as_ref());
+                for line in format!("{} = {}", entry.key, entry.value).lines() {
+                    written.push(&format!("{mark}{line}"), origin);
+                }
             }
-            for (key, value) in disabled_entries {
-                writeln!(text, "# {key} = {value}")?;
-            }
-            let mark = if self.is_disabled(name) { "# " } else { "" };
-            for line in text.lines() {
-                writeln!(f, "{mark}{line}")?;
+            for (key, value) in &section.disabled_entries {
+                written.push(&format!("{mark}# {key} = {value}"), None);
             }
         }
-        Ok(())
+        written
+    }
+}
+
+impl WrittenToml {
+    fn push(&mut self, line: &str, origin: Option<&Origin>) {
+        self.text.push_str(line);
+        self.text.push('\n');
+        self.origins.push(origin.cloned());
     }
 }
 
 impl Section {
     pub(super) fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|(name, _)| *name == key)
+        self.entries.iter().any(|entry| entry.key == key)
+    }
+
+    /// Sets the block that the section comes from, unless another one made it.
+    pub(super) fn begin(&mut self, origin: Origin) -> &mut Self {
+        self.origin.get_or_insert(origin);
+        self
+    }
+
+    /// Sets the key that the next entry comes from.
+    pub(super) fn at(&mut self, origin: Origin) -> &mut Self {
+        self.next_origin = Some(origin);
+        self
     }
 
     /// Returns true if the key has this string.
     pub(super) fn has_text(&self, key: &str, value: &str) -> bool {
         let quoted = quote(&escape(value));
-        self.entries.iter().any(|(name, existing)| *name == key && *existing == quoted)
+        self.entries.iter().any(|entry| entry.key == key && entry.value == quoted)
     }
 
     pub(super) fn comment(&mut self, comment: &'static str) -> &mut Self {
@@ -187,8 +241,9 @@ impl Section {
     }
 
     fn put(&mut self, key: &'static str, value: String) -> &mut Self {
-        self.entries.retain(|(other, _)| *other != key);
-        self.entries.push((key, value));
+        self.entries.retain(|other| other.key != key);
+        let origin = self.next_origin.take();
+        self.entries.push(Entry { key, value, origin });
         self
     }
 }

@@ -1,7 +1,10 @@
 //! `vault {}` -> `[server.main]`.
 
+use keyward_http::client::is_loopback;
+use url::Url;
+
 use super::MAIN;
-use super::consul_template;
+use super::consul_template::{self, NO_TLS};
 use super::input::Block;
 use super::output::{Document, Outcome, Section};
 
@@ -21,7 +24,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
         return;
     };
     vault.record(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR are ignored");
-    address(&mut vault, section);
+    section.begin(vault.origin());
+    let has_tls = address(&mut vault, section);
     for (source_key, key) in [
         ("ca_cert", "ca_file"),
         ("ca_path", "ca_dir"),
@@ -29,15 +33,17 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
         ("client_key", "client_key"),
         ("tls_server_name", "server_name"),
     ] {
-        if let Some(taken) = vault.take(source_key)
-            && let Some(text) = taken.required_text()
-        {
-            section.text(key, text);
+        let Some(taken) = vault.take(source_key) else { continue };
+        if !has_tls {
+            taken.not_supported(NO_TLS);
+        } else if let Some(text) = taken.required_text() {
+            section.at(taken.origin()).text(key, text);
             taken.record_kept(key);
         }
     }
     if let Some(skip) = vault.take("tls_skip_verify") {
         match skip.flag() {
+            _ if !has_tls => skip.not_supported(NO_TLS),
             Some(false) => skip.record_kept("the server is always verified"),
             _ => skip.action("the server is always verified: set ca_file to its authority"),
         }
@@ -45,7 +51,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
     if let Some(namespace) = vault.take("namespace")
         && let Some(text) = namespace.required_text()
     {
-        document.section(&format!("session.{MAIN}")).text("namespace", text);
+        document.section(&format!("session.{MAIN}")).at(namespace.origin()).text("namespace", text);
         namespace.record_kept("session.main.namespace");
     }
     if let Some(mut retry) = vault.block("retry") {
@@ -62,18 +68,29 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
     } else {
         consul_template::login(&mut vault, document);
     }
-    consul_template::server(&mut vault, document);
+    consul_template::server(&mut vault, document, has_tls);
     vault.finish();
 }
 
-fn address(vault: &mut Block<'_>, section: &mut Section) {
+/// Writes the address; false if connections to it have no TLS.
+fn address(vault: &mut Block<'_>, section: &mut Section) -> bool {
     let Some(address) = vault.take("address") else {
         section.text("address", ADDRESS);
-        return vault.record_as("address", Outcome::Changed, NO_ADDRESS);
+        vault.record_as("address", Outcome::Changed, NO_ADDRESS);
+        return true;
     };
-    if let Some(text) = address.required_text() {
-        // Clients take `unix:///path` with a host that means nothing.
-        section.text("address", text);
+    let Some(text) = address.required_text() else { return true };
+    // Clients take `unix:///path` with a host that means nothing.
+    section.at(address.origin()).text("address", text);
+    let url = Url::parse(text).ok().filter(|url| url.scheme() == "http");
+    if url.as_ref().is_some_and(|url| !is_loopback(url)) {
+        section.at(address.origin()).flag("allow_http", true);
+        address.action(
+            "allow_http = true is written: logins, tokens and secrets cross the network unencrypted, and each start warns of it; give \
+             the server a certificate, write https:// and ca_file, and remove allow_http",
+        );
+    } else {
         address.record_kept("address");
     }
+    url.is_none() && !text.starts_with("unix://")
 }

@@ -12,12 +12,13 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
     let Some(method::MigratedMethod { wrapping, sinks: mut auto_auth }) = auto_auth else { return };
     for (number, (kind, mut sink)) in auto_auth.labelled_blocks("sink").into_iter().enumerate() {
         if kind != "file" {
-            sink.drop_all(&format!("{kind:?} is not supported; use \"file\""));
+            sink.drop_all(Outcome::Action, &format!("{kind:?} is not supported: write a [sink.NAME] for a file"));
             continue;
         }
         let name = format!("sink.file-{}", number + 1);
         sink.record(Outcome::Kept, format!("[{name}]"));
         let section = document.section(&name);
+        section.begin(sink.origin());
         match wrapping {
             Wrapping::None => {}
             Wrapping::Session => drop(section.text("format", "json")),
@@ -30,7 +31,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
             match wrap.span() {
                 Some(Duration::ZERO) => wrap.record_kept("zero: not wrapped"),
                 Some(span) => {
-                    section.text("wrap_ttl", &format_span(span)).text("format", "json");
+                    section.at(wrap.origin()).text("wrap_ttl", &format_span(span)).text("format", "json");
                     wrap.record_changed("wrap_ttl; a new one is made after two thirds of it, and with each new token");
                 }
                 None => {
@@ -39,6 +40,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
                 }
             }
         }
+        let origin = sink.origin();
         let encrypted = encrypted(&mut sink, section);
         if let Some(mut config) = sink.block("config") {
             file(&mut config, section);
@@ -50,6 +52,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMe
         sink.finish();
         if let Some(Encrypted { public_key_file, derive_key, aad }) = encrypted {
             let section = document.section(&format!("{name}.encrypt"));
+            section.begin(origin);
             section.text("public_key_file", &public_key_file).flag("derive_key", derive_key);
             match aad {
                 Some(Aad::Text(text)) => drop(section.text("aad", &text)),
@@ -132,7 +135,7 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
     if let Some(path) = config.take("path")
         && let Some(text) = path.required_text()
     {
-        section.text("path", text);
+        section.at(path.origin()).text("path", text);
         path.record_kept("path");
     }
     if let Some(input) = config.take("mode") {
@@ -143,7 +146,7 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
         match input.value {
             Value::Number(text) | Value::Text(text) if text == "-1" => input.record_kept("-1: the agent's own"),
             Value::Number(text) | Value::Text(text) if !text.is_empty() => {
-                section.text(key, text);
+                section.at(input.origin()).text(key, text);
                 input.record_kept(key);
             }
             _ => input.not_supported("not an id"),
@@ -161,12 +164,12 @@ pub(super) fn mode(input: &InputValue<'_>, section: &mut Section) {
     match mode {
         None => input.not_supported("not a file mode"),
         Some(FileMode::Stated(mode)) => {
-            section.text("mode", &format!("{mode:04o}"));
+            section.at(input.origin()).text("mode", &format!("{mode:04o}"));
             input.record_kept(format!("mode = \"{mode:04o}\""));
         }
         Some(FileMode::Guessed { mode, effective }) => {
             let owner = mode & 0o700;
-            section.text("mode", &format!("{owner:04o}"));
+            section.at(input.origin()).text("mode", &format!("{owner:04o}"));
             input.action(format!(
                 "{mode:o} without a leading zero is a decimal number, by which the file had mode {effective:04o}: written for the \
                  owner alone, \"{owner:04o}\"; set \"{mode:04o}\" if that was meant"

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use keyward_hcl::Value;
 
+use super::command;
 use super::consul_template::{self, debounce};
-use super::environment::{COMMAND_VARIABLES, PROGRAM_VARIABLES, SOURCE_VARIABLES, report_contents};
+use super::environment::{PROGRAM_VARIABLES, SOURCE_VARIABLES, report_contents};
 use super::exec;
 use super::input::{Block, InputValue, NO_FLAG, format_span, span};
 use super::output::{Document, Outcome, Section};
@@ -21,7 +22,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                     let min = Duration::from_secs(10);
                     let max = Duration::from_hours(24);
                     let new_interval = span.clamp(min, max);
-                    document.section("templates").text("interval", &format_span(new_interval));
+                    document.section("templates").at(interval.origin()).text("interval", &format_span(new_interval));
                     if new_interval == span {
                         interval.record_kept("templates.interval; secrets with a lease have their own schedule");
                     } else {
@@ -41,7 +42,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     for (number, mut template) in top.blocks("template").into_iter().enumerate() {
         let name = format!("template.file-{}", number + 1);
         template.record(Outcome::Kept, format!("[{name}]; `keyward check` reports unsupported functions by line"));
-        file(&mut template, document.section(&name));
+        let section = document.section(&name).begin(template.origin());
+        file(&mut template, section);
         defaults.apply(document.section(&name));
         template.finish();
     }
@@ -61,7 +63,8 @@ fn process(top: &mut Block<'_>, document: &mut Document) {
                      changes: give each [template.NAME] a command that reloads the program, or write [env_template.NAME] of its secrets";
         exec.record(Outcome::Action, detail);
     }
-    child(&mut exec, document.section("process"));
+    let section = document.section("process").begin(exec.origin());
+    child(&mut exec, section);
     let is_enabled = is_enabled(&mut exec, document.section("process"));
     for (name, value) in exec::read(&mut exec, document.section("process"), is_consul_template) {
         let name = format!("env_template.{name}");
@@ -69,6 +72,7 @@ fn process(top: &mut Block<'_>, document: &mut Document) {
             continue;
         }
         let section = document.section(&name);
+        section.begin(exec.origin());
         // Only an action can produce the characters that open an action.
         section.contents(&value.replace("{{", "{{ \"{{\" }}"));
         if !is_enabled {
@@ -102,7 +106,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
         if let Some(input) = template.take(source_key)
             && let Some(text) = input.required_text()
         {
-            section.text(key, text);
+            section.at(input.origin()).text(key, text);
             if key == "source" {
                 input.record_changed(SOURCE_VARIABLES);
             } else {
@@ -118,7 +122,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     } else if let Some(contents) = contents
         && let Some(text) = contents.required_text()
     {
-        section.contents(text);
+        section.at(contents.origin()).contents(text);
         report_contents(&contents, text, section);
     }
     if let Some(missing) = template.take("error_on_missing_key") {
@@ -137,7 +141,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     if let Some(sandbox) = template.take("sandbox_path")
         && let Some(path) = sandbox.required_text()
     {
-        section.texts("read_folders", &[path.to_owned()]);
+        section.at(sandbox.origin()).texts("read_folders", &[path.to_owned()]);
         sandbox.record_kept("read_folders");
     }
 }
@@ -147,7 +151,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
     if let Some(destination) = template.take("destination")
         && let Some(path) = destination.required_text()
     {
-        section.text("destination", path);
+        section.at(destination.origin()).text("destination", path);
         destination.record_kept("destination");
     }
     let create = template.take("create_dest_dirs");
@@ -170,7 +174,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         match input.value {
             Value::Text(text) if text.is_empty() => input.record_kept("empty: no effect"),
             Value::Text(text) | Value::Number(text) if !text.starts_with('-') => {
-                section.text(key, text);
+                section.at(input.origin()).text(key, text);
                 input.record_kept(key);
             }
             _ => input.not_supported("not a name or an id"),
@@ -188,7 +192,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         }
     }
     wait(template, section);
-    commands(template, section);
+    command::read(template, section);
 }
 
 /// Report of a template without `perms`.
@@ -197,34 +201,6 @@ const DEFAULT_MODE: &str = "mode 0640; the default in Vault Agent is the mode of
 /// True for a number of zeros, which consul-template and Vault Agent treat as a missing mode (renderer/renderer.go).
 fn is_zero(value: &Value) -> bool {
     matches!(value, Value::Text(text) | Value::Number(text) if !text.is_empty() && text.bytes().all(|byte| byte == b'0'))
-}
-
-/// Reads `exec`, and the older `command`.
-fn commands(template: &mut Block<'_>, section: &mut Section) {
-    let exec = template.block("exec").map(|mut exec| {
-        let inputs = (exec.take("command"), exec.take("timeout"));
-        exec.drop_keys(
-            &["enabled", "splay", "kill_signal", "kill_timeout", "reload_signal"],
-            "a command runs once per change",
-        );
-        if let Some(env) = exec.block("env") {
-            env.drop_all("list the variables that the command needs: pass_env = [\"NAME\"]");
-        }
-        exec.finish();
-        inputs
-    });
-    let mut line = template.take("command");
-    let mut timeout = template.take("command_timeout");
-    if let Some((exec_command, exec_timeout)) = exec {
-        for (replaced, exec_value) in [(&mut line, exec_command), (&mut timeout, exec_timeout)] {
-            if let Some(exec_value) = exec_value
-                && let Some(replaced) = replaced.replace(exec_value)
-            {
-                replaced.not_supported("exec takes precedence");
-            }
-        }
-    }
-    command(line.as_ref(), timeout.as_ref(), section);
 }
 
 /// `wait { min = "2s" max = "10s" }`, also written `wait = "2s:10s"`.
@@ -247,51 +223,21 @@ fn put_debounce(section: &mut Section, debounce: Option<String>) {
     }
 }
 
-/// True for a command of one string that consul-template and Vault Agent give to a shell (child/command-prep.go).
-fn is_shell_line(line: &str) -> bool {
-    line.split_whitespace().nth(1).is_some()
-}
-
-fn command(input: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, section: &mut Section) {
-    let Some(input) = input else {
-        if let Some(timeout) = timeout {
-            timeout.not_supported("has no effect without command");
-        }
-        return;
-    };
-    match input.texts().as_deref() {
-        Some([line]) if is_shell_line(line) => {
-            section.texts("command", std::slice::from_ref(line)).flag("shell", true);
-            input.record_changed(format!("command, with shell = true; {COMMAND_VARIABLES}"));
-        }
-        Some(arguments) if !arguments.is_empty() && !arguments[0].is_empty() => {
-            section.texts("command", arguments);
-            input.record_changed(format!("command; {COMMAND_VARIABLES}"));
-        }
-        _ => input.not_supported("not a command"),
-    }
-    if let Some(timeout) = timeout {
-        match timeout.span() {
-            Some(span) => {
-                section.text("command_timeout", &format_span(span));
-                timeout.record_kept("command_timeout");
-            }
-            None => timeout.not_supported("not a duration"),
-        }
-    }
-}
-
 fn variables(mut block: Block<'_>, document: &mut Document) {
     // A label is the variable's name; a block with only settings has none.
     for name in block.names() {
         let section = format!("env_template.{name}");
         for mut template in block.blocks(&name) {
             if document.has(&section) {
-                template.drop_all("a variable has one template: set above, and the first one is written");
+                template.drop_all(
+                    Outcome::NotSupported,
+                    "a variable has one template: set above, and the first one is written",
+                );
                 continue;
             }
             template.record(Outcome::Kept, format!("[env_template.{name}]"));
-            text(&mut template, document.section(&section));
+            let section = document.section(&section).begin(template.origin());
+            text(&mut template, section);
             template.drop_keys(&FILE_KEYS, "only for files, and this is a variable");
             template.finish();
         }
@@ -305,17 +251,18 @@ const FILE_KEYS: [&str; 7] =
 
 fn child(exec: &mut Block<'_>, section: &mut Section) {
     exec.record(Outcome::Kept, "[process]");
-    if let Some(command) = exec.take("command") {
-        match command.texts().as_deref() {
-            Some([line]) if is_shell_line(line) => {
-                section.texts("command", &["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
-                command.record_changed("a shell line: written as /bin/sh -c");
+    if let Some(input) = exec.take("command") {
+        match input.texts().as_deref() {
+            Some([line]) if command::is_shell_line(line) => {
+                let argv = ["/bin/sh", "-c", line].map(str::to_owned);
+                section.at(input.origin()).texts("command", &argv);
+                command::report(&input, &argv, "a shell line, written as /bin/sh -c", PROGRAM_VARIABLES);
             }
             Some(arguments) if !arguments.is_empty() => {
-                section.texts("command", arguments);
-                command.record_kept("process.command");
+                section.at(input.origin()).texts("command", arguments);
+                input.record_kept("process.command");
             }
-            _ => command.not_supported("not a command"),
+            _ => input.not_supported("not a command"),
         }
     }
     if let Some(restart) = exec.take("restart_on_secret_changes") {
@@ -334,7 +281,7 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
     if let Some(signal) = exec.take("restart_stop_signal")
         && let Some(text) = signal.required_text()
     {
-        section.text("stop_signal", text);
+        section.at(signal.origin()).text("stop_signal", text);
         signal.record_kept("process.stop_signal");
     }
     exec.drop_keys(

@@ -14,6 +14,8 @@ mod init_commands;
 mod manual;
 #[cfg(feature = "dev")]
 mod migrate;
+#[cfg(feature = "dev")]
+mod migrate_actions;
 mod migrate_differences;
 #[cfg(feature = "dev")]
 mod migrate_folder;
