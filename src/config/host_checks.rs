@@ -19,6 +19,7 @@ use super::named_path::{NamedPath, PathUse};
 use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
+use super::unit_groups;
 use super::values;
 
 /// Id that the kernel gives no process.
@@ -230,7 +231,7 @@ impl Reader<'_> {
     }
 
     /// Warns of a group that this process cannot give a file or socket to. The groups of another user are not known here:
-    /// its unit may add some.
+    /// its unit may add some. So may the unit of this user, of which a command such as `keyward check` is no part.
     fn warn_if_not_member(&mut self, name: &'static str, group: u32) {
         let diagnostics = self.scope.diagnostics;
         let user = self.scope.environment.user;
@@ -240,6 +241,13 @@ impl Reader<'_> {
         }
         let Some(at) = self.locate(name) else { return };
         let user = os::user_name(user).unwrap_or_else(|| user.to_string());
+        let names = [os::group_name(group), Some(group.to_string())];
+        // The unit's own process knows its groups.
+        let is_unit = self.scope.environment.variables.contains_key("NOTIFY_SOCKET");
+        let groups = if is_unit { BTreeSet::new() } else { unit_groups::read() };
+        if names.iter().flatten().any(|name| groups.contains(name)) {
+            return;
+        }
         let group = os::group_name(group).unwrap_or_else(|| group.to_string());
         let message = format!("user {user} is not in the group {group}, and cannot give it a file or socket");
         let advice = format!("set SupplementaryGroups={group} in the unit, or add the user to the group");

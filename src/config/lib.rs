@@ -19,6 +19,7 @@ pub mod renamed;
 // 1: tables, checks of the machine, the files
 mod reader;
 mod permissions;
+mod unit_groups;
 mod host_checks;
 mod files;
 

@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::OutputFlags;
 use super::answers::{PlanInputs, Question};
+use super::names::guid;
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
 use super::shell::{TomlText, quote};
 use crate::cli::setup_files::SetupFileAccess;
@@ -31,13 +32,13 @@ pub(super) struct Acl {
     #[arg(long)]
     separate_key: bool,
     /// Let machines of this tenant of Azure log in
-    #[arg(long, value_name = "ID", requires = "role")]
+    #[arg(long, value_name = "ID", requires = "role", value_parser = guid)]
     tenant: Option<String>,
     /// Role that those machines log in as, and the policy of their tokens
     #[arg(long, value_name = "NAME", requires = "tenant")]
     role: Option<String>,
     /// Subscription of those machines
-    #[arg(long, value_name = "ID", requires = "tenant")]
+    #[arg(long, value_name = "ID", requires = "tenant", value_parser = guid)]
     subscription: Option<String>,
     /// Resource group of those machines
     #[arg(long, value_name = "NAME", requires = "tenant")]
@@ -55,7 +56,10 @@ impl Acl {
         if self.tenant.is_some() {
             let needed = |flag, text| Question::new(flag, text);
             let group = needed("--resource-group", "resource group of the machines that may log in");
-            let subscription = needed("--subscription", "subscription of the machines that may log in");
+            let subscription = Question {
+                check: |text| guid(text).map(drop),
+                ..needed("--subscription", "subscription of the machines that may log in")
+            };
             bounds.push(("subscriptions", answers.ask_required(subscription, self.subscription.as_ref())));
             bounds.push(("resource_groups", answers.ask_required(group, self.resource_group.as_ref())));
         }

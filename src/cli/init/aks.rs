@@ -2,11 +2,12 @@
 
 use clap::Args;
 
-use super::OutputFlags;
 use super::answers::{PlanInputs, Question};
+use super::names::{guid, image, kubernetes_name};
 use super::plan::{Plan, Target};
 use super::server_side::{ServerFlags, ServerSide};
 use super::shell::{TomlText, quote_or_placeholder};
+use super::{OutputFlags, ca_bundle};
 
 /// Log in a pod on AKS.
 #[derive(Debug, Args)]
@@ -14,22 +15,22 @@ pub(super) struct Aks {
     #[command(flatten)]
     server: ServerFlags,
     /// Client id of the managed identity that the pod uses
-    #[arg(long, value_name = "ID", value_parser = plain)]
+    #[arg(long, value_name = "ID", value_parser = guid)]
     client_id: Option<String>,
     /// Tenant of the identity
-    #[arg(long, value_name = "ID", value_parser = plain)]
+    #[arg(long, value_name = "ID", value_parser = guid)]
     tenant: Option<String>,
     /// Name of the deployment and of its service account
-    #[arg(long, value_name = "NAME", default_value = "web", value_parser = plain)]
+    #[arg(long, value_name = "NAME", default_value = "web", value_parser = kubernetes_name)]
     name: String,
     /// Namespace of the cluster
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = plain)]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = kubernetes_name)]
     namespace: String,
     /// Image of keyward [default: `registry.example.com/keyward:0.1.0`]
-    #[arg(long, value_name = "IMAGE", value_parser = plain)]
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
     image: Option<String>,
     /// Image of the application [default: `registry.example.com/web:1.0.0`]
-    #[arg(long, value_name = "IMAGE", value_parser = plain)]
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
     app_image: Option<String>,
     /// Resource group of cluster and identity, for the printed commands
     #[arg(long, value_name = "NAME", help_heading = "Azure")]
@@ -44,15 +45,25 @@ pub(super) struct Aks {
 /// The packaged example, whose hardening and probes the written manifest has.
 const EXAMPLE: &str = include_str!("../../../packaging/kubernetes/sidecar.yaml");
 
+/// Path of the CA bundle in the pod, beside the configuration.
+const CA_PATH: &str = "/etc/keyward/ca.pem";
+
 impl Aks {
     pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
-        let server = self.server.resolve(answers);
-        let id = |flag, text| Question { check: |text| plain(text).map(drop), ..Question::new(flag, text) };
+        let mut server = self.server.resolve(answers);
+        let bundle = server.place_ca_file(CA_PATH).and_then(|file| match ca_bundle::read(&file) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                answers.invalid.push(error);
+                None
+            }
+        });
+        let id = |flag, text| Question { check: |text| guid(text).map(drop), ..Question::new(flag, text) };
         let identity =
             answers.ask_required(id("--client-id", "client id of the managed identity"), self.client_id.as_ref());
         let tenant = answers.ask_required(id("--tenant", "tenant of the identity"), self.tenant.as_ref());
         let config = config(&server);
-        let manifest = self.manifest(&config, &identity, &tenant);
+        let manifest = self.manifest(&config, bundle.as_deref(), &identity, &tenant);
         Plan {
             target: Target::Pod,
             config,
@@ -93,7 +104,7 @@ impl Aks {
     }
 
     /// Puts names, identifiers, images and the configuration into the example.
-    fn manifest(&self, config: &str, client_id: &str, tenant: &str) -> String {
+    fn manifest(&self, config: &str, bundle: Option<&str>, client_id: &str, tenant: &str) -> String {
         let mut text = String::new();
         let mut variable = "";
         let mut in_config = false;
@@ -121,8 +132,9 @@ impl Aks {
             text.extend([indent, key, separator, new, "\n"]);
             if rest == "keyward.toml: |" {
                 in_config = true;
-                for line in config.lines() {
-                    text.extend([if line.is_empty() { "" } else { "    " }, line, "\n"]);
+                text.push_str(&indent_block(config));
+                if let Some(bundle) = bundle {
+                    text.extend(["  ca.pem: |\n", &indent_block(bundle)]);
                 }
             }
         }
@@ -147,6 +159,11 @@ az identity federated-credential create --resource-group {group} --identity-name
     }
 }
 
+/// Indents the lines of a block of YAML.
+fn indent_block(block: &str) -> String {
+    block.lines().flat_map(|line| [if line.is_empty() { "" } else { "    " }, line, "\n"]).collect()
+}
+
 fn config(server: &ServerSide) -> String {
     let mut toml = TomlText::new("Written by `keyward init aks`.");
     server.write_server(&mut toml);
@@ -166,13 +183,4 @@ fn config(server: &ServerSide) -> String {
         .text("address", "tcp://0.0.0.0:8301");
     toml.section("", "log").text("format", "json");
     toml.finish()
-}
-
-/// A name, an id or an image: nothing that YAML or a shell reads as more than text.
-fn plain(text: &str) -> Result<String, String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:@".contains(&byte);
-    if !text.is_empty() && text.bytes().all(is_plain) && text.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-        return Ok(text.to_owned());
-    }
-    Err("write only letters, digits and - . _ / : @".to_owned())
 }

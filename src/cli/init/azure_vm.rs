@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::OutputFlags;
 use super::answers::{PlanInputs, Question};
+use super::names::guid;
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
 use super::server_side::{ServerFlags, ServerSide};
 use super::shell::{TomlText, quote_or_placeholder};
@@ -17,7 +18,7 @@ pub(super) struct AzureVm {
     #[command(flatten)]
     server: ServerFlags,
     /// Client id of a user-assigned identity [default: the system-assigned one]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = guid)]
     client_id: Option<String>,
     /// Group that may read the token and use the sockets [default: keyward]
     #[arg(long, value_name = "GROUP")]
@@ -66,7 +67,10 @@ impl AzureVm {
     pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
         let server = self.server.resolve(answers);
         let client_id = answers.ask_optional(
-            Question::new("--client-id", "client id of a user-assigned identity"),
+            Question {
+                check: |text| guid(text).map(drop),
+                ..Question::new("--client-id", "client id of a user-assigned identity")
+            },
             self.client_id.as_ref(),
         );
         let group = answers.ask_optional(Question::new("--group", "group that may use the token"), self.group.as_ref());

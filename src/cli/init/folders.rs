@@ -28,8 +28,9 @@ pub(in crate::cli) fn folder_commands(folder: &Path, mode: &str, group: &str, ro
         (None, None) => {
             let make = format!("sudo install -d -m {mode} -o keyward -g {} {quoted}", quote(group));
             match root {
-                Some(_) => format!("{make}\n"),
-                None => format!("if test -d {quoted}; then {grant}; else {make}; fi   {ACL_NOTE}\n"),
+                // On another machine, or in what an image gets later, the folder may be somebody's.
+                Some(root) if root == Path::new("/") => format!("{make}\n"),
+                _ => format!("if test -d {quoted}; then {grant}; else {make}; fi   {ACL_NOTE}\n"),
             }
         }
     }
@@ -89,21 +90,21 @@ mod tests {
         let open = |path: &str| format!("sudo setfacl -m u:keyward:rwx {path}   {ACL_NOTE}\n");
         let here = Some(root.path());
         let make = "sudo install -d -m 750 -o keyward -g app";
+        let conditional = |path: &str| {
+            format!(
+                "if test -d {path}; then sudo setfacl -m u:keyward:rwx {path}; else {make} {path}; fi   {ACL_NOTE}\n"
+            )
+        };
         for (path, root, expected) in [
             ("/etc/app", here, open("/etc/app")),
-            ("/etc/app/new", here, format!("{make} /etc/app/new\n")),
+            ("/etc/app/new", here, conditional("/etc/app/new")),
+            ("/etc/keyward-test-only", Some(Path::new("/")), format!("{make} /etc/keyward-test-only\n")),
             (
                 "/home/ci/.terraform.d",
                 here,
                 format!("sudo -u ci mkdir -p /home/ci/.terraform.d\n{}", open("/home/ci/.terraform.d")),
             ),
-            (
-                "/etc/app",
-                None,
-                format!(
-                    "if test -d /etc/app; then sudo setfacl -m u:keyward:rwx /etc/app; else {make} /etc/app; fi   {ACL_NOTE}\n"
-                ),
-            ),
+            ("/etc/app", None, conditional("/etc/app")),
         ] {
             assert_eq!(folder_commands(Path::new(path), "750", "app", root), expected, "{path} {root:?}");
         }

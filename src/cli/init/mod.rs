@@ -5,6 +5,8 @@
 
 // 0: answers, texts
 mod answers;
+mod names;
+mod ca_bundle;
 mod shell;
 mod folders;
 mod plan;
@@ -166,6 +168,8 @@ impl OutputFlags {
                 print_warning(&format!("{} grants what this configuration does not need: remove it", path.display()));
             }
         }
+        // A trial run may be for another machine.
+        let root = root.filter(|_| !self.dry_run);
         for (title, commands) in plan.sections(&needs, root.as_deref()) {
             print_line(&format!("\n# {title}\n{}", commands.trim_end()));
         }

@@ -110,6 +110,13 @@ fn check_acl_name(name: &str) -> Result<(), String> {
 }
 
 impl ServerSide {
+    /// Sets the path of the CA bundle where keyward runs, if there is one; returns its path here.
+    pub(super) fn place_ca_file(&mut self, path: &str) -> Option<String> {
+        let file = self.ca_file.take()?;
+        self.ca_file = Some(path.to_owned());
+        Some(file)
+    }
+
     /// Writes `[server.main]`.
     pub(super) fn write_server(&self, toml: &mut TomlText) {
         toml.section("", "server.main")
@@ -161,7 +168,7 @@ POLICY
     /// Formats the section for the configuration of keyward's ACL server.
     fn acl_section(&self, tenant: &str, keys: &[String]) -> String {
         let mut text = format!(
-            "# into the ACL server's configuration, then: sudo systemctl reload keyward
+            "# into the ACL server's configuration, then: sudo systemctl restart keyward
 [acl.method.{}]
 issuer = \"https://sts.windows.net/{tenant}/\"
 discovery_url = \"https://login.microsoftonline.com/{tenant}/.well-known/openid-configuration\"

@@ -66,10 +66,14 @@ pub(super) const VM: &str = "azure-vm --server https://vault.example.com:8200 --
 #[test]
 fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_is_valid() {
     let terraform = "terraform --upstream https://tfe.example.com";
-    let acl = "acl --tenant 0000-1 --role web --subscription 0000-2 --resource-group web";
+    let acl = "acl --tenant 77777777-7777-7777-7777-777777777777 --role web --subscription 88888888-8888-8888-8888-888888888888 --resource-group web";
     let cases = [
         (VM.to_owned(), false, false),
-        (format!("{VM} --group app --api-proxy --tcp-port 8300 --client-id 1234-5678"), true, false),
+        (
+            format!("{VM} --group app --api-proxy --tcp-port 8300 --client-id 55555555-5555-5555-5555-555555555555"),
+            true,
+            false,
+        ),
         (format!("{VM} --server-kind openbao --server-namespace team --mount azure-prod --no-seal-key"), false, false),
         (format!("{VM} --server-kind keyward --resource api://acl --token-file /srv/app/token"), true, false),
         (format!("{VM} --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx.service"), true, true),
@@ -200,7 +204,7 @@ fn without_a_terminal_a_missing_value_is_an_error_that_names_its_flag() {
         ("azure-vm --role web", vec!["--server"]),
         ("aks --server https://a.example --role web", vec!["--client-id", "--tenant"]),
         ("terraform --secret-path terraform/creds/ci --role ci", vec!["--server"]),
-        ("acl --tenant a --role web", vec!["--subscription", "--resource-group"]),
+        ("acl --tenant 77777777-7777-7777-7777-777777777777 --role web", vec!["--subscription", "--resource-group"]),
     ] {
         let (code, output, error) = machine.init(flags);
         assert_eq!((code, output.as_str()), (1, ""), "{flags}");
@@ -255,7 +259,7 @@ fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().to_str().unwrap();
         let flags = format!(
-            "init aks --server https://bao.example.com:8200 --server-kind openbao --role shop --client-id 1111-2222 --tenant 3333-4444 \
+            "init aks --server https://bao.example.com:8200 --server-kind openbao --role shop --client-id 11111111-1111-1111-1111-111111111111 --tenant 33333333-3333-3333-3333-333333333333 \
              --name shop --namespace sales {more} --out {out}"
         );
         let (code, output, error) = run(&flags.split_whitespace().collect::<Vec<_>>(), &[]);
@@ -271,7 +275,12 @@ fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check
         assert_checked(&config);
         let count = |text: &str| manifest.matches(text).count();
         assert_eq!(
-            (count("1111-2222"), count("3333-4444"), count("00000000-"), count(&format!("image: {image}\n"))),
+            (
+                count("11111111-1111-1111-1111-111111111111"),
+                count("33333333-3333-3333-3333-333333333333"),
+                count("00000000-"),
+                count(&format!("image: {image}\n"))
+            ),
             (2, 1, 0, 1)
         );
         assert!(!manifest.contains(": web\n") && count("shop-keyward") == 2, "{manifest}");
@@ -329,4 +338,61 @@ fn on_a_terminal_it_asks_for_what_no_flag_gives() {
     assert_checked(&machine.path(CONFIG));
     let config = machine.read(CONFIG);
     assert!(config.contains("group = \"app\"") && config.contains("https://vault.example.com:8200"), "{config}");
+}
+
+const AKS: &str = "init aks --server https://bao.example.com:8200 --role shop";
+const IDS: &str = "--client-id 11111111-1111-1111-1111-111111111111 --tenant 33333333-3333-3333-3333-333333333333";
+
+fn run_line(line: &str) -> (i32, String, String) {
+    run(&line.split_whitespace().collect::<Vec<_>>(), &[])
+}
+
+#[test]
+fn the_ca_of_a_pods_server_goes_into_its_config_map_without_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display();
+    let block = |kind: &str, text: &str| format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n");
+    let ca = folder.path().join("ca.crt");
+    std::fs::write(&ca, block("CERTIFICATE", "QUFB") + &block("PRIVATE KEY", "QkJC")).unwrap();
+    let (code, output, error) = run_line(&format!("{AKS} {IDS} --ca-file {} --out {out}", ca.display()));
+    assert_eq!(code, 0, "{output}{error}");
+    let manifest = std::fs::read_to_string(folder.path().join("keyward.yaml")).unwrap();
+    assert!(manifest.contains("    ca_file = \"/etc/keyward/ca.pem\"\n"), "{manifest}");
+    let data = "\n  ca.pem: |\n    -----BEGIN CERTIFICATE-----\n    QUFB\n    -----END CERTIFICATE-----\n---\n";
+    assert!(manifest.contains(data) && !manifest.contains("PRIVATE"), "{manifest}");
+    assert!(!manifest.contains(&ca.display().to_string()), "{manifest}");
+
+    std::fs::write(&ca, "none").unwrap();
+    for (file, reason) in [(ca.display().to_string(), "holds no certificate"), ("/none".to_owned(), "No such file")] {
+        let (code, _, error) = run_line(&format!("{AKS} {IDS} --ca-file {file} --out {out}"));
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains(&format!("error: --ca-file {file}: ")) && error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn names_that_kubernetes_refuses_and_ids_that_are_no_guids_are_errors() {
+    for (flags, flag) in [
+        (format!("{AKS} {IDS} --name Shop"), "--name"),
+        (format!("{AKS} {IDS} --name shop.prod"), "--name"),
+        (format!("{AKS} {IDS} --namespace sales_eu"), "--namespace"),
+        (format!("{AKS} --client-id shop-identity --tenant 33333333-3333-3333-3333-333333333333"), "--client-id"),
+        (format!("{AKS} --client-id 11111111-1111-1111-1111-111111111111 --tenant contoso.example"), "--tenant"),
+        (format!("init {VM} --client-id 1234"), "--client-id"),
+        ("init acl --tenant contoso --role web".to_owned(), "--tenant"),
+    ] {
+        let (code, _, error) = run_line(&format!("{flags} --dry-run"));
+        assert_eq!(code, 1, "{flags}: {error}");
+        assert!(error.contains("invalid value") && error.contains(flag), "{flags}: {error}");
+    }
+}
+
+#[test]
+fn a_method_of_the_acl_server_needs_its_restart() {
+    let (code, output, error) = run_line(&format!("init {VM} --server-kind keyward --dry-run"));
+    assert_eq!(code, 0, "{error}");
+    assert!(
+        output.contains("# into the ACL server's configuration, then: sudo systemctl restart keyward\n"),
+        "{output}"
+    );
 }

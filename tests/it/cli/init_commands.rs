@@ -16,7 +16,11 @@ fn a_folder_that_exists_keeps_its_owner_and_mode_and_a_missing_one_is_made() {
     assert!(!output.contains("install -d"), "{output}");
     let machine = MachineKind::new();
     let (_, output, _) = machine.init(&template("/etc/app/a.conf"));
-    assert!(output.contains("\nsudo install -d -m 750 -o keyward -g app /etc/app\n"), "{output}");
+    // Somebody may make the folder later: of an image a package, which is not installed yet.
+    let command = "\nif test -d /etc/app; then sudo setfacl -m u:keyward:rwx /etc/app; else sudo install -d -m 750 -o keyward -g app /etc/app; fi ";
+    assert!(output.contains(command), "{output}");
+    let (_, output, _) = MachineKind::new().init(&format!("{} --dry-run", template("/etc/app/a.conf")));
+    assert!(output.contains(command), "{output}");
     // The folder of another user stays that user's.
     let (_, output, _) = MachineKind::new().init("terraform --upstream https://tfe.example.com --user ci");
     let commands = "\nsudo -u ci mkdir -p /home/ci/.terraform.d\nsudo setfacl -m u:keyward:rwx /home/ci/.terraform.d ";
@@ -45,7 +49,7 @@ fn a_token_does_not_go_to_a_folder_of_others() {
     assert!(error.contains("sink.token.path: /srv/app exists and is not user keyward's"), "{error}");
     let (code, output, error) = machine.init(&format!("{VM} --token-file /srv/new/token"));
     assert_eq!(code, 0, "{error}");
-    assert!(output.contains("sudo install -d -m 750 -o keyward -g keyward /srv/new\n"), "{output}");
+    assert!(output.contains("sudo install -d -m 750 -o keyward -g keyward /srv/new; fi"), "{output}");
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn the_platform_token_is_not_in_a_folder_that_a_stop_of_the_service_empties() {
 fn names_of_the_acl_server_have_no_dots() {
     let machine = MachineKind::new();
     let (code, output, error) =
-        machine.init("acl --tenant 0000-1 --role web.prod --subscription 0000-2 --resource-group web");
+        machine.init("acl --tenant 77777777-7777-7777-7777-777777777777 --role web.prod --subscription 88888888-8888-8888-8888-888888888888 --resource-group web");
     assert_eq!((code, output.as_str()), (3, ""), "{error}");
     assert!(error.contains("\"web.prod\" is not a name"), "{error}");
     for (role, mount, flag) in [("web.prod", "azure", "--role web.prod"), ("web", "a.b", "--mount a.b")] {

@@ -178,7 +178,7 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
 fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
     run_in_network_namespace(|| {
         let machine = MachineKind::start();
-        let flags = "aks --server SERVER --role web --client-id 1111-2222 --tenant 3333-4444 --out /run";
+        let flags = "aks --server SERVER --role web --client-id 11111111-1111-1111-1111-111111111111 --tenant 33333333-3333-3333-3333-333333333333 --out /run";
         machine.init(flags);
         let manifest = std::fs::read_to_string("/run/keyward.yaml").unwrap();
         let (_, config) = manifest.split_once("  keyward.toml: |\n").unwrap();
@@ -190,8 +190,8 @@ fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
         let proof = "/run/identity-token";
         machine.secret(proof, "header.payload.signature");
         let variables = [
-            ("AZURE_CLIENT_ID", "1111-2222"),
-            ("AZURE_TENANT_ID", "3333-4444"),
+            ("AZURE_CLIENT_ID", "11111111-1111-1111-1111-111111111111"),
+            ("AZURE_TENANT_ID", "33333333-3333-3333-3333-333333333333"),
             ("AZURE_FEDERATED_TOKEN_FILE", proof),
             ("AZURE_AUTHORITY_HOST", "https://127.0.0.1:9/"),
         ];
