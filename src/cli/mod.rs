@@ -3,6 +3,7 @@
 // 0: how a command ends, and help
 mod exit;
 mod help;
+mod suggestions;
 
 // 1: shared by commands
 mod deadline;
@@ -202,12 +203,21 @@ pub fn main() -> ExitCode {
     if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
         return credential::respond(by, &arguments).into();
     }
+    let args: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(suggestion) = suggestions::find_single_dash(&command(), &args) {
+        print_error(&suggestion);
+        return Exit::Failed.into();
+    }
     let parsed = command().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             if let Some(renamed) = find_renamed(&error) {
                 print_error_with_code(ErrorCode::RenamedArgument, &renamed);
+                return Exit::Failed.into();
+            }
+            if let Some(suggestion) = suggestions::find(&error, &command(), &args) {
+                print_error(&suggestion);
                 return Exit::Failed.into();
             }
             if error.use_stderr() && journal::is_stderr(&Environment::current().variables) {

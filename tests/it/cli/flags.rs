@@ -90,3 +90,58 @@ fn help_lists_commands_by_group_and_exit_codes_a_line_each() {
     let (own, global) = help.split_once("\nGlobal options:\n").unwrap();
     assert!(own.contains("--session") && !own.contains("--log-level") && global.contains("--log-level"), "{help}");
 }
+
+#[test]
+fn a_flag_with_one_dash_as_other_programs_have_it_is_refused_with_the_right_one() {
+    for (args, written) in [
+        (&["run", "-config=/etc/vault/agent.hcl"][..], "-config is no flag: write --config, with two dashes"),
+        (&["run", "-config", "agent.hcl"], "write --config,"),
+        (&["check", "-format=json"], "write --format,"),
+    ] {
+        let (code, output, error) = run(args, &[]);
+        assert_eq!((code, output.as_str()), (1, ""), "{args:?}: {error}");
+        assert!(error.starts_with("error: ") && error.contains(written), "{args:?}: {error}");
+    }
+    // A short flag with its value, and the words of another program.
+    let folder = tempfile::tempdir().unwrap();
+    let file = configuration(folder.path());
+    assert_eq!(run(&["check", &format!("-c{file}"), "-ojson"], &[]).0, 0);
+    let (_, _, error) = run(&["exec", "-c", &file, "--", "true", "-config"], &[]);
+    assert!(!error.contains("is no flag"), "{error}");
+}
+
+#[cfg(feature = "acl")]
+#[test]
+fn flags_of_consuls_and_vaults_programs_lead_to_keywards() {
+    for (args, written) in [
+        (
+            &["acl", "policy", "create", "-name", "web", "-rules", "@web.hcl"][..],
+            "-name is no flag: write the name alone",
+        ),
+        (&["acl", "policy", "create", "--name=web"], "--name is no flag: write the name alone"),
+        (&["acl", "policy", "update", "web", "-name", "app"], "-name is no flag: write --name, with two dashes"),
+        (
+            &["acl", "token", "read", "-accessor-id", "x"],
+            "-accessor-id is no flag: keyward's long flags have two dashes",
+        ),
+        (&["acl", "token", "create", "-policy-name=web"], "-policy-name is no flag: write --policy-name,"),
+        (&["acl", "token", "create", "-policy", "web"], "-policy is no flag: write --policy-name,"),
+        (&["acl", "token", "create", "--policy", "web"], "--policy is no flag: write --policy-name"),
+        (&["acl", "token", "create", "--role=web"], "--role is no flag: write --role-name"),
+    ] {
+        let (code, output, error) = run(args, &[]);
+        assert_eq!((code, output.as_str()), (1, ""), "{args:?}: {error}");
+        assert!(error.contains(written), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn a_command_of_another_program_leads_to_keywards() {
+    for (name, written) in [("start", "keyward run"), ("agent", "keyward run"), ("validate", "keyward check")] {
+        let (code, _, error) = run(&[name], &[]);
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains(&format!("error: {name} is no command: write {written}")), "{error}");
+    }
+    let (_, _, error) = run(&["acl", "start"], &[]);
+    assert!(!error.contains("keyward run"), "{error}");
+}
