@@ -183,15 +183,27 @@ func policyPorts(all []document, pods []pod) []string {
 	return problems
 }
 
-// rootFilesystems complains about containers whose root file system is not read-only, but for those that are to write theirs.
-func rootFilesystems(rendered map[string]string, writable []string) []string {
+// containerSecurity complains about containers of keyward without a user of their own or with a root file system that they can write, and
+// about others for which the chart decides that; `readOnly` names those whose values ask for it.
+func containerSecurity(rendered map[string]string, readOnly []string) []string {
 	var problems []string
 	for _, pod := range podsOf(rendered) {
+		if security := pod.spec.SecurityContext; security != nil && (security.RunAsUser != nil || security.RunAsGroup != nil) {
+			problems = append(problems, pod.owner.name+": the pod sets the user of all its containers")
+		}
 		for _, container := range append(append([]corev1.Container{}, pod.spec.InitContainers...), pod.spec.Containers...) {
 			security := container.SecurityContext
-			readOnly := security != nil && security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem
-			if readOnly == slices.Contains(writable, container.Name) {
-				problems = append(problems, fmt.Sprintf("%s: container %s: readOnlyRootFilesystem is %t", pod.owner.name, container.Name, readOnly))
+			if security == nil {
+				problems = append(problems, fmt.Sprintf("%s: container %s has no security context", pod.owner.name, container.Name))
+				continue
+			}
+			own := strings.Contains(container.Image, "/keyward")
+			isReadOnly := security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem
+			if isReadOnly != (own || slices.Contains(readOnly, container.Name)) {
+				problems = append(problems, fmt.Sprintf("%s: container %s: readOnlyRootFilesystem is %t", pod.owner.name, container.Name, isReadOnly))
+			}
+			if own != (security.RunAsUser != nil) {
+				problems = append(problems, fmt.Sprintf("%s: container %s: only keyward's own has a runAsUser", pod.owner.name, container.Name))
 			}
 		}
 	}

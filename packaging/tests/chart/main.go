@@ -4,7 +4,7 @@
 //
 //	chart HELM_FOLDER CASES REFUSED OUT
 //
-// A file of values may begin with lines `# chart: example`, `# expect: KIND N`, `# writable: CONTAINER`, `# grace: SECONDS`,
+// A file of values may begin with lines `# chart: example`, `# expect: KIND N`, `# read-only: CONTAINER`, `# grace: SECONDS`,
 // `# restarts: VALUE` and, in REFUSED, `# error: TEXT`.
 package main
 
@@ -44,7 +44,7 @@ func main() {
 			continue
 		}
 		complain(name, examine(text, expectations(path)))
-		complain(name, rootFilesystems(text, directive(path, "writable")))
+		complain(name, containerSecurity(text, directive(path, "read-only")))
 		complain(name, gracePeriods(text, directive(path, "grace")))
 		for _, value := range directive(path, "restarts") {
 			changed, err := render(helm, path, value+"=changed")

@@ -66,7 +66,8 @@ fn each_alert_has_a_runbook_and_a_test_and_no_runbook_is_left_over() {
     let (alerts, tests, runbooks) = (read(ALERTS), read(TESTS), read(RUNBOOKS));
     let names = values(&alerts, "alert:");
     assert!(names.len() > 20, "the alerts were not found: {names:?}");
-    let anchors: Vec<String> = names.iter().map(|name| format!("{RUNBOOKS}#{}", name.to_lowercase())).collect();
+    let anchors: Vec<String> =
+        names.iter().map(|name| format!("file:///usr/share/doc/keyward/{RUNBOOKS}#{}", name.to_lowercase())).collect();
     assert_eq!(values(&alerts, "runbook_url:"), anchors, "each alert names its own section");
     let headings: Vec<&str> = runbooks.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     let sections: Vec<&str> = headings.into_iter().filter(|heading| heading.starts_with("Keyward")).collect();

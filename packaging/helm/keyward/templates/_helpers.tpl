@@ -27,6 +27,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{/* The image, by digest if there is one. Takes the chart's own context. */}}
 {{- define "keyward.image" -}}
 {{- with .Values.image -}}
+{{- $_ := required "image.repository is missing: no public registry has keyward's image; push it to yours, and name it here" .repository -}}
 {{- if .digest -}}
 {{ printf "%s@%s" .repository .digest }}
 {{- else -}}
@@ -35,11 +36,9 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* Security context of a pod for Pod Security `restricted`; the group of its volumes is that of the program. */}}
+{{/* Security context of a pod for Pod Security `restricted`; the group of its volumes is that of the program. The user is each image's own. */}}
 {{- define "keyward.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
 fsGroup: 65532
 # Once for a new volume: a server refuses a folder of records that its group may write.
 fsGroupChangePolicy: OnRootMismatch
@@ -47,10 +46,17 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* Security context of a container for Pod Security `restricted`. */}}
+{{/* Security context of keyward's own container for Pod Security `restricted`. */}}
 {{- define "keyward.containerSecurity" -}}
-allowPrivilegeEscalation: false
+runAsUser: 65532
+runAsGroup: 65532
 readOnlyRootFilesystem: true
+{{ include "keyward.workloadSecurity" . }}
+{{- end }}
+
+{{/* Security context of another container for Pod Security `restricted`. Its image decides on user and root file system. */}}
+{{- define "keyward.workloadSecurity" -}}
+allowPrivilegeEscalation: false
 capabilities:
   drop: ["ALL"]
 {{- end }}
