@@ -72,7 +72,7 @@ impl Migrate {
         {
             return Ok(exit);
         }
-        migrated.add_errors(&outcome.errors);
+        migrated.add_findings(&outcome.errors, &outcome.notes);
         let names: Vec<&str> = inputs.texts.iter().map(|(name, _)| name.as_str()).collect();
         let actions = report(&migrated, &names);
         for (path, reason) in &inputs.skipped {

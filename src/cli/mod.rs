@@ -47,7 +47,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use exit::Exit;
@@ -212,7 +211,7 @@ pub fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            if let Some(renamed) = find_renamed(&error) {
+            if let Some(renamed) = suggestions::find_renamed(&error) {
                 print_error_with_code(ErrorCode::RenamedArgument, &renamed);
                 return Exit::Failed.into();
             }
@@ -293,15 +292,6 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
 /// Returns the definitions of all commands, for completion scripts and documents.
 pub fn command() -> clap::Command {
     help::group_commands(Cli::command())
-}
-
-/// Returns the error for a renamed command or flag.
-fn find_renamed(error: &clap::Error) -> Option<String> {
-    [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| {
-        let Some(ContextValue::String(old)) = error.get(kind) else { return None };
-        let new = config::renamed::argument(old)?;
-        Some(format!("{old} was renamed to {new}"))
-    })
 }
 
 /// Prints a line of a command's own output.

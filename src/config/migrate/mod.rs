@@ -40,15 +40,24 @@ pub struct Migrated {
 
 impl Migrated {
     /// Adds the errors of the written configuration to the report, each as a required action at the key that it comes from.
-    pub fn add_errors(&mut self, errors: &[Diagnostic]) {
+    ///
+    /// Of the notes only those about templates that this machine lacks count: no other check finds what they may not hold.
+    pub fn add_findings(&mut self, errors: &[Diagnostic], notes: &[Diagnostic]) {
         for error in errors {
-            let origin = error.position.and_then(|position| self.origins.get(position.line - 1)?.clone());
-            let top = || (0, Origin { at: Position { line: 1, column: 1 }, key: error.key.clone() });
-            let (file, Origin { at, key }) = origin.unwrap_or_else(top);
-            let detail = format!("keyward does not start: {error}");
-            self.report.push(ReportLine { file, at, key, outcome: Outcome::Action, detail });
+            self.add_action(error, format!("keyward does not start: {error}"));
+        }
+        for note in notes.iter().filter(|note| note.key.ends_with(".source")) {
+            let detail = format!("{}: run `keyward check` where the template is, which compiles it", note.message);
+            self.add_action(note, detail);
         }
         self.report.sort_by_key(|line| (line.file, line.at));
+    }
+
+    fn add_action(&mut self, finding: &Diagnostic, detail: String) {
+        let origin = finding.position.and_then(|position| self.origins.get(position.line - 1)?.clone());
+        let top = || (0, Origin { at: Position { line: 1, column: 1 }, key: finding.key.clone() });
+        let (file, Origin { at, key }) = origin.unwrap_or_else(top);
+        self.report.push(ReportLine { file, at, key, outcome: Outcome::Action, detail });
     }
 }
 

@@ -12,15 +12,14 @@ use super::output::{Document, Outcome, Section};
 const ADDRESS: &str = "https://127.0.0.1:8200";
 
 /// Report of a missing address, which the other agents may have from their environment.
-const NO_ADDRESS: &str =
-    "no address: the default, https://127.0.0.1:8200, is written, as variables such as VAULT_ADDR are ignored";
+const NO_ADDRESS: &str = "no address: the default, https://127.0.0.1:8200, is written, as variables such as VAULT_ADDR are ignored; write the server's address";
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) {
     let section = document.section(&format!("server.{MAIN}"));
     section.text("kind", if openbao { "openbao" } else { "vault" });
     let Some(mut vault) = top.block("vault") else {
         section.text("address", ADDRESS);
-        top.record_as("vault", Outcome::Changed, NO_ADDRESS);
+        top.record_as("vault", Outcome::Action, NO_ADDRESS);
         return;
     };
     vault.record(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR are ignored");
@@ -76,7 +75,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
 fn address(vault: &mut Block<'_>, section: &mut Section) -> bool {
     let Some(address) = vault.take("address") else {
         section.text("address", ADDRESS);
-        vault.record_as("address", Outcome::Changed, NO_ADDRESS);
+        vault.record_as("address", Outcome::Action, NO_ADDRESS);
         return true;
     };
     let Some(text) = address.required_text() else { return true };

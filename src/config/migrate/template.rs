@@ -152,7 +152,11 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         && let Some(path) = destination.required_text()
     {
         section.at(destination.origin()).text("destination", path);
-        destination.record_kept("destination");
+        if path.starts_with("/dev/") {
+            destination.action("keyward writes regular files only: name one, or remove the template");
+        } else {
+            destination.record_kept("destination");
+        }
     }
     let create = template.take("create_dest_dirs");
     if create.as_ref().and_then(InputValue::flag).unwrap_or(true) {

@@ -344,8 +344,8 @@ fn the_authority_of_a_certificate_login_replaces_none_of_the_server() {
 #[test]
 fn an_address_that_came_from_the_environment_is_reported() {
     let line = "no address: the default, https://127.0.0.1:8200, is written";
-    assert!(report_text("log_level = \"info\"\n").contains(&format!("1:1: vault: changed: {line}")));
-    assert!(report_text("vault {}\n").contains(&format!("1:1: vault.address: changed: {line}")));
+    assert!(report_text("log_level = \"info\"\n").contains(&format!("1:1: vault: ACTION REQUIRED: {line}")));
+    assert!(report_text("vault {}\n").contains(&format!("1:1: vault.address: ACTION REQUIRED: {line}")));
     assert!(!report_text("vault { address = \"https://v\" }\n").contains(line));
 }
 

@@ -148,10 +148,7 @@ fn whole(status: StatusCode, content_type: &'static str, body: String) -> Reply 
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::SERVER, HeaderValue::from_static("keyward-emulated-secrets"));
     // Sent over plain HTTP too.
-    headers.insert(
-        header::STRICT_TRANSPORT_SECURITY,
-        HeaderValue::from_static("max-age=31536000; includeSubDomains"),
-    );
+    headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000; includeSubDomains"));
     reply
 }
 

@@ -125,7 +125,7 @@ fn flags_of_consuls_and_vaults_programs_lead_to_keywards() {
             "-accessor-id is no flag: keyward's long flags have two dashes",
         ),
         (&["acl", "token", "create", "-policy-name=web"], "-policy-name is no flag: write --policy-name,"),
-        (&["acl", "token", "create", "-policy", "web"], "-policy is no flag: write --policy-name,"),
+        (&["acl", "token", "create", "-policy", "web"], "-policy is no flag: write --policy-name"),
         (&["acl", "token", "create", "--policy", "web"], "--policy is no flag: write --policy-name"),
         (&["acl", "token", "create", "--role=web"], "--role is no flag: write --role-name"),
     ] {

@@ -111,7 +111,7 @@ fn a_pod_is_converted_from_json() {
     let (migrated, config) = migrated("kubernetes.json");
     says(&migrated, "auto_auth.sink.config.mode", Outcome::Kept, "mode = \"0640\"");
     says(&migrated, "auto_auth.sink.config.gid", Outcome::Kept, "the agent's own");
-    says(&migrated, "listener.tcp.address", Outcome::Changed, "written as tcp://127.0.0.1:8200");
+    says(&migrated, "listener.tcp.address", Outcome::Action, "written as tcp://127.0.0.1:8200");
     assert!(migrated.toml.contains("token = \"always\"\n"), "{}", migrated.toml);
     assert_eq!((config.sessions[0].login.mount.as_str(), config.sessions[0].login.role.as_str()), ("cluster-1", "web"));
     assert_eq!(config.sinks[0].options.owner, Some(100));
@@ -128,7 +128,7 @@ fn files_that_vault_agent_removes_after_reading_are_removed() {
         "[sink.file-1.encrypt]\npublic_key_file = \"/etc/agent/public.json\"\nderive_key = false\naad = \"batch\"\n";
     assert!(migrated.toml.contains(encrypt), "{}", migrated.toml);
     says(&migrated, "auto_auth.sink.dh_path", Outcome::Kept, "encrypt.public_key_file");
-    says(&migrated, "auto_auth.sinks", Outcome::NotSupported, "unknown key");
+    says(&migrated, "auto_auth.sinks", Outcome::Action, "unknown block");
     let (migrated, _) = self::migrated("jwt-and-token.hcl");
     assert!(migrated.toml.contains("remove_after_reading = true\n"), "{}", migrated.toml);
     says(&migrated, "auto_auth.method.jwt.config.jwt_read_period", Outcome::NotSupported, "again");
@@ -141,7 +141,7 @@ fn a_token_file_login_is_converted() {
     let (migrated, _) = migrated("token-file.hcl");
     assert!(migrated.toml.contains("[session.main.token_file]\nfile = \"/etc/agent/token\"\n"), "{}", migrated.toml);
     says(&migrated, "listener.tcp.tls_cert_file", Outcome::NotSupported, "local listeners have no TLS");
-    says(&migrated, "listener.tcp", Outcome::Changed, "clients use http://");
+    says(&migrated, "listener.tcp", Outcome::Action, "clients use http://");
     says(&migrated, "disable_keep_alives", Outcome::NotSupported, "reused");
 }
 
@@ -171,15 +171,14 @@ fn the_aad_of_an_encrypted_sink_may_come_from_a_variable_and_is_dropped_without_
 }
 
 #[test]
-fn unsupported_settings_are_reported_and_fail_the_check() {
+fn an_unsupported_method_is_reported_with_its_keys() {
     let text =
         "vault { address = \"http://10.0.0.1:8200\" }\nauto_auth { method \"aws\" { config = { role = \"x\" } } }\n";
     let migrated = migrate(text, true).unwrap();
     says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is not supported");
     says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "dropped with its method");
     let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
-    let errors: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert!(matches!(errors.as_slice(), [only] if only.contains("would send tokens unencrypted")), "{errors:?}");
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
 }
 
 fn keyward(arguments: &[&str]) -> Output {
@@ -200,12 +199,12 @@ fn migrate_writes_the_configuration_to_standard_output_and_the_report_to_standar
     let at = |line: &str| report.find(line).unwrap_or_else(|| panic!("{line}: {report}"));
     let action = at("ACTION REQUIRED:\n  ");
     let persist = at("kubernetes.json:14:14: cache.persist: set seal_key_file on the session");
-    let changed = at("\nchanged:\n  ");
     let address = at("kubernetes.json:12:26: listener.tcp.address: ");
+    let changed = at("\nchanged:\n  ");
     let kept_at = at("\nkept:\n  ");
-    assert!(action < persist && persist < changed && changed < address && address < kept_at, "{report}");
+    assert!(action < address && address < persist && persist < changed && changed < kept_at, "{report}");
     assert!(at("kubernetes.json:3:13: vault: [server.main]") > kept_at, "{report}");
-    assert!(report.contains("\n1 action required, "), "{report}");
+    assert!(report.contains("\n2 actions required, "), "{report}");
 
     let written = keyward(&[&theirs, "--out", &out, "--openbao", "--accept"]);
     assert_eq!((written.status.code(), written.stdout.len()), (Some(0), 0));
@@ -222,7 +221,7 @@ fn migrate_writes_the_configuration_to_standard_output_and_the_report_to_standar
     assert_eq!(refused.status.code(), Some(3));
     assert!(text(&refused.stderr).contains("bad.hcl: line 2, column"), "{}", text(&refused.stderr));
     let login = "auto_auth { method \"jwt\" { config = { role = \"r\" path = \"/j\" } } }";
-    std::fs::write(&bad, format!("vault {{ address = \"http://10.0.0.1\" }}\n{login}\n")).unwrap();
+    std::fs::write(&bad, format!("vault {{ address = \"ftp://10.0.0.1\" }}\n{login}\n")).unwrap();
     assert_eq!(keyward(&[bad.to_str().unwrap()]).status.code(), Some(3), "the result has an error");
     assert_eq!(keyward(&["/nowhere/at/all"]).status.code(), Some(1));
 }
@@ -372,7 +371,7 @@ fn migrate_reads_standard_input_and_folders_and_names_the_file_of_each_line() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write(
         "10-main.hcl",
-        "vault {\n  address = \"https://s.example\"\n}\nauto_auth {\n  method \"jwt\" { config = { role = \"r\" path = \"/j\" } }\n}\n",
+        "vault {\n  address = \"https://s.example\"\n}\nauto_auth {\n  method \"jwt\" { config = { role = \"r\" path = \"/j\" remove_jwt_after_reading = false } }\n}\n",
     );
     write("20-more.json", "{\n \"template\": [{ \"contents\": \"x\", \"destination\": \"/d\", \"odd\": 1 }]\n}\n");
     write("notes.txt", "not read");
@@ -449,7 +448,7 @@ fn a_token_beside_auto_auth_is_dropped_as_vault_agent_ignores_it() {
 fn an_unsupported_method_is_replaced_by_a_token_file_that_check_accepts() {
     for method in ["aws", "gcp", "token_file"] {
         let text = format!(
-            "auto_auth {{\n  method \"{method}\" {{\n    mount_path = \"auth/{method}\"\n    config = {{ role = \"r\" \
+            "vault {{ address = \"https://v\" }}\nauto_auth {{\n  method \"{method}\" {{\n    mount_path = \"auth/{method}\"\n    config = {{ role = \"r\" \
              token_file_path = \"/t\" }}\n  }}\n  sink \"file\" {{ config = {{ path = \"/tmp/token\" }} }}\n}}\n"
         );
         let migrated = migrate(&text, false).unwrap();

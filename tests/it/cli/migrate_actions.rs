@@ -235,3 +235,35 @@ fn the_path_of_a_secret_without_data_is_written_as_it_is() {
     assert!(migration.toml.contains("secret \\\"secret/app\\\""), "{}", migration.toml);
     assert_eq!(check(&migration.toml).0, 0);
 }
+
+#[test]
+fn a_template_that_is_not_here_and_one_that_is_no_file_are_actions() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("app.ctmpl");
+    let template =
+        format!("{LOGIN}template {{\n  source = \"{}\"\n  destination = \"/run/app/a\"\n}}\n", source.display());
+    let migration = migrate(&template);
+    assert_eq!(migration.code, 10, "{}", migration.report);
+    migration.assert_action("agent.hcl:6:3: template.source: ", &["run `keyward check` where the template is"]);
+    // One that is here is compiled.
+    std::fs::write(&source, "{{ service \"web\" }}").unwrap();
+    let migration = migrate(&template);
+    assert_eq!(migration.code, 3, "{}", migration.report);
+    migration.assert_action("agent.hcl:6:3: template.source: keyward does not start: ", &["service is not available"]);
+    std::fs::write(&source, "text").unwrap();
+    assert_eq!(migrate(&template).code, 0);
+    let migration = migrate(&format!("{LOGIN}template {{\n  contents = \"x\"\n  destination = \"/dev/null\"\n}}\n"));
+    migration.assert_action("agent.hcl:7:3: template.destination: keyward writes regular files only", &[]);
+}
+
+#[test]
+fn an_address_that_may_come_from_a_variable_is_an_action() {
+    let migration = migrate(LOGIN.split_once('\n').unwrap().1);
+    assert_eq!(migration.code, 10, "{}", migration.report);
+    migration.assert_action(
+        "agent.hcl:1:1: vault: no address: the default, https://127.0.0.1:8200, is written",
+        &["VAULT_ADDR"],
+    );
+    let migration = migrate(&LOGIN.replace("address = \"https://vault.example.com:8200\"", "namespace = \"team\""));
+    migration.assert_action("agent.hcl:1:1: vault.address: no address", &[]);
+}

@@ -157,11 +157,8 @@ impl Store {
     /// Returns the metadata of a secret and its versions: the `data` part of the response.
     pub(super) fn metadata(&self, path: &str) -> Option<Value> {
         let secret = self.secrets.get(path)?;
-        let versions: Map<String, Value> = secret
-            .versions
-            .iter()
-            .map(|(number, version)| (number.to_string(), version.state()))
-            .collect();
+        let versions: Map<String, Value> =
+            secret.versions.iter().map(|(number, version)| (number.to_string(), version.state())).collect();
         Some(json!({
             "cas_required": secret.settings.cas_required, "created_time": rfc3339(secret.created.wall),
             "current_version": secret.current, "custom_metadata": secret.custom, "delete_version_after": "0s",
