@@ -13,7 +13,7 @@ const COMMANDS: [&[&str]; 4] = [
     &["completions", "bash"],
     &["--help"],
     &["--version"],
-    &["migrate", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fixtures/agents/approle-wrapped.hcl")],
+    &["migrate", "--accept", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fixtures/agents/approle-wrapped.hcl")],
 ];
 
 #[test]
