@@ -12,10 +12,10 @@ use std::path::PathBuf;
 pub(crate) use config::plain_client_config;
 pub use config::{client_config, client_config_of, verify_pair};
 pub use pem::CertificateError;
-pub use pem::{certificate_files, certificates};
+pub use pem::{PemBlock, certificate_files, certificates, pem_blocks};
 pub(crate) use reload::ClientTls;
 pub use reload::{FileBacked, ServerTls};
-pub use validity::{Expiry, expiry};
+pub use validity::{CertificateFacts, Expiry, expiry};
 
 /// The CA certificates to trust, and the client's own certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -66,15 +66,30 @@ pub(super) fn parse_certificates(text: &[u8], origin: &str) -> Result<Vec<Certif
 }
 
 /// A PEM block with its first and last line.
-struct Block<'a> {
-    label: &'a [u8],
-    text: &'a [u8],
+#[derive(Clone, Copy)]
+pub struct PemBlock<'a> {
+    /// Label, such as `CERTIFICATE`.
+    pub label: &'a [u8],
+    /// Text from the first character of the `BEGIN` line to the end of the `END` line.
+    pub text: &'a [u8],
+}
+
+impl std::fmt::Debug for PemBlock<'_> {
+    /// The text may be a key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PemBlock").field("label", &String::from_utf8_lossy(self.label)).finish_non_exhaustive()
+    }
+}
+
+/// Lists the blocks of PEM data in their order. Skips text between them, and blocks that are not complete.
+pub fn pem_blocks(text: &[u8]) -> impl Iterator<Item = PemBlock<'_>> {
+    blocks(text).into_iter().filter_map(Result::ok)
 }
 
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// Splits PEM data into its blocks. Text between blocks is a comment, in any character set.
-fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
+fn blocks(text: &[u8]) -> Vec<Result<PemBlock<'_>, &'static str>> {
     let mut blocks = Vec::new();
     let mut open: Option<(&[u8], usize)> = None;
     let mut at = 0;
@@ -91,7 +106,7 @@ fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
         } else if let Some(label) = mark(b"-----END ") {
             blocks.push(match open.take() {
                 Some((begun, start)) if begun == label => {
-                    Ok(Block { label, text: text.get(start..end).unwrap_or_default() })
+                    Ok(PemBlock { label, text: text.get(start..end).unwrap_or_default() })
                 }
                 Some(_) => Err("has another label in its END line than in its BEGIN line"),
                 None => Err("has no BEGIN line"),

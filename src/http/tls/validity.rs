@@ -31,6 +31,23 @@ pub fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
     latest.into_values().min()
 }
 
+/// The facts of a certificate that decide how long it is of use, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// Its end.
+    pub ends: SystemTime,
+    /// It is an authority's, by its basic constraints.
+    pub is_ca: bool,
+}
+
+impl CertificateFacts {
+    /// Reads a certificate's DER; `None` if it is not one. Its signature is not checked.
+    pub fn parse(certificate: &[u8]) -> Option<Self> {
+        let (validity, rest) = Validity::parse_with_rest(certificate)?;
+        Some(Self { ends: validity.ends, is_ca: is_ca(rest).unwrap_or(false) })
+    }
+}
+
 /// Time before the end of a certificate from which it counts as expiring; at most a third of its life.
 const NOTICE: Duration = Duration::from_hours(14 * 24);
 
@@ -43,6 +60,11 @@ struct Validity<'a> {
 
 impl<'a> Validity<'a> {
     fn parse(certificate: &'a [u8]) -> Option<Self> {
+        Self::parse_with_rest(certificate).map(|(validity, _)| validity)
+    }
+
+    /// Parses a certificate, and returns the rest of its signed part: the key, and the extensions.
+    fn parse_with_rest(certificate: &'a [u8]) -> Option<(Self, Der<'a>)> {
         let mut signed = Der(Der(certificate).element(SEQUENCE)?);
         let mut to_be_signed = Der(signed.element(SEQUENCE)?);
         // Version (only in versions 2 and 3), serial number, signature algorithm, issuer.
@@ -53,14 +75,44 @@ impl<'a> Validity<'a> {
         let mut validity = Der(to_be_signed.element(SEQUENCE)?);
         let begins = validity.time()?;
         let ends = validity.time()?;
-        Some(Self { subject: to_be_signed.element(SEQUENCE)?, begins, ends })
+        let subject = to_be_signed.element(SEQUENCE)?;
+        Some((Self { subject, begins, ends }, to_be_signed))
     }
 }
 
-// Tags of DER (X.690, 8.1.2); `VERSION` is the context-specific tag 0 of a certificate (RFC 5280, 4.1).
+/// Reads the basic constraints (RFC 5280, 4.2.1.9); `None` without them.
+fn is_ca(mut to_be_signed: Der<'_>) -> Option<bool> {
+    to_be_signed.element(SEQUENCE)?;
+    for unique_id in [ISSUER_ID, SUBJECT_ID] {
+        let _ = to_be_signed.element(unique_id);
+    }
+    let mut extensions = Der(Der(to_be_signed.element(EXTENSIONS)?).element(SEQUENCE)?);
+    while let Some(extension) = extensions.element(SEQUENCE) {
+        let mut extension = Der(extension);
+        let id = extension.element(OBJECT_ID)?;
+        let _is_critical = extension.element(BOOLEAN);
+        let value = extension.element(OCTET_STRING)?;
+        if id == BASIC_CONSTRAINTS {
+            let mut constraints = Der(Der(value).element(SEQUENCE)?);
+            return Some(constraints.element(BOOLEAN).is_some_and(|flag| flag != [0]));
+        }
+    }
+    None
+}
+
+/// 2.5.29.19.
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+
+// Tags of DER (X.690, 8.1.2); those from 0x81 on are context-specific tags of a certificate (RFC 5280, 4.1).
+const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
+const OCTET_STRING: u8 = 0x04;
+const OBJECT_ID: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
+const ISSUER_ID: u8 = 0x81;
+const SUBJECT_ID: u8 = 0x82;
+const EXTENSIONS: u8 = 0xa3;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
@@ -142,6 +194,25 @@ mod tests {
         let next = certificate("short", (2025, 1, 20), (2060, 1, 1));
         assert_eq!(expiry(&[short, next, long]).unwrap().ends, day(2026, 1, 1), "2060 is a GeneralizedTime");
         assert_eq!(expiry(&[]), None);
+    }
+
+    #[test]
+    fn an_authority_is_told_from_a_leaf() {
+        let facts = |change: fn(&mut CertificateParams)| {
+            let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.not_after = date_time_ymd(2030, 1, 1);
+            change(&mut params);
+            CertificateFacts::parse(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der())
+        };
+        let expected = |is_ca| Some(CertificateFacts { ends: day(2030, 1, 1), is_ca });
+        assert_eq!(facts(|_| {}), expected(false));
+        assert_eq!(facts(|params| params.is_ca = rcgen::IsCa::ExplicitNoCa), expected(false));
+        let authority = |params: &mut CertificateParams| {
+            params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        };
+        assert_eq!(facts(authority), expected(true));
+        assert_eq!(CertificateFacts::parse(b"-----BEGIN CERTIFICATE-----"), None);
     }
 
     #[test]
