@@ -133,6 +133,11 @@ impl HealthHandle {
         self.modify(|registration| registration.target = Some(target));
     }
 
+    /// Sets what operators should know of it although nothing is wrong; `None` for nothing. The text holds no secret.
+    pub fn set_note(&self, note: Option<String>) {
+        self.modify(|registration| registration.note = note);
+    }
+
     /// Records a success, such as a write.
     pub fn record_update(&self) {
         let now = self.health.now();

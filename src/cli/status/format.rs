@@ -110,6 +110,7 @@ fn format_item(status: &StatusDocument, item: &ReportItem, now: Timestamp) -> Ve
         first.extend(updated.map(|ago| format!("{} {} ago", update_verb(&item.component), format_span(ago))));
     }
     let mut lines = vec![first.join(", ")];
+    lines.extend(component.and_then(|component| component.note.clone()));
     lines.extend(Some(item.describe_progress()).filter(|progress| !progress.is_empty()));
     lines.extend(session.map(|session| format_session(session, now)));
     if session.is_none() && !is_quiet {

@@ -50,6 +50,9 @@ pub struct ComponentStatus {
     /// True if it is not ready and the result of its last success is still in use.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keeps_previous: bool,
+    /// Fact about it that is no error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Error that may make it fail later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<Warning>,
@@ -77,6 +80,7 @@ pub(super) struct Registration {
     pub(super) updated: Option<ClockReading>,
     pub(super) next_try: Option<ClockReading>,
     pub(super) keeps_previous: bool,
+    pub(super) note: Option<String>,
     /// Error, its code, and its beginning.
     pub(super) warning: Option<(String, Option<ErrorCode>, ClockReading)>,
 }
@@ -89,8 +93,9 @@ impl Registration {
         let updated = None;
         let next_try = None;
         let keeps_previous = false;
+        let note = None;
         let warning = None;
-        Self { id, component, since: now, target, updated, next_try, keeps_previous, warning }
+        Self { id, component, since: now, target, updated, next_try, keeps_previous, note, warning }
     }
 
     /// Sets the readiness; returns true if it or its reason has changed.
@@ -130,6 +135,7 @@ impl Registration {
             updated: self.updated.map(time),
             next_try: self.next_try.map(time),
             keeps_previous: self.keeps_previous,
+            note: self.note.clone(),
             warning: self.warning.as_ref().map(|(reason, code, since)| Warning {
                 reason: reason.clone(),
                 code: *code,

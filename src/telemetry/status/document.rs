@@ -104,6 +104,8 @@ pub struct ComponentEntry {
     pub next_try: Option<Timestamp>,
     /// True if the output still has its previous content.
     pub keeps_previous: bool,
+    /// Fact about it that is no error.
+    pub note: Option<String>,
     /// Warning about a component that works.
     pub warning: Option<WarningEntry>,
 }
