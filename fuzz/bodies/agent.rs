@@ -99,6 +99,8 @@ pub(crate) fn template(bytes: &[u8]) {
         right: "}}".to_owned(),
         variables: EnvVars::default(),
         folders: vec!["/etc/app".into()],
+        write_folders: vec!["/etc/ssl/app".into()],
+        allows_missing_keys: bytes.len() % 2 == 0,
     };
     let compiled = match Template::compile(source) {
         Ok(compiled) => compiled,

@@ -188,6 +188,11 @@ impl WatchedOutput {
         self.folder = folder.or(self.folder);
     }
 
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Waits for a change of the file, by this or another process.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;

@@ -1,13 +1,14 @@
 //! Templates rendered once, without their tasks: for a trial, and for a program that is started by hand.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use keyward_agent::secrets::{SecretRequest, SecretResponse};
 use keyward_agent::server_client::{self, CallError, ServerClient, TokenVerdict};
-use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
+use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource, WrittenFile};
 use keyward_agent::token::ClientToken;
 use keyward_config::Session;
 use keyward_http::client::{self, ProxyMode, ServerAddress, TlsOptions};
@@ -18,6 +19,15 @@ use keyward_telemetry::error_chain::format_chain;
 use zeroize::Zeroizing;
 
 use super::one_shot_login::LoggedIn;
+
+/// Result of one rendering.
+#[derive(Debug)]
+pub struct OneShotText {
+    /// The rendered text.
+    pub text: Zeroizing<String>,
+    /// Further files that the template would write, by path.
+    pub files: BTreeMap<PathBuf, WrittenFile>,
+}
 
 /// Client that reads the secrets of one rendering.
 #[derive(Debug)]
@@ -68,13 +78,13 @@ impl OneShotReader {
     }
 
     /// Renders a template; reads its secrets until none is missing.
-    pub async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
+    pub async fn render(&self, text: TemplateSource) -> Result<OneShotText, RenderError> {
         let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Template)?;
         let mut resolved = BTreeMap::new();
         loop {
             match template.render(Arc::new(resolved.clone()), Clock::System.now().wall) {
-                Rendered::Complete { text, .. } => return Ok(text),
+                Rendered::Complete { text, files } => return Ok(OneShotText { text, files }),
                 Rendered::Failed(wrong) => return Err(RenderError::Template(vec![wrong])),
                 Rendered::Unresolved(needs) => {
                     for need in needs {

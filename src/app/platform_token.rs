@@ -67,6 +67,7 @@ impl PlatformTokenProvider {
             field: secret.field.clone(),
             namespace: session.login.namespace.clone(),
             interval: secret.interval,
+            rewrite_interval: None,
             grace: secret.grace,
         };
         let parts = SecretRenewerDeps {

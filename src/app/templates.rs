@@ -1,11 +1,10 @@
 //! Templates and the child, built from their options and joined to the sessions that their secrets are read through.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use keyward_agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
-use keyward_agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
+use keyward_agent::secrets::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::templates::{Template, TemplateDeps, TemplateTask};
 use keyward_config as config;
@@ -77,13 +76,10 @@ struct RunningChild {
     done: CancellationToken,
 }
 
-/// Settings for a session's secrets: the interval of reads, and the file across restarts.
-type RegistrySettings = (Duration, Option<OfflineOptions>);
-
 #[derive(Debug)]
 struct RunningRegistry {
     registry: SecretRegistry,
-    settings: RegistrySettings,
+    settings: config::SecretSettings,
     stop: CancellationToken,
     /// Cancelled once it keeps and writes nothing any more.
     done: CancellationToken,
@@ -92,7 +88,7 @@ struct RunningRegistry {
 /// Change of templates and child process by a new configuration. Dropping it changes nothing.
 #[derive(Debug)]
 pub(super) struct TemplatesPlan {
-    registries: Vec<(String, SecretRegistry, RegistrySettings, RegistryWorker)>,
+    registries: Vec<(String, SecretRegistry, config::SecretSettings, RegistryWorker)>,
     templates: Vec<BuiltTemplate>,
     /// The templates that run then, and the inputs that the child waits for.
     component_names: Vec<String>,
@@ -122,7 +118,7 @@ impl TemplatesPlan {
     fn registry(
         &mut self,
         session: &str,
-        settings: RegistrySettings,
+        settings: config::SecretSettings,
         sessions: SessionRefs<'_>,
         shared: &Shared,
     ) -> anyhow::Result<SecretRegistry> {
@@ -179,7 +175,7 @@ impl RunningTemplates {
         {
             let name = format!("{kind}/{}", options.options.text.name);
             plan.component_names.push(name.clone());
-            let settings = (options.options.interval, options.offline.clone());
+            let settings = options.secrets.clone();
             let reusable = self.reusable(&options.session, &settings, &rebuilt);
             if reusable.is_some()
                 && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
@@ -195,8 +191,8 @@ impl RunningTemplates {
             plan.add_output(kind, built.name.clone(), options, &built.watch);
             plan.templates.push(built);
         }
-        for (session, interval, offline) in new.listeners.iter().flat_map(config::Listener::credential_secrets) {
-            let settings = (interval, offline.cloned());
+        for (session, settings) in new.listeners.iter().flat_map(config::Listener::credential_secrets) {
+            let settings = settings.clone();
             let registry = match self.reusable(session, &settings, &rebuilt) {
                 Some(running) => running.registry.clone(),
                 None => plan.registry(session, settings, sessions, shared)?,
@@ -224,7 +220,7 @@ impl RunningTemplates {
     fn reusable(
         &self,
         session: &String,
-        settings: &RegistrySettings,
+        settings: &config::SecretSettings,
         rebuilt: impl Fn(&String) -> bool,
     ) -> Option<&RunningRegistry> {
         let running = self.registries.get(session)?;
@@ -371,13 +367,13 @@ impl BuiltTemplate {
 
 fn registry(
     name: &str,
-    settings: &RegistrySettings,
+    settings: &config::SecretSettings,
     sessions: SessionRefs<'_>,
     shared: &Shared,
 ) -> anyhow::Result<(SecretRegistry, RegistryWorker)> {
     let session = sessions.options.iter().find(|session| session.name == name).zip(sessions.sources.get(name));
     let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
-    let (interval, offline) = settings.clone();
+    let config::SecretSettings { interval, rewrite_interval, offline } = settings.clone();
     let registry = SecretRegistry::new(SecretRegistryDeps {
         upstream: ServerClient::build(&session.upstream)
             .with_context(|| format!("session {name}"))?
@@ -386,6 +382,7 @@ fn registry(
         session: source.refresh_signal.clone(),
         namespace: session.login.namespace.clone(),
         interval,
+        rewrite_interval,
         clock: shared.clock.clone(),
         metrics: shared.metrics.clone(),
         offline: offline.map(|offline| (offline, bound_to(session))),

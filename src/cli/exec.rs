@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use keyward_app::one_shot_render::OneShotReader;
+use keyward_app::one_shot_render::{OneShotReader, OneShotText};
 use keyward_config::{self as config, Config, Environment, LoadOutcome, Purpose};
 #[cfg(feature = "gateway")]
 use keyward_gateway::client_setup::UserConfigFiles;
@@ -126,11 +126,11 @@ fn render(config: &Config, outcome: &LoadOutcome) -> anyhow::Result<Result<EnvVa
             anyhow::Ok(OneShotReader::via_api_proxy(session, proxy.address, proxy.key)?.render(text).await)
         })?;
         match rendered {
-            Ok(text) if text.contains('\0') => {
+            Ok(OneShotText { text, .. }) if text.contains('\0') => {
                 print_error(&format!("{name}: a variable cannot hold a NUL"));
                 return Ok(Err(Exit::Failed));
             }
-            Ok(text) => variables.set(name, SecretString::from(text.as_str())),
+            Ok(OneShotText { text, .. }) => variables.set(name, SecretString::from(text.as_str())),
             Err(error) => return Ok(Err(print_render_error(&name, &error))),
         }
     }

@@ -328,7 +328,6 @@ fn finish_output(exit: Exit) -> Exit {
 }
 
 /// Prints a note on standard error.
-#[cfg(any(feature = "acl", feature = "gateway"))]
 fn print_note(line: &str) {
     write_to_stderr(NOTICE, &format!("note: {line}"));
 }
@@ -351,7 +350,6 @@ fn print_warning(line: &str) {
 /// Priorities of the journal (`sd-daemon(3)`).
 const ERROR: u8 = 3;
 const WARNING: u8 = 4;
-#[cfg(any(feature = "acl", feature = "gateway"))]
 const NOTICE: u8 = 5;
 
 /// Prints lines to standard error, each with its priority if that is the journal.

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use keyward_agent::templates::TemplateSource;
+use keyward_agent::templates::{TemplateSource, WrittenFile};
 use keyward_app::one_shot_login;
-use keyward_app::one_shot_render::{OneShotReader, RenderError};
+use keyward_app::one_shot_render::{OneShotReader, OneShotText, RenderError};
 use keyward_config::{Environment, Purpose, Session};
 use keyward_machine::command::EnvVars;
 use keyward_machine::secret;
 use keyward_telemetry::error_code::ErrorCode;
 
 use super::agent_client::ProxyEndpoint;
-use super::{ConfigFiles, Exit, command_config, print, print_error, print_error_with_code};
+use super::{ConfigFiles, Exit, command_config, print, print_error, print_error_with_code, print_note};
 
 /// Test templates.
 #[derive(Debug, Subcommand)]
@@ -45,6 +45,9 @@ pub(super) struct Try {
     /// Folder below which `file` may read; repeatable
     #[arg(long, value_name = "FOLDER")]
     read_folder: Vec<PathBuf>,
+    /// Print a missing key as `<no value>`, as error_on_missing_key = false does
+    #[arg(long)]
+    allow_missing_keys: bool,
     /// Delimiter at the start of an action
     #[arg(long, value_name = "TEXT", default_value = "{{")]
     left_delimiter: String,
@@ -95,6 +98,9 @@ impl Try {
             right: self.right_delimiter.clone(),
             variables: EnvVars::select(&environment.variables, &self.pass_env),
             folders: self.read_folder.clone(),
+            // A trial writes nothing, and says what it would write.
+            write_folders: vec![PathBuf::from("/")],
+            allows_missing_keys: self.allow_missing_keys,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let rendered = if self.login {
@@ -109,8 +115,16 @@ impl Try {
             })
         };
         match rendered? {
-            Ok(text) => {
+            Ok(OneShotText { text, files }) => {
                 print(text.as_bytes());
+                for (path, file) in &files {
+                    let WrittenFile { mode, content, .. } = file;
+                    print_note(&format!(
+                        "writeToFile would write {}, mode {mode:04o}, {} bytes",
+                        path.display(),
+                        content.len()
+                    ));
+                }
                 Ok(Exit::Ok)
             }
             Err(error) => Ok(print_render_error(&self.file.display().to_string(), &error)),
@@ -118,7 +132,7 @@ impl Try {
     }
 }
 
-type RenderOutcome = Result<zeroize::Zeroizing<String>, RenderError>;
+type RenderOutcome = Result<OneShotText, RenderError>;
 
 async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<RenderOutcome> {
     let logged_in = one_shot_login::login(session).await?;

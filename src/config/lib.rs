@@ -75,6 +75,6 @@ pub use self::open_files::OpenFiles;
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 pub use self::sections::{
-    Agent, Credential, CredentialContent, CredentialGrant, Listener, Log, LogFormat, ReadyWhen, SandboxMode, Serves,
-    Session, Sink, SystemdCredentials, Template,
+    Agent, Credential, CredentialContent, CredentialGrant, Listener, Log, LogFormat, ReadyWhen, SandboxMode,
+    SecretSettings, Serves, Session, Sink, SystemdCredentials, Template,
 };

@@ -70,7 +70,18 @@ pub struct Template {
     pub session: String,
     /// Options of the template, with its name.
     pub options: TemplateOptions,
-    /// File that keeps the secrets of its session across restarts; `None` if they are not saved.
+    /// Settings of its session's secrets.
+    pub secrets: SecretSettings,
+}
+
+/// Settings of the secrets of a session, which all that read them share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretSettings {
+    /// Time between reads of a secret without a lease.
+    pub interval: Duration,
+    /// Time between writes whose result tells no end; `None` for never.
+    pub rewrite_interval: Option<Duration>,
+    /// File that keeps the secrets across restarts; `None` if they are not saved.
     pub offline: Option<OfflineOptions>,
 }
 
@@ -230,10 +241,8 @@ pub enum CredentialContent {
         request: SecretRequest,
         /// The field.
         field: String,
-        /// Time between reads of a secret without a lease.
-        interval: Duration,
-        /// File that keeps the secrets of the session across restarts; `None` if they are not saved.
-        offline: Option<OfflineOptions>,
+        /// Settings of the session's secrets.
+        secrets: SecretSettings,
     },
     /// A rendered text.
     Template(Box<Template>),
@@ -267,9 +276,9 @@ impl Listener {
 
     /// Returns the settings by which its credentials' secrets are read: the session, the interval, and the file across
     /// restarts.
-    pub fn credential_secrets(&self) -> impl Iterator<Item = (&String, Duration, Option<&OfflineOptions>)> {
+    pub fn credential_secrets(&self) -> impl Iterator<Item = (&String, &SecretSettings)> {
         self.systemd_credentials().iter().filter_map(|grant| match &grant.content {
-            CredentialContent::Secret { interval, offline, .. } => Some((&grant.session, *interval, offline.as_ref())),
+            CredentialContent::Secret { secrets, .. } => Some((&grant.session, secrets)),
             CredentialContent::Token | CredentialContent::Template(_) => None,
         })
     }

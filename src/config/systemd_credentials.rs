@@ -155,21 +155,20 @@ fn content(
             let field =
                 reader.required("field", "the field of the secret, such as \"password\"").map(|text| text.value);
             template::reject_without_secrets(reader, at, &reader.key("path"), session, context.sessions);
-            let interval = context.interval();
-            let offline = context.offline(reader, session);
-            Some(CredentialContent::Secret { request: SecretRequest::read(path?), field: field?, interval, offline })
+            let secrets = context.secrets(reader, session);
+            Some(CredentialContent::Secret { request: SecretRequest::read(path?), field: field?, secrets })
         }
         (false, true, false) => {
-            let text = template::text(&format!("{listener}/{name}"), reader, session, context.sessions);
-            let offline = context.offline(reader, session);
+            let text = template::text(&format!("{listener}/{name}"), reader, session, context.sessions, Vec::new());
+            let secrets = context.secrets(reader, session);
             let options = TemplateOptions {
                 text,
                 file: None,
                 debounce: template::DEFAULT_DEBOUNCE,
-                interval: context.interval(),
+                interval: secrets.interval,
                 required: true,
             };
-            let template = Template { session: session.to_owned(), options, offline };
+            let template = Template { session: session.to_owned(), options, secrets };
             Some(CredentialContent::Template(Box::new(template)))
         }
         (false, false, true) => Some(CredentialContent::Token),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use keyward_agent::secrets::OfflineOptions;
 use keyward_agent::templates;
-use keyward_agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
+use keyward_agent::templates::{Encoding, TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
 use keyward_machine::command::{CommandSpec, EnvVars, is_reserved};
 use keyward_machine::secret;
 use keyward_telemetry::error_code::ErrorCode;
@@ -22,7 +22,7 @@ use super::references::Text;
 use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quote;
 use super::values;
-use super::{PathUse, Sink, Template, server};
+use super::{PathUse, SecretSettings, Sink, Template, server};
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
@@ -31,13 +31,15 @@ pub(super) const INTERVAL: Duration = Duration::from_mins(5);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TemplateDefaults {
     interval: Duration,
+    /// Time between writes whose result tells no end.
+    rewrite_interval: Option<Duration>,
     /// Location of `persist` and the maximum age of persisted secrets; `None` without `persist`.
     persist: Option<(Location, Duration)>,
 }
 
 impl Default for TemplateDefaults {
     fn default() -> Self {
-        Self { interval: INTERVAL, persist: None }
+        Self { interval: INTERVAL, rewrite_interval: None, persist: None }
     }
 }
 
@@ -45,6 +47,7 @@ impl Default for TemplateDefaults {
 pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let day = Duration::from_hours(24);
     let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=day);
+    let rewrite_interval = reader.duration_if_given("rewrite_interval", Duration::from_mins(1)..=90 * day);
     let persist = reader.flag("persist", false);
     let stale = reader.duration("stale_if_error", day, Duration::ZERO..=30 * day);
     let at = reader.locate("persist").unwrap_or(reader.at);
@@ -53,7 +56,7 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
         reader.error(at, "stale_if_error", message, "set persist = true, or leave it out");
     }
     reader.finish();
-    TemplateDefaults { interval, persist: persist.then_some((at, stale)) }
+    TemplateDefaults { interval, rewrite_interval, persist: persist.then_some((at, stale)) }
 }
 
 /// Other sections that templates refer to.
@@ -65,13 +68,14 @@ pub(super) struct TemplateContext<'a> {
 }
 
 impl TemplateContext<'_> {
-    /// Interval at which secrets without a lease, and files, are read again.
-    pub(super) const fn interval(&self) -> Duration {
-        self.shared.interval
+    /// Settings of the secrets of a template's session.
+    pub(super) fn secrets(&self, reader: &Reader<'_>, session: &str) -> SecretSettings {
+        let TemplateDefaults { interval, rewrite_interval, .. } = self.shared;
+        SecretSettings { interval, rewrite_interval, offline: self.offline(reader, session) }
     }
 
     /// File that keeps the secrets of a template's session across restarts.
-    pub(super) fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
+    fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
         let (at, stale) = self.shared.persist?;
         let persist =
             self.sessions.persist(reader, (at, "templates.persist"), session, &format!("{session}.secrets"))?;
@@ -120,12 +124,12 @@ pub(super) fn read_variables(
             refuse("also the name of a [template]".to_owned(), "rename one of them");
         }
         let session = session(&mut reader, context.sessions);
-        let text = text(&name, &mut reader, &session, context.sessions);
+        let text = text(&name, &mut reader, &session, context.sessions, Vec::new());
         let debounce = reader.duration("debounce", DEFAULT_DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
-        let offline = context.offline(&reader, &session);
+        let secrets = context.secrets(&reader, &session);
         reader.finish();
         let options = TemplateOptions { text, file: None, debounce, interval: context.shared.interval, required: true };
-        Template { session, options, offline }
+        Template { session, options, secrets }
     };
     tables.into_iter().map(variable).collect()
 }
@@ -143,7 +147,8 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         }
         Some(path)
     });
-    let text = text(name, &mut reader, &session, context.sessions);
+    let write_folders = write_folders(&mut reader);
+    let text = text(name, &mut reader, &session, context.sessions, write_folders);
     if let (Some(at), Some(source), Some(written)) = (reader.locate("destination"), &text.file, &destination)
         && source == written
     {
@@ -163,6 +168,9 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         owner: reader.user("owner"),
         group: reader.group("group"),
         create_folders,
+        encoding: reader
+            .choice("encoding", &[("text", Encoding::Text), ("base64", Encoding::Base64)])
+            .unwrap_or_default(),
         backup: reader.flag("backup", false),
         on_missing: on_missing(&mut reader),
         command,
@@ -174,9 +182,20 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         interval: context.shared.interval,
         required: reader.flag("required", true),
     };
-    let offline = context.offline(&reader, &session);
+    let secrets = context.secrets(&reader, &session);
     reader.finish();
-    Template { session, options, offline }
+    Template { session, options, secrets }
+}
+
+/// Folders below which `writeToFile` may write.
+fn write_folders(reader: &mut Reader<'_>) -> Vec<PathBuf> {
+    let folders = reader.list("write_folders").unwrap_or_default();
+    let folder = |text: &Text| {
+        let path = reader.parse(text, values::path)?;
+        reader.record_path(text, &path, PathUse::WriteFolder);
+        Some(path)
+    };
+    folders.iter().filter_map(folder).collect()
 }
 
 /// The default mode of a rendered file: the owner writes, the group reads.
@@ -257,7 +276,13 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
 }
 
 /// Reads the template and compiles it to report its errors.
-pub(super) fn text(name: &str, reader: &mut Reader<'_>, session: &str, sessions: &Sessions) -> TemplateSource {
+pub(super) fn text(
+    name: &str,
+    reader: &mut Reader<'_>,
+    session: &str,
+    sessions: &Sessions,
+    write_folders: Vec<PathBuf>,
+) -> TemplateSource {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
     let folder = |text: &Text| {
@@ -268,10 +293,20 @@ pub(super) fn text(name: &str, reader: &mut Reader<'_>, session: &str, sessions:
     let folders = folders.iter().filter_map(folder).collect();
     let left = reader.value("left_delimiter").unwrap_or_else(|| "{{".to_owned());
     let right = reader.value("right_delimiter").unwrap_or_else(|| "}}".to_owned());
+    let allows_missing_keys = !reader.flag("error_on_missing_key", true);
     let (at, file, text) = contents(reader);
     let key = reader.key(if file.is_some() { "source" } else { "contents" });
-    let source =
-        TemplateSource { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
+    let source = TemplateSource {
+        name: name.to_owned(),
+        file,
+        text: text.unwrap_or_default(),
+        left,
+        right,
+        variables,
+        folders,
+        write_folders,
+        allows_missing_keys,
+    };
     let compiled = templates::Template::compile(source.clone());
     if compiled.as_ref().is_ok_and(templates::Template::reads_secrets) {
         reject_without_secrets(reader, at, &key, session, sessions);

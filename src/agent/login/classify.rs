@@ -29,9 +29,10 @@ pub fn classify(method: AuthMethodKind, error: &CallError) -> (LoginFailureKind,
         CallError::Status { status, errors, .. } => classify_status(method, *status, &errors.join("\n")),
         CallError::LimitedUse { .. } => (LoginFailureKind::Refused, Some(LIMITED_ROLE)),
         CallError::NoSecret { .. } => (LoginFailureKind::Refused, None),
-        CallError::Unreachable { .. } | CallError::TimedOut { .. } | CallError::InvalidResponse { .. } => {
-            (LoginFailureKind::Unavailable, None)
-        }
+        CallError::Unreachable { .. }
+        | CallError::TimedOut { .. }
+        | CallError::InvalidResponse { .. }
+        | CallError::TooLarge { .. } => (LoginFailureKind::Unavailable, None),
     }
 }
 

@@ -6,6 +6,9 @@
 // 0: schedules and limits
 mod metrics;
 mod circuit_breaker;
+mod pem_blocks;
+mod ssh_certificate;
+mod content_end;
 mod reread;
 mod retry;
 
@@ -23,11 +26,13 @@ pub mod fuzz;
 
 use std::time::Duration;
 
+pub(crate) use self::content_end::ContentEnd;
 pub use self::creation_limit::CreationLimit;
 pub(crate) use self::creation_limit::CreationRefusal;
 pub(crate) use self::derived_token::describe_failure;
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenManager};
 pub use self::metrics::SecretMetrics;
+pub(crate) use self::pem_blocks::PemBlock;
 pub use self::persisted_secrets::OfflineOptions;
 pub(crate) use self::registry::Subscription;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
@@ -53,6 +58,8 @@ pub struct SecretOptions {
     pub namespace: Option<String>,
     /// Time between reads of a secret without a lease.
     pub interval: Duration,
+    /// Time between writes whose result tells no end; `None` for never.
+    pub rewrite_interval: Option<Duration>,
     /// Time before a replaced lease is revoked: requests under way still use it.
     pub grace: Duration,
 }

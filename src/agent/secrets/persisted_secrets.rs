@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
-use super::reread::is_certificate;
+use super::content_end::ContentEnd;
 use super::{SecretFields, SecretRequest};
 use crate::encrypted_file::{
     BackgroundWriter, ChangeLevel, EncryptedFile, FileKind, FileRejected, KeyDerivationError, MAX_CONTENT,
@@ -238,7 +238,7 @@ pub(super) fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> 
         };
         let age_at_read = age_of(saved.response_time, now);
         let data = Arc::new(saved.data.into_owned());
-        let is_usable = lease.is_some() || age_at_read <= max_age || is_certificate(&data);
+        let is_usable = lease.is_some() || age_at_read <= max_age || ContentEnd::parse(&data).is_some();
         let suggested_ttl = saved.suggested_ttl.map(Duration::from_secs);
         let record = SecretRecord { data, read: now, age_at_read, lease, suggested_ttl, login: None };
         is_usable.then(|| (saved.request.into_owned(), record))

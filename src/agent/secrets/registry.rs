@@ -35,6 +35,8 @@ pub struct SecretRegistryDeps {
     pub namespace: Option<String>,
     /// Time between reads of a secret without a lease.
     pub interval: Duration,
+    /// Time between writes whose result tells no end; `None` for never.
+    pub rewrite_interval: Option<Duration>,
     /// Source of the current time.
     pub clock: Clock,
     /// Metrics that this work updates.
@@ -130,6 +132,7 @@ impl SecretRegistry {
             field: String::new(),
             namespace: deps.namespace.clone(),
             interval: deps.interval,
+            rewrite_interval: deps.rewrite_interval,
             grace: GRACE,
         };
         let renewer_deps = SecretRenewerDeps {
@@ -150,6 +153,11 @@ impl SecretRegistry {
         // Sending only fails during shutdown.
         let _ = self.0.commands.send(Command::Run(Box::new(SecretRenewer::new(options, renewer_deps)), stop));
         Subscription { watch, request: request.clone(), registry: self.clone() }
+    }
+
+    /// Returns the time between writes whose result tells no end; `None` for never.
+    pub(crate) fn rewrite_interval(&self) -> Option<Duration> {
+        self.0.deps.rewrite_interval
     }
 
     /// Number of secrets.

@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::circuit_breaker::{CircuitBreaker, Permit};
+use super::content_end::ContentEnd;
 use super::persisted_secrets::{PersistedSecrets, SecretRecord};
-use super::reread::{is_certificate, limit_interval, reread_at, reread_interval};
+use super::reread::{Intervals, limit_interval, made_until, next_request};
 use super::retry::{QuickRetryBudget, RetrySchedule};
 use super::{SecretOptions, SecretResponse};
 use crate::leases::{ActiveLease, Step, TokenFingerprint};
@@ -73,6 +74,8 @@ pub struct SecretRenewer<T> {
     publish_restored_at: Option<ClockReading>,
     /// Time of the next read, unless a lease has its own schedule.
     read_at: ClockReading,
+    /// End of what a write has made without a lease, as its content tells it.
+    made_until: Option<ClockReading>,
     /// Changes of the wall clock, by which a certificate without a lease ends; `None` for other secrets.
     clock_changes: Option<ClockChanges>,
     /// Replaced leases, and the time when each is revoked.
@@ -114,6 +117,7 @@ impl<T> SecretRenewer<T> {
             restored_lease: None,
             publish_restored_at: None,
             read_at: now,
+            made_until: None,
             clock_changes: None,
             replaced: vec![],
             revocation: JoinSet::new(),
@@ -131,7 +135,7 @@ impl<T> SecretRenewer<T> {
                     Some(())
                 }
                 Event::LeaseEnded => {
-                    self.set_absent("its lease has ended");
+                    self.record_end();
                     Some(())
                 }
                 Event::PublishRestored => {
@@ -186,7 +190,8 @@ impl<T> SecretRenewer<T> {
     }
 
     fn set_current(&mut self, record: SecretRecord, is_published: bool) {
-        let ends_by_wall_clock = record.lease.is_none() && is_certificate(&record.data);
+        let ends_by_wall_clock =
+            record.lease.is_none() && matches!(ContentEnd::parse(&record.data), Some(ContentEnd::At(_)));
         let previous = self.clock_changes.take();
         self.clock_changes = ends_by_wall_clock.then(|| previous.unwrap_or_else(|| self.deps.clock.changes()));
         self.current = Some(CurrentSecret { record, is_published });
@@ -195,16 +200,23 @@ impl<T> SecretRenewer<T> {
     /// Moves the next read of a certificate forward after the wall clock was set: if it was late, the read was planned after the end.
     /// A read that has failed is repeated soon anyway.
     fn apply_wall_clock_change(&mut self) {
-        let Some(CurrentSecret { record, .. }) = self.current.as_ref().filter(|_| !self.retries.is_failing()) else {
-            return;
-        };
+        let Some(CurrentSecret { record, .. }) = &self.current else { return };
         let now = self.deps.clock.now();
-        let interval = limit_interval(self.options.interval, record.suggested_ttl);
-        let interval = reread_interval(&self.options.request, &record.data, interval, now);
-        let at = reread_at(now, interval, random_unit());
-        if at.boot < self.read_at.boot {
-            self.read_at = at;
+        let request = &self.options.request;
+        let (intervals, age) = (self.intervals(record.suggested_ttl), record.age(now));
+        let next = next_request(request, &record.data, intervals, age, now).at(now, random_unit());
+        let made_until = made_until(request, &record.data, age, now);
+        let has_ended = made_until.is_some_and(|end| now.until(end).is_zero());
+        let next = if has_ended { now } else { next };
+        self.made_until = made_until;
+        if !self.retries.is_failing() && next.boot < self.read_at.boot {
+            self.read_at = next;
         }
+    }
+
+    /// Intervals of requests, of which the server may suggest a shorter one.
+    fn intervals(&self, suggested_ttl: Option<Duration>) -> Intervals {
+        Intervals { read: limit_interval(self.options.interval, suggested_ttl), write: self.options.rewrite_interval }
     }
 
     fn lease(&self) -> Option<&(SecretLease, ActiveLease)> {
@@ -216,7 +228,10 @@ impl<T> SecretRenewer<T> {
     }
 
     fn ends(&self) -> Option<ClockReading> {
-        self.lease().map(|(_, active)| active.ends())
+        match self.lease() {
+            Some((_, active)) => Some(active.ends()),
+            None => self.made_until.filter(|_| self.current.is_some()),
+        }
     }
 
     fn next(&self) -> Step {
@@ -240,11 +255,12 @@ impl<T> SecretRenewer<T> {
             return;
         }
         // The session publishes after each check, too. Each read of an unusable secret may create something on the server.
-        if self.retries.is_unusable() && previous == Some(token.generation) {
+        if self.retries.is_final() || self.retries.is_unusable() && previous == Some(token.generation) {
             return;
         }
         let stays_valid = self.current.as_ref().is_some_and(|CurrentSecret { record, .. }| {
-            record.lease.is_none() || record.login == Some(token.generation)
+            let belongs_to_token = record.lease.is_some() || self.options.request.belongs_to_token();
+            !belongs_to_token || record.login == Some(token.generation)
         });
         let refused = self.retries.refused_token();
         // A token that was refused is tried again only on schedule.
@@ -288,7 +304,7 @@ impl<T> SecretRenewer<T> {
     async fn acquire<'a>(&self, circuit_breaker: &'a CircuitBreaker) -> Option<Permit<'a>> {
         let clock = &self.deps.clock;
         tokio::select! {
-            permit = circuit_breaker.acquire() => Some(permit),
+            permit = circuit_breaker.acquire(&self.options.request.path) => Some(permit),
             () = clock.sleep_until_some(self.ends()) => None,
             () = clock.sleep_until_some(self.publish_restored_at) => None,
         }
@@ -313,13 +329,23 @@ impl<T> SecretRenewer<T> {
             let ends = self.ends();
             tokio::select! {
                 result = &mut call => return result,
-                () = clock.sleep_until_some(ends) => self.set_absent("its lease has ended"),
+                () = clock.sleep_until_some(ends) => self.record_end(),
                 () = clock.sleep_until_some(self.publish_restored_at) => {
                     self.publish_restored_at = None;
                     self.publish_restored();
                 }
             }
         }
+    }
+
+    /// Records that the secret has ended, and that no other one has taken its place.
+    fn record_end(&mut self) {
+        if self.lease().is_some() {
+            return self.set_absent("its lease has ended");
+        }
+        let secret = &self.options.name;
+        tracing::warn!(event = "agent.secret.ended", secret, "a secret has ended, and no other one could be requested");
+        self.set_absent("it has ended, and no other one could be requested");
     }
 
     fn set_absent(&mut self, reason: &str) {

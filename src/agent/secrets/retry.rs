@@ -7,6 +7,7 @@ use keyward_credentials::backoff::Backoff;
 use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 
+use super::reread::NEVER;
 use crate::retry_budget::spread_retry_after;
 use crate::token::Generation;
 
@@ -19,6 +20,8 @@ pub(super) enum ReadFailure {
     Refused(Generation),
     /// The response holds no usable secret. Reading it again may create something, so there is no quick retry.
     Unusable,
+    /// A write has succeeded, and its result cannot be used. Another one would create another.
+    Final,
 }
 
 /// Retries of one secret.
@@ -59,6 +62,7 @@ impl RetrySchedule {
         let wait = match failure {
             ReadFailure::Outage => Backoff::UPSTREAM.with_failures(self.failures).next(unit),
             ReadFailure::Unusable => slow.mul_f64(0.1f64.mul_add(unit, 0.9)),
+            ReadFailure::Final => NEVER,
             ReadFailure::Refused(_) => {
                 let quick = Backoff::UPSTREAM.with_failures(self.failures).next(0.5 + unit / 2.0);
                 if quick < slow.mul_f64(0.9) && budget.try_take(now) {
@@ -85,6 +89,11 @@ impl RetrySchedule {
     /// Returns true if the last read gave no usable secret, so that only its own schedule repeats it.
     pub(super) const fn is_unusable(&self) -> bool {
         matches!(self.last, Some(ReadFailure::Unusable))
+    }
+
+    /// Returns true if the last write created something that cannot be used, so that it is not repeated.
+    pub(super) const fn is_final(&self) -> bool {
+        matches!(self.last, Some(ReadFailure::Final))
     }
 
     /// The token whose read the server refused last.

@@ -40,6 +40,12 @@ pub enum CallError {
         /// Description of the defect, without content of the response.
         what: String,
     },
+    /// The response is longer than responses may be, and was not read to its end.
+    #[error("{what}")]
+    TooLarge {
+        /// The server and the limit.
+        what: String,
+    },
     /// The response is valid and holds no secret, which a retry would not change.
     #[error("the path holds no secret: {what}")]
     NoSecret {
@@ -90,7 +96,7 @@ impl CallError {
                 Some(connection_error_code(cause.split_once(": ").map_or(cause, |(_, causes)| causes)))
             }
             Self::TimedOut { .. } => Some(ErrorCode::ServerTimeout),
-            Self::InvalidResponse { .. } => Some(ErrorCode::InvalidResponse),
+            Self::InvalidResponse { .. } | Self::TooLarge { .. } => Some(ErrorCode::InvalidResponse),
             Self::NoSecret { .. } => Some(ErrorCode::SecretMissing),
             Self::LimitedUse { .. } => Some(ErrorCode::TokenLimitedUse),
             Self::Status { status, errors, .. } => match status {
@@ -122,7 +128,9 @@ impl CallError {
             }
             Self::Status { status: 403, errors, .. } if is_bare_denial(errors) => TokenVerdict::Suspect,
             Self::Status { status: 403, .. } => TokenVerdict::Denied,
-            Self::LimitedUse { .. } | Self::NoSecret { .. } | Self::Status { .. } => TokenVerdict::Refused,
+            Self::LimitedUse { .. } | Self::NoSecret { .. } | Self::TooLarge { .. } | Self::Status { .. } => {
+                TokenVerdict::Refused
+            }
         }
     }
 
@@ -153,7 +161,7 @@ impl From<TransportError> for CallError {
     fn from(error: TransportError) -> Self {
         match error {
             TransportError::TimedOut { server, after } => Self::TimedOut { server, after },
-            TransportError::TooLarge { .. } => Self::InvalidResponse { what: error.to_string() },
+            TransportError::TooLarge { .. } => Self::TooLarge { what: error.to_string() },
             TransportError::Connect { .. } | TransportError::Broken { .. } => {
                 Self::Unreachable { cause: error.to_string() }
             }

@@ -6,6 +6,7 @@ mod error;
 mod path_class;
 mod login;
 mod secret;
+mod kv_mounts;
 mod capabilities;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -64,6 +65,7 @@ pub struct ServerClient {
     kind: ServerKind,
     client: ZeroizingClient,
     login_timeout: Duration,
+    kv_mounts: kv_mounts::KvMounts,
 }
 
 /// JSON body of a login by a signed token. Fields that are `None` are omitted.
@@ -137,7 +139,8 @@ impl ServerClient {
     pub fn build(options: &ServerClientOptions) -> Result<Self, client::BuildError> {
         let client = ZeroizingClient::build(&options.client)?;
         let name = options.name.clone();
-        Ok(Self { name, kind: options.kind, client, login_timeout: options.login_timeout })
+        let kv_mounts = kv_mounts::KvMounts::default();
+        Ok(Self { name, kind: options.kind, client, login_timeout: options.login_timeout, kv_mounts })
     }
 
     /// Counts the requests to the server, by its name in the configuration.

@@ -63,6 +63,19 @@ pub(crate) fn zeroize_json(value: &mut Value) {
     }
 }
 
+/// Returns true for the response of a server to a list of nothing: a 404 with an empty list of errors, and nothing else.
+pub(super) fn is_empty_list(response: &ClientResponse) -> bool {
+    if response.status != http::StatusCode::NOT_FOUND {
+        return false;
+    }
+    let Ok(Value::Object(body)) = serde_json::from_slice(&response.body) else { return false };
+    body.get("errors").and_then(Value::as_array).is_some_and(Vec::is_empty) && body.get("warnings").is_none_or(is_empty)
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+}
+
 /// Returns an error for a response that is not successful. `sent` is the credential of the call.
 pub(super) fn check_status(response: &ClientResponse, sent: &SecretString) -> Result<(), CallError> {
     if response.status.is_success() {
@@ -81,7 +94,9 @@ pub(super) fn check_status(response: &ClientResponse, sent: &SecretString) -> Re
 
 fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
     let Ok(Value::Object(body)) = serde_json::from_slice(body) else { return Vec::new() };
-    let errors = body.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let list = |name: &str| body.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    // Key-value version 2 gives the reason of a 404 as a warning.
+    let errors = if list("errors").is_empty() { list("warnings") } else { list("errors") };
     let messages = errors.iter().filter_map(Value::as_str).take(MAX_ERRORS);
     messages.map(|text| sanitize(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
 }

@@ -85,6 +85,19 @@ impl SecretRequest {
     pub fn read(path: impl Into<String>) -> Self {
         Self { path: path.into(), op: SecretOp::Read }
     }
+
+    /// Returns true if each token has its own content there, so that a new token ends what was read.
+    pub(crate) fn belongs_to_token(&self) -> bool {
+        let (path, _) = self.path.split_once('?').unwrap_or((&self.path, ""));
+        let segments: Vec<&str> = path.split('/').collect();
+        let is_of_self = |rest: &[&str]| matches!(rest, ["auth", "token", call] if call.ends_with("-self"));
+        // A path may begin with a namespace.
+        let at = |from: usize| {
+            let rest = &segments[from..];
+            is_of_self(rest) || matches!(rest, ["identity", "oidc", "token", _, ..])
+        };
+        !matches!(self.op, SecretOp::Write(_)) && (segments[0] == "cubbyhole" || (0..segments.len()).any(at))
+    }
 }
 
 impl fmt::Debug for SecretRequest {
@@ -131,13 +144,15 @@ pub struct SecretLease {
 }
 
 impl ServerClient {
-    /// Reads a path (`GET PATH`), lists it (`GET PATH?list=true`), or posts fields to it (`POST PATH`).
+    /// Sends a request to exactly its path: a read (`GET PATH`), a list (`GET PATH?list=true`), or a write (`POST PATH`), whose
+    /// fields `data` holds if `in_data` is true.
     ///
     /// A list of a path with nothing below it is empty.
-    pub async fn request_secret(
+    pub(super) async fn send_secret_request(
         &self,
         token: Option<&ClientToken>,
         secret_request: &SecretRequest,
+        in_data: bool,
         namespace: Option<&str>,
     ) -> Result<SecretResponse, CallError> {
         // The text after a `?` is a query, such as the version of a value; the path before it is encoded by segment.
@@ -154,6 +169,7 @@ impl ServerClient {
         let request = match &secret_request.op {
             SecretOp::Read => request(Method::GET),
             SecretOp::List => request(Method::GET).query(&[("list", "true")]),
+            SecretOp::Write(fields) if in_data => request(Method::POST).json(&json!({ "data": fields })),
             SecretOp::Write(fields) => request(Method::POST).json(fields),
         };
         let response = self.client.send(request).await?;
@@ -162,16 +178,11 @@ impl ServerClient {
         if response.status == StatusCode::NO_CONTENT {
             return Err(CallError::NoSecret { what: "the response is empty" });
         }
+        if secret_request.op == SecretOp::List && parse_response::is_empty_list(&response) {
+            let data = Arc::new(SecretFields(Map::from_iter([("keys".to_owned(), json!([]))])));
+            return Ok(SecretResponse { data, lease: None, suggested_ttl: None });
+        }
         match parse_response::parse_json(&response, token.map_or(&none, ClientToken::secret)) {
-            Err(CallError::Status { status: 404, errors, .. })
-                // Vault responds to a list of an empty folder with a 404 without a message.
-                if secret_request.op == SecretOp::List && errors.is_empty() =>
-            {
-                let none = json!({ "keys": [] });
-                let data = none.as_object().cloned().unwrap_or_default();
-                let data = Arc::new(SecretFields(data));
-                Ok(SecretResponse { data, lease: None, suggested_ttl: None })
-            }
             Err(CallError::Status { status: 404, errors, retry_after, date }) if errors.is_empty() => {
                 Err(CallError::Status {
                     status: 404,
@@ -291,6 +302,23 @@ mod tests {
         check(json!({ "data": { "data": "t", "metadata": "m" } }), "data", Some("t"), None);
         check(json!({ "data": { "token": "", "count": 3 } }), "token", None, None);
         check(json!({ "data": { "count": 3 } }), "count", None, None);
+    }
+
+    #[test]
+    fn paths_of_the_token_itself_are_known() {
+        let check = |path: &str, expected: bool| {
+            assert_eq!(SecretRequest::read(path).belongs_to_token(), expected, "{path}");
+        };
+        check("auth/token/lookup-self", true);
+        check("team/auth/token/lookup-self?x=1", true);
+        check("cubbyhole/app", true);
+        check("identity/oidc/token/web", true);
+        check("auth/token/lookup", false);
+        check("secret/data/cubbyhole", false);
+        check("identity/oidc/token", false);
+        check("", false);
+        let written = SecretOp::Write(BTreeMap::new());
+        assert!(!SecretRequest { path: "identity/oidc/token/web".to_owned(), op: written }.belongs_to_token());
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Template {
             return Err(vec![unbalanced_error(&source.text, &mut body, &mut defines)]);
         }
         let mut trees = BTreeMap::from([(String::new(), body)]);
-        let mut checker = Checker { text: &source.text, names: Vec::new(), reads_secrets: false, errors: Vec::new() };
+        let mut checker = Checker { source: &source, names: Vec::new(), reads_secrets: false, errors: Vec::new() };
         for define in defines {
             let name = define.name.to_string();
             if trees.get(&name).is_some_and(|tree| !tree.is_empty_tree()) {
@@ -103,7 +103,7 @@ fn find_unclosed(list: &mut ListNode) -> Option<Pos> {
 /// Walks a tree: checks the names that are called, and inserts the calls of [`MARK_POSITION`] and [`CHECK_PRINTED`]. The parser
 /// bounds the depth.
 struct Checker<'a> {
-    text: &'a str,
+    source: &'a TemplateSource,
     names: Vec<String>,
     reads_secrets: bool,
     errors: Vec<TemplateError>,
@@ -111,7 +111,7 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn report(&mut self, pos: Pos, message: String) {
-        let (line, column) = line_and_column(self.text, pos.offset);
+        let (line, column) = line_and_column(&self.source.text, pos.offset);
         self.errors.push(TemplateError { line, column, message });
     }
 
@@ -163,6 +163,13 @@ impl Checker<'_> {
     fn check_pipe(&mut self, pipe: &mut PipeNode) {
         for expr in pipe.commands.iter_mut().flat_map(|command| &mut command.args) {
             self.check_expr(expr);
+        }
+        for command in &pipe.commands {
+            if let [Expr::Identifier(pos, name), Expr::String(_, first), _, ..] = command.args.as_slice()
+                && let Some(problem) = functions::check_call(self.source, name, first)
+            {
+                self.report(*pos, problem);
+            }
         }
         // Arguments that are printed into a string are checked like printed values.
         let mut commands = Vec::with_capacity(pipe.commands.len());

@@ -8,9 +8,10 @@ use std::time::Duration;
 use keyward_credentials::credential_watch::{Availability, UpdateError, any_changed};
 use keyward_machine::clock::ClockReading;
 use keyward_machine::secret;
+use keyward_telemetry::time_format::format_duration;
 
 use super::evaluation::{Dependency, Resolved};
-use crate::secrets::{SecretRegistry, SecretResponse, Subscription};
+use crate::secrets::{ContentEnd, SecretOp, SecretRegistry, SecretResponse, Subscription};
 
 /// Secrets and files of one template.
 #[derive(Debug)]
@@ -102,6 +103,24 @@ impl Dependencies {
             let Dependency::Secret(request) = dependency else { return None };
             used.subscription.watch.read(|state| Some((request.path.clone(), state.update_error.clone()?)))
         })
+    }
+
+    /// Describes the used secrets that were made by a write, and whose content tells no end; `None` without one.
+    pub(super) fn describe_unknown_ends(&self) -> Option<String> {
+        let paths: Vec<&str> = self
+            .used_secrets()
+            .filter_map(|(dependency, used)| {
+                let Dependency::Secret(request) = dependency else { return None };
+                let response = used.rendered.as_ref().filter(|_| matches!(request.op, SecretOp::Write(_)))?;
+                let is_unknown = response.lease.is_none() && ContentEnd::parse(&response.data).is_none();
+                is_unknown.then_some(request.path.as_str())
+            })
+            .collect();
+        let repeated = match self.registry.rewrite_interval() {
+            Some(interval) => format!("it is written again every {}", format_duration(interval)),
+            None => "it is never written again".to_owned(),
+        };
+        (!paths.is_empty()).then(|| format!("no known end of {}: {repeated}", paths.join(", ")))
     }
 
     /// Returns true if a secret differs from the one that the last rendering could use.

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use gotmpl::TemplateError as EngineError;
 use keyward_machine::secret_string::SecretString;
 use parking_lot::{Mutex, MutexGuard};
+use zeroize::Zeroizing;
 
 use crate::secrets::{SecretRequest, SecretResponse};
 
@@ -31,6 +32,28 @@ pub enum Resolved {
     Absent(Arc<str>),
 }
 
+/// A file that `writeToFile` has recorded.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WrittenFile {
+    /// Permission bits.
+    pub mode: u32,
+    /// Name or number of the owner; `None` for the agent's user.
+    pub owner: Option<String>,
+    /// Name or number of the group; `None` for the agent's group.
+    pub group: Option<String>,
+    /// The text.
+    pub content: Zeroizing<String>,
+}
+
+impl std::fmt::Debug for WrittenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WrittenFile")
+    }
+}
+
+/// Bounds the texts of all files of a template, in bytes, as that of its own file.
+const MAX_WRITTEN: usize = 16 << 20;
+
 /// State of one rendering.
 #[derive(Debug)]
 pub(super) struct Evaluation {
@@ -39,6 +62,8 @@ pub(super) struct Evaluation {
     pub(super) now: SystemTime,
     /// Byte offset of the current action.
     pub(super) offset: usize,
+    /// Files that `writeToFile` has recorded.
+    pub(super) files: BTreeMap<PathBuf, WrittenFile>,
     /// The current action has called `index` with a key that the map lacks.
     pub(super) lacks_key: bool,
     /// Dependencies that were requested.
@@ -50,9 +75,37 @@ pub(super) struct Evaluation {
 impl Evaluation {
     /// Starts a rendering.
     pub(super) fn start(resolved: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> SharedEvaluation {
-        let evaluation =
-            Self { resolved, now, offset: 0, lacks_key: false, used: BTreeSet::new(), unresolved: BTreeSet::new() };
+        let evaluation = Self {
+            resolved,
+            now,
+            offset: 0,
+            files: BTreeMap::new(),
+            lacks_key: false,
+            used: BTreeSet::new(),
+            unresolved: BTreeSet::new(),
+        };
         SharedEvaluation(Arc::new(Mutex::new(evaluation)))
+    }
+
+    /// Records a file, or appends to the one of that path. The last call decides its mode and owner.
+    pub(super) fn write_file(
+        &mut self,
+        path: PathBuf,
+        mut file: WrittenFile,
+        appends: bool,
+    ) -> Result<(), &'static str> {
+        if let Some(previous) = self.files.get(&path).filter(|_| appends) {
+            let mut content = Zeroizing::new(String::with_capacity(previous.content.len() + file.content.len()));
+            content.push_str(&previous.content);
+            content.push_str(&file.content);
+            file.content = content;
+        }
+        let others = self.files.iter().filter(|(other, _)| **other != path).map(|(_, other)| other.content.len());
+        if others.sum::<usize>() + file.content.len() > MAX_WRITTEN {
+            return Err("the files of the template exceed 16 MiB");
+        }
+        self.files.insert(path, file);
+        Ok(())
     }
 }
 

@@ -25,7 +25,7 @@ mod tests;
 
 pub use self::compile::Template;
 pub use self::error::TemplateError;
-pub use self::evaluation::{Dependency, Resolved};
+pub use self::evaluation::{Dependency, Resolved, WrittenFile};
 pub use self::metrics::TemplateMetrics;
 pub use self::render::Rendered;
 pub use self::task::{TemplateDeps, TemplateTask};
@@ -54,6 +54,20 @@ pub struct TemplateSource {
     pub variables: EnvVars,
     /// Folders below which `file` may read.
     pub folders: Vec<PathBuf>,
+    /// Folders below which `writeToFile` may write.
+    pub write_folders: Vec<PathBuf>,
+    /// A missing key is printed as `<no value>`, and is no error.
+    pub allows_missing_keys: bool,
+}
+
+/// Form of a rendered text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// The content of the file.
+    #[default]
+    Text,
+    /// The content of the file in base64; line breaks are ignored.
+    Base64,
 }
 
 /// Output file of a template.
@@ -69,6 +83,8 @@ pub struct TemplateFile {
     pub group: Option<u32>,
     /// Create the folder if it is missing.
     pub create_folders: bool,
+    /// Form of the rendered text.
+    pub encoding: Encoding,
     /// Keep the replaced file with `.bak` appended to its name.
     pub backup: bool,
     /// Reaction when the file is deleted or changed from outside.

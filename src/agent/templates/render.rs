@@ -1,6 +1,7 @@
 //! Renders a template from resolved dependencies: a text, a list of further dependencies, or an error. Reads nothing itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::compile::Template;
 use super::error::TemplateError;
-use super::evaluation::{Dependency, Evaluation, Resolved};
+use super::evaluation::{Dependency, Evaluation, Resolved, WrittenFile};
 use super::functions;
 
 /// Result of a rendering.
@@ -19,6 +20,8 @@ pub enum Rendered {
     Complete {
         /// The text.
         text: Zeroizing<String>,
+        /// Further files that it writes, by path.
+        files: BTreeMap<PathBuf, WrittenFile>,
     },
     /// Dependencies that must be resolved first.
     Unresolved(BTreeSet<Dependency>),
@@ -40,7 +43,7 @@ impl Template {
     ) -> (Rendered, BTreeSet<Dependency>) {
         let shared = Evaluation::start(resolved, now);
         let mut template = gotmpl::Template::new("")
-            .missing_key(MissingKey::Error)
+            .missing_key(if self.source.allows_missing_keys { MissingKey::Invalid } else { MissingKey::Error })
             .max_range_iters(MAX_ITERATIONS)
             .funcs(functions::all(&self.source, &shared));
         for (name, tree) in &self.trees {
@@ -54,7 +57,7 @@ impl Template {
         let rendered = match result {
             // An error may follow from a dependency that is not resolved yet.
             _ if !unresolved.is_empty() => Rendered::Unresolved(unresolved),
-            Ok(()) => Rendered::Complete { text: output.text },
+            Ok(()) => Rendered::Complete { text: output.text, files: std::mem::take(&mut evaluation.files) },
             Err(_) if output.is_full => {
                 let error = EngineError::Exec(format!("the rendered text exceeds {} MiB", MAX_BYTES >> 20));
                 Rendered::Failed(TemplateError::from_rendering(&self.source.text, evaluation.offset, &error))

@@ -5,6 +5,7 @@ mod report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use keyward_credentials::backoff::{Backoff, random_unit};
@@ -28,6 +29,7 @@ use super::delivery::{
     DeliveryError, EarlierCommand, record_command_end, record_command_start, restore_command, write,
 };
 use super::dependencies::Dependencies;
+use super::evaluation::WrittenFile;
 use super::metrics::TemplateMetrics;
 use super::render::Rendered;
 use super::{TemplateCommand, TemplateOptions};
@@ -72,8 +74,8 @@ pub struct TemplateTask {
     command_pending: bool,
     /// Earlier tasks ended while the command ran; it has not succeeded since.
     is_command_abandoned: bool,
-    /// Watches the output file for changes by others.
-    watched: Option<WatchedOutput>,
+    /// Watch the output files for changes by others.
+    watched: Vec<WatchedOutput>,
     /// Time of the next check of the file, after an event on it.
     check_at: Option<ClockReading>,
     /// This rendering only restores a file that was changed from outside.
@@ -92,7 +94,7 @@ impl TemplateTask {
         let is_delivered = false;
         let value = None;
         let command_pending = false;
-        let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
+        let watched = options.file.iter().map(|file| deps.outputs.file(&file.destination)).collect();
         let check_at = None;
         let is_restoring = false;
         let restore_backoff = RestoreBackoff::default();
@@ -152,7 +154,7 @@ impl TemplateTask {
             }
             () = clock.sleep_until_some(self.retry_at) => true,
             () = clock.sleep_until_some(reread_at) => self.dependencies.reread_files(),
-            () = wait_for_change(self.watched.as_ref()), if self.check_at.is_none() => {
+            () = wait_for_change(&self.watched), if self.check_at.is_none() => {
                 self.check_at = Some(self.restore_backoff.check_at(&clock));
                 false
             }
@@ -165,11 +167,12 @@ impl TemplateTask {
 
     /// Returns true if a change of the file from outside is the only reason to render.
     async fn check_file(&mut self) -> bool {
-        let Some(watched) = &self.watched else { return false };
-        self.is_restoring = self.is_delivered
-            && self.retry_at.is_none()
-            && !self.dependencies.has_changed()
-            && watched.is_changed().await;
+        self.is_restoring = false;
+        if self.is_delivered && self.retry_at.is_none() && !self.dependencies.has_changed() {
+            for watched in &self.watched {
+                self.is_restoring |= watched.is_changed().await;
+            }
+        }
         self.is_restoring
     }
 
@@ -195,7 +198,7 @@ impl TemplateTask {
         let is_restoring = std::mem::take(&mut self.is_restoring);
         // One time for all passes: a path that contains the time would be another one in each.
         let now = self.deps.clock.now().wall;
-        let text = loop {
+        let (text, files) = loop {
             let resolved = Arc::new(self.dependencies.resolve());
             let (rendered, used) = self.template.render_and_list(Arc::clone(&resolved), now);
             match rendered {
@@ -205,9 +208,9 @@ impl TemplateTask {
                         return self.report_unavailable();
                     }
                 }
-                Rendered::Complete { text } => {
+                Rendered::Complete { text, files } => {
                     self.dependencies.retain(&used, &BTreeMap::new());
-                    break text;
+                    break (text, files);
                 }
                 Rendered::Failed(error) => {
                     self.dependencies.retain(&used, &resolved);
@@ -220,7 +223,7 @@ impl TemplateTask {
         if !is_restoring {
             self.count(true);
         }
-        match self.deliver(text, is_restoring).await {
+        match self.deliver(text, files, is_restoring).await {
             Ok(()) => {
                 self.backoff.reset();
                 self.record_success();
@@ -234,7 +237,12 @@ impl TemplateTask {
         }
     }
 
-    async fn deliver(&mut self, text: Zeroizing<String>, is_restoring: bool) -> Result<(), DeliveryError> {
+    async fn deliver(
+        &mut self,
+        text: Zeroizing<String>,
+        files: BTreeMap<PathBuf, WrittenFile>,
+        is_restoring: bool,
+    ) -> Result<(), DeliveryError> {
         let Some(file) = self.options.file.clone() else {
             // An environment variable ends at a NUL byte (environ(7)).
             if text.contains('\0') {
@@ -253,11 +261,19 @@ impl TemplateTask {
             return Ok(());
         }
         let destination = file.destination.clone();
-        self.write.spawn_blocking(move || write(&file, text.as_bytes()));
+        let paths: Vec<PathBuf> = files.keys().chain([&destination]).cloned().collect();
+        self.write.spawn_blocking(move || write(&file, &text, &files));
         let Some(Ok(outcome)) = self.write.join_next().await else { return Err(DeliveryError::Broken) };
         let written = outcome? == Outcome::Written;
-        let watched = self.watched.get_or_insert_with(|| self.deps.outputs.file(&destination));
-        watched.renew().await;
+        self.watched.retain(|watched| paths.iter().any(|path| path == watched.path()));
+        for path in paths {
+            if !self.watched.iter().any(|watched| watched.path() == path) {
+                self.watched.push(self.deps.outputs.file(&path));
+            }
+        }
+        for watched in &mut self.watched {
+            watched.renew().await;
+        }
         if written {
             self.command_pending = true;
             self.record_write();
@@ -330,11 +346,14 @@ impl TemplateTask {
     }
 }
 
-async fn wait_for_change(watched: Option<&WatchedOutput>) {
-    match watched {
-        Some(watched) => watched.changed().await,
-        None => std::future::pending().await,
-    }
+/// Waits for a change of one of the files.
+async fn wait_for_change(watched: &[WatchedOutput]) {
+    let mut changes: Vec<_> = watched.iter().map(|watched| Box::pin(watched.changed())).collect();
+    std::future::poll_fn(|context| {
+        let is_changed = changes.iter_mut().any(|change| change.as_mut().poll(context).is_ready());
+        if is_changed { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 const RETRY_BASE: Duration = Duration::from_secs(1);

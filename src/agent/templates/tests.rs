@@ -1,5 +1,7 @@
 //! The template language: templates and secrets in, texts out.
 
+mod options;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ fn text(contents: &str) -> TemplateSource {
         right: "}}".to_owned(),
         variables: EnvVars::select(&of, &[]),
         folders: vec![PathBuf::from("/etc/app")],
+        write_folders: vec![PathBuf::from("/etc/ssl/app")],
+        allows_missing_keys: false,
     }
 }
 
@@ -45,14 +49,10 @@ fn known() -> Arc<BTreeMap<Dependency, Resolved>> {
         },
         "metadata": { "version": 3 }
     });
-    let certificate = json!({
-        "certificate": "CERT", "private_key": "KEY", "issuing_ca": "CA", "ca_chain": ["CA", "ROOT"], "expiration": 9
-    });
     let absent = Resolved::Absent("the secret secret/data/gone is not there: HTTP 404".into());
     Arc::new(BTreeMap::from([
         (read("secret/data/app"), response(&app)),
         (read("secret/data/gone"), absent),
-        (write("pki/issue/web", &[("common_name", "web")]), response(&certificate)),
         (write("transit/decrypt/k", &[("ciphertext", "c=1")]), response(&json!({ "plaintext": "cGxhaW4=" }))),
         (
             Dependency::Secret(SecretRequest { path: "secret/metadata".to_owned(), op: SecretOp::List }),
@@ -91,11 +91,6 @@ fn secrets_lists_certificates_and_files_are_read() {
     check(
         "{{ with secret \"transit/decrypt/k\" \"ciphertext=c=1\" }}{{ .Data.plaintext | base64Decode }}{{ end }}",
         "plain",
-    );
-    check(
-        "{{ with pkiCert \"pki/issue/web\" \"common_name=web\" }}{{ .Cert }} {{ .Key }} {{ .CA }} {{ .Data.Key }} \
-         {{ range .CAChain }}{{ . }},{{ end }}{{ end }}",
-        "CERT KEY CA KEY CA,ROOT,",
     );
     check("{{ file \"/etc/app/motd\" | toUpper }}", "HELLO");
     check("{{ env \"LANG\" }} {{ envOrDefault \"NONE\" \"else\" }}", "C else");
@@ -213,7 +208,7 @@ fn errors_of_compilation_have_a_position() {
         "{{ \"x\" | writeToFile \"/x\" \"\" \"\" \"0600\" }}",
         1,
         10,
-        "writeToFile is not available: a template writes only its own",
+        "writeToFile: the path /x is below none of the template's write_folders",
     );
     check("{{ template \"row\" }}", 1, 4, "unknown template \"row\"");
     check("{{ (printf \"%s\" (foo 1)) }}", 1, 18, "unknown function foo");

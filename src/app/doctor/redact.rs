@@ -109,10 +109,11 @@ const SHOWN: &[&str] = &[
     "deprecated",
     "destination",
     "drop_in",
+    "encoding",
     "file",
     "format",
-    "group",
     "grace",
+    "group",
     "host",
     "hosts",
     "key_file",
@@ -141,6 +142,7 @@ const SHOWN: &[&str] = &[
     "request_timeout",
     "response_timeout",
     "restart",
+    "rewrite_interval",
     "role",
     "role_id_file",
     "seal_key_file",
@@ -157,6 +159,7 @@ const SHOWN: &[&str] = &[
     "tls_key",
     "token_file",
     "ttl",
+    "write_folders",
 ];
 
 fn without_user(text: &str) -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use keyward_agent::callers::CallerPolicy;
-use keyward_agent::secrets::{DerivedTokenKind, SecretOp};
+use keyward_agent::secrets::{DerivedTokenKind, SecretOp, SecretRequest};
 use keyward_agent::server_client::ServerKind;
 use keyward_agent::templates::{Dependency, Rendered, Template};
 use keyward_config::{self as config, Config};
@@ -109,6 +109,10 @@ pub(super) async fn check_rights(
     if needed.is_empty() {
         return Some(vec![Ok("the configuration needs no further rights".to_owned())]);
     }
+    let needed = match limits.bound(resolve_paths(logged_in, needed)).await {
+        Ok(needed) => needed,
+        Err(problem) => return Some(vec![Err(problem)]),
+    };
     let paths: BTreeSet<&str> = needed.iter().map(|right| right.path.as_str()).collect();
     let paths: Vec<&str> = paths.into_iter().collect();
     let request = logged_in.upstream().capabilities_self(&logged_in.token.secret, &paths, logged_in.namespace());
@@ -121,6 +125,24 @@ pub(super) async fn check_rights(
         Err(problem) => return Some(vec![Err(problem)]),
     };
     Some(needed.iter().map(|right| check_right(right, &has)).collect())
+}
+
+/// Inserts `data/` or `metadata/` into the paths of key-value version 2 that lack it, as the agent does when it reads them.
+async fn resolve_paths(logged_in: &LoggedIn, needed: &BTreeSet<NeededRight>) -> BTreeSet<NeededRight> {
+    let mut resolved = BTreeSet::new();
+    for right in needed {
+        let has_segment = right.path.split('/').skip(1).any(|part| ["data", "metadata"].contains(&part));
+        let is_of_server = ["auth/", "sys/", "identity/"].iter().any(|part| right.path.starts_with(part));
+        let mut right = right.clone();
+        if !has_segment && !is_of_server {
+            let op = if right.any_of == LIST { SecretOp::List } else { SecretOp::Read };
+            let request = SecretRequest { path: right.path.clone(), op };
+            let token = Some(&logged_in.token.secret);
+            right.path = logged_in.upstream().resolve_secret_path(token, &request, logged_in.namespace()).await;
+        }
+        resolved.insert(right);
+    }
+    resolved
 }
 
 fn check_right(right: &NeededRight, has: &BTreeMap<String, Vec<String>>) -> StepResult {

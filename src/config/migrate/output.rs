@@ -191,6 +191,11 @@ impl Section {
         self
     }
 
+    /// Returns true for a `[template.NAME]`.
+    pub(super) fn is_template_file(&self) -> bool {
+        self.name.starts_with("template.")
+    }
+
     /// Returns true if the key has this string.
     pub(super) fn has_text(&self, key: &str, value: &str) -> bool {
         let quoted = quote(&escape(value));

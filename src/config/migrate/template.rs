@@ -125,16 +125,10 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
         section.at(contents.origin()).contents(text);
         report_contents(&contents, text, section);
     }
-    if let Some(missing) = template.take("error_on_missing_key") {
-        match missing.flag() {
-            Some(true) => missing.record_kept("a missing key is always an error"),
-            _ => missing
-                .record_changed("a missing key is always an error: use `index` or `if` for keys that may be missing"),
-        }
-    }
+    missing_keys(template, section);
     for key in ["function_denylist", "function_blacklist"] {
         if let Some(denied) = template.take(key) {
-            denied.record_changed("no function runs programs or writes files");
+            denied.record_changed("no function runs programs, and writeToFile writes below write_folders alone");
         }
     }
     template.drop_keys(&["error_fatal"], "a failed template is retried, and readiness reports it");
@@ -143,6 +137,27 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     {
         section.at(sandbox.origin()).texts("read_folders", &[path.to_owned()]);
         sandbox.record_kept("read_folders");
+    }
+}
+
+/// Reads `error_on_missing_key`, which is false by default in the other agents (config/template.go).
+fn missing_keys(template: &mut Block<'_>, section: &mut Section) {
+    match template.take("error_on_missing_key") {
+        Some(missing) => match missing.flag() {
+            Some(true) => missing.record_kept("a missing key is an error"),
+            Some(false) => {
+                section.flag("error_on_missing_key", false);
+                missing.record_kept("error_on_missing_key");
+            }
+            None => missing.not_supported(NO_FLAG),
+        },
+        None => {
+            section.flag("error_on_missing_key", false);
+            template.record(
+                Outcome::Kept,
+                "error_on_missing_key = false, the default there: a missing key is printed as <no value>",
+            );
+        }
     }
 }
 

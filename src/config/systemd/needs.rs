@@ -62,6 +62,7 @@ impl UnitNeeds {
         for template in config.templates.iter().chain(&config.env_templates).chain(credentials) {
             let source = &template.options.text;
             source.file.iter().chain(&source.folders).for_each(|path| needs.read(path));
+            source.write_folders.iter().for_each(|folder| needs.write(folder));
             if let Some(file) = &template.options.file {
                 needs.add_file(file);
             }

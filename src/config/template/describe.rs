@@ -1,7 +1,7 @@
 //! Describes templates for `keyward check`.
 
 use keyward_agent::secrets::OfflineOptions;
-use keyward_agent::templates::{TemplateCommand, TemplateOptions};
+use keyward_agent::templates::{Encoding, TemplateCommand, TemplateOptions};
 use keyward_telemetry::time_format::format_duration;
 
 use crate::Template;
@@ -27,6 +27,13 @@ pub(crate) fn describe(template: &Template, describe_value: impl Fn(&str, &str) 
         file.mode,
         describe_owner(file.owner, file.group),
     )];
+    if file.encoding == Encoding::Base64 {
+        does.push("decodes the rendered text from base64".to_owned());
+    }
+    if !text.write_folders.is_empty() {
+        let folders: Vec<_> = text.write_folders.iter().map(|folder| folder.display().to_string()).collect();
+        does.push(format!("may write further files below {}", folders.join(", ")));
+    }
     if file.backup {
         does.push("keeps the previous file, with .bak appended to its name".to_owned());
     }
@@ -34,7 +41,7 @@ pub(crate) fn describe(template: &Template, describe_value: impl Fn(&str, &str) 
         let command_line = command.join(" ");
         does.push(format!("after a change runs {command_line}, for {} at most", format_duration(*timeout)));
     }
-    if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.offline {
+    if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.secrets.offline {
         does.push(format!(
             "keeps those secrets across restarts, encrypted, in {}, and uses them for {} while the server does not respond",
             persist.file.display(),

@@ -45,6 +45,7 @@ impl PersistentWorld {
             field: "token".to_owned(),
             namespace: None,
             interval: MINUTE * 5,
+            rewrite_interval: None,
             grace: MINUTE,
         };
         let parts = SecretRenewerDeps {

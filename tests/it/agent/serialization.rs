@@ -30,6 +30,8 @@ fn written(function: &str, value: &Value) -> String {
         left: "{{".to_owned(),
         right: "}}".to_owned(),
         variables: EnvVars::default(),
+        write_folders: Vec::new(),
+        allows_missing_keys: false,
         folders: vec!["/f".into()],
     };
     let file = Resolved::Text(Arc::new(SecretString::from(value.to_string())));

@@ -240,7 +240,7 @@ fn templates_and_their_child_process_are_converted() {
     );
     says(&migrated, "template.backup", Outcome::Kept, "backup");
     assert!(text.contains("backup = true\ncommand = [\"/usr/bin/app\", \"reload\"]\n"), "{text}");
-    says(&migrated, "template.error_on_missing_key", Outcome::Kept, "always an error");
+    says(&migrated, "template.error_on_missing_key", Outcome::Kept, "is an error");
     says(&migrated, "template_config.exit_on_retry_failure", Outcome::NotSupported, "readiness");
     says(&migrated, "exec", Outcome::Changed, "pass_env = [");
     assert_eq!(config.sessions[0].name, "main");

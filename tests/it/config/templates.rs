@@ -101,6 +101,23 @@ fn errors_of_templates_and_of_a_process_have_positions() {
             "a.toml:5:1: env_template.a-b.pass_env: \"a b\" is not a variable name; write the name of a variable; it may end in *",
         ],
     );
+    check(
+        "[template.a]\ncontents = '{{ secret \"auth/token/create\" \"ttl=1h\" }}{{ writeToFile \"/srv/x\" \"\" \"\" \"0600\" \"x\" }}'\n\
+         destination = \"/tmp/a\"\nwrite_folders = [\"/tmp\"]\nencoding = \"hex\"\n\
+         [env_template.B]\ncontents = '{{ writeToFile \"/tmp/x\" \"\" \"\" \"0600\" \"x\" }}'\nwrite_folders = [\"/tmp\"]\n\
+         [templates]\nrewrite_interval = \"1s\"\n",
+        &[
+            "a.toml:2:12: template.a.contents: line 1, column 4: secret: this path makes a token, which no template can renew or \
+             revoke; use [sink.NAME.derived_token] for tokens; see docs/templates.md",
+            "a.toml:2:12: template.a.contents: line 1, column 45: writeToFile: the path /srv/x is below none of the template's \
+             write_folders, or not absolute, or has .. in it; see docs/templates.md",
+            "a.toml:5:12: template.a.encoding: \"hex\" is not a known value; write \"text\" or \"base64\"",
+            "a.toml:7:12: env_template.B.contents: line 1, column 4: writeToFile: it writes below the template's write_folders, of \
+             which there are none here; only [template.NAME] has them; see docs/templates.md",
+            "a.toml:8:1: env_template.B.write_folders: an unknown key; did you mean read_folders?",
+            "a.toml:10:20: templates.rewrite_interval: \"1s\" is out of range; write one from 1m to 90d",
+        ],
+    );
     let both = "[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n\
                 [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\n";
     check(
@@ -165,7 +182,7 @@ fn persisted_secrets_are_in_the_state_folder_sealed_with_the_key_of_their_sessio
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Run);
     assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let config = outcome.config.as_ref().unwrap();
-    let offline = config.templates[0].offline.as_ref().unwrap();
+    let offline = config.templates[0].secrets.offline.as_ref().unwrap();
     assert_eq!(
         (&offline.persist.file, offline.max_stale_age),
         (&state.path().join("main.secrets"), Duration::from_hours(2))

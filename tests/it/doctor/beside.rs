@@ -114,7 +114,8 @@ fn all_checks_end_within_ten_seconds_where_nothing_responds() {
 fn the_report_has_a_line_for_each_check_with_code_and_command() {
     run_in_network_namespace(|| {
         let site = DoctorFixture::start();
-        site.write(&site.text.replace("/run/site/out/token", "/run/elsewhere/token"));
+        let text = site.text.replace("secret/data/web/app", "secret/web/app");
+        site.write(&text.replace("/run/site/out/token", "/run/elsewhere/token"));
         let (code, output, error) = run(&["doctor", "--config", CONFIG], &[]);
         assert_eq!((code, error.as_str()), (1, ""), "{output}");
         let lines: Vec<&str> = output.lines().collect();

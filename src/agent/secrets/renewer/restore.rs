@@ -7,9 +7,9 @@ use keyward_credentials::credential_watch::Availability;
 
 use super::SecretRenewer;
 use crate::leases::Step;
+use crate::secrets::SecretResponse;
 use crate::secrets::persisted_secrets::{PersistedSecrets, SecretRecord};
-use crate::secrets::reread::rewrite_after;
-use crate::secrets::{SecretOptions, SecretResponse};
+use crate::secrets::reread::{made_until, rewrite_after};
 use crate::token::{Generation, Token};
 
 impl<T> SecretRenewer<T> {
@@ -23,9 +23,9 @@ impl<T> SecretRenewer<T> {
             if record.lease.is_some() {
                 self.restored_lease = Some((record, fingerprint));
             } else {
-                let SecretOptions { request, interval, .. } = &self.options;
-                if let Some(after) = rewrite_after(request, &record.data, *interval, now) {
-                    (self.read_at, self.publish_restored_at) = (now + after, Some(now));
+                let (intervals, age) = (self.intervals(None), record.age(now));
+                if let Some(next) = rewrite_after(&self.options.request, &record.data, intervals, age, now) {
+                    (self.read_at, self.publish_restored_at) = (next.at(now, 0.5), Some(now));
                 }
                 self.restore(record, Generation::new());
             }
@@ -35,6 +35,8 @@ impl<T> SecretRenewer<T> {
 
     fn restore(&mut self, mut record: SecretRecord, generation: Generation) {
         record.login = Some(generation);
+        let now = self.deps.clock.now();
+        self.made_until = made_until(&self.options.request, &record.data, record.age(now), now);
         self.set_current(record, false);
     }
 
@@ -56,6 +58,10 @@ impl<T> SecretRenewer<T> {
 
     /// Records the current secret for the next process.
     pub(super) fn save_record(&self) {
+        // The next process may have another token, for which this is of no use.
+        if self.options.request.belongs_to_token() {
+            return;
+        }
         if let (Some(persisted), Some(current)) = (&self.persisted, &self.current) {
             persisted.insert(&self.options.request, current.record.clone());
         }

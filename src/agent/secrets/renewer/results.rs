@@ -12,9 +12,9 @@ use keyward_telemetry::error_code::ErrorCode;
 use super::SecretRenewer;
 use crate::leases::{ActiveLease, RenewalFailure};
 use crate::secrets::persisted_secrets::SecretRecord;
-use crate::secrets::reread::{limit_interval, reread_at, reread_interval};
+use crate::secrets::reread::{made_until, next_request};
 use crate::secrets::retry::ReadFailure;
-use crate::secrets::{SecretMetrics, SecretResponse};
+use crate::secrets::{SecretMetrics, SecretOp, SecretResponse};
 use crate::server_client::{CallError, TokenVerdict};
 use crate::token::{Generation, Lease};
 
@@ -55,8 +55,10 @@ impl<T> SecretRenewer<T> {
         let projected =
             if is_changed { (self.deps.projection)(&self.options, &response, now).map(Some) } else { Ok(None) };
         let SecretResponse { data, lease, suggested_ttl } = response;
-        let interval = limit_interval(self.options.interval, suggested_ttl);
-        let reread_interval = reread_interval(&self.options.request, &data, interval, now);
+        let request = &self.options.request;
+        let next = next_request(request, &data, self.intervals(suggested_ttl), Duration::ZERO, now);
+        // If it has ended before it came, one of the two clocks is wrong. It is used all the same.
+        let made_until = made_until(request, &data, Duration::ZERO, now).filter(|end| !now.until(*end).is_zero());
         let projected = match projected {
             Ok(projected) => projected,
             Err(reason) => {
@@ -95,8 +97,9 @@ impl<T> SecretRenewer<T> {
         let age_at_read = Duration::ZERO;
         let login = Some(generation);
         let record = SecretRecord { data, read: now, age_at_read, lease, suggested_ttl, login };
+        self.made_until = made_until.filter(|_| record.lease.is_none());
         self.set_current(record, true);
-        self.read_at = reread_at(now, reread_interval, random_unit());
+        self.read_at = next.at(now, random_unit());
         self.save_record();
     }
 
@@ -165,11 +168,16 @@ impl<T> SecretRenewer<T> {
             self.drop_unpublished();
             return self.schedule_read(now);
         }
+        let is_write = matches!(self.options.request.op, SecretOp::Write(_));
         let failure = match error {
             _ if verdict == TokenVerdict::Unavailable => ReadFailure::Outage,
-            CallError::NoSecret { .. } => ReadFailure::Unusable,
+            CallError::NoSecret { .. } | CallError::TooLarge { .. } if is_write => ReadFailure::Final,
+            CallError::NoSecret { .. } | CallError::TooLarge { .. } => ReadFailure::Unusable,
+            // Whoever corrects the request changes the template. A policy is corrected on the server.
+            CallError::Status { status, .. } if is_write && *status != 403 => ReadFailure::Unusable,
             _ => ReadFailure::Refused(generation),
         };
+        let text = if failure == ReadFailure::Final { format!("{text}; {NOT_REPEATED}") } else { text };
         if failure == ReadFailure::Outage {
             self.publish_restored();
         } else if !verdict.suspects_token() {
@@ -201,3 +209,6 @@ impl<T> SecretRenewer<T> {
         self.retries.record_failure(now, failure, retry_after, interval, &self.deps.retry_budget, random_unit());
     }
 }
+
+/// Advice for a write whose result cannot be used.
+const NOT_REPEATED: &str = "the write may have created something, so that it is not repeated before the next start";

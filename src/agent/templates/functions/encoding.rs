@@ -51,7 +51,9 @@ fn decode_base64(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> F
     let coded = args.text(0)?;
     let bytes = engines.iter().find_map(|engine| engine.decode(coded).ok());
     let bytes = Zeroizing::new(bytes.ok_or_else(|| args.fail("the string is not base64"))?);
-    std::str::from_utf8(&bytes).map(text).map_err(|_| args.fail("the decoded text is not UTF-8"))
+    std::str::from_utf8(&bytes).map(text).map_err(|_| {
+        args.fail("the decoded text is not UTF-8; for a binary file, leave it in base64, and set encoding = \"base64\" of the template")
+    })
 }
 
 fn sha256(name: &str, args: &[Value]) -> FunctionResult {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use gotmpl::{FuncMap, TemplateError as EngineError, Value};
 use keyward_telemetry::time_format::format_rfc3339;
-use serde_json::Value as Json;
 
 use super::FunctionResult;
 use super::arguments::Arguments;
 use super::go_time::format_time;
+use super::pki_certificate::certificate_value;
 use crate::secrets::{SecretOp, SecretRequest, SecretResponse};
 use crate::templates::TemplateSource;
 use crate::templates::evaluation::{Dependency, Resolved, SharedEvaluation};
@@ -63,7 +63,8 @@ fn add_secrets(all: &mut FuncMap, evaluation: &SharedEvaluation) {
             if request.op == SecretOp::Read {
                 request.op = SecretOp::Write(BTreeMap::new());
             }
-            Ok(secret(&shared, request)?.map_or(Value::Nil, |response| certificate_value(&response)))
+            let Some(response) = secret(&shared, request)? else { return Ok(Value::Nil) };
+            certificate_value(&response).map_err(|error| EngineError::Exec(format!("pkiCert: {error}")))
         }),
     );
 }
@@ -137,7 +138,11 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
         fields.insert(field.to_owned(), value.to_owned());
     }
     let op = if fields.is_empty() { SecretOp::Read } else { SecretOp::Write(fields) };
-    Ok(SecretRequest { path: path(&args)?, op })
+    let path = path(&args)?;
+    if op != SecretOp::Read && makes_token(&path) {
+        return Err(args.fail(MAKES_TOKEN));
+    }
+    Ok(SecretRequest { path, op })
 }
 
 /// Parses a path of the server, which is encoded when it is sent. Refuses paths that could lead elsewhere.
@@ -158,6 +163,20 @@ fn path(args: &Arguments<'_>) -> Result<String, EngineError> {
     Err(args.fail(error))
 }
 
+/// Reason why a write is not sent: each one would make another token.
+pub(super) const MAKES_TOKEN: &str =
+    "this path makes a token, which no template can renew or revoke; use [sink.NAME.derived_token] for tokens";
+
+/// Returns true for a path at which a write makes a token: a login, or the creation of a token. A path may begin with a namespace.
+pub(super) fn makes_token(path: &str) -> bool {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    (0..segments.len()).any(|from| match &segments[from..] {
+        ["auth", "token", call, ..] => matches!(*call, "create" | "create-orphan"),
+        ["auth", _, rest @ ..] => rest.contains(&"login"),
+        _ => false,
+    })
+}
+
 fn secret(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option<Arc<SecretResponse>>, EngineError> {
     match evaluation.resolve(Dependency::Secret(request))? {
         Some(Resolved::Secret(response)) => Ok(Some(response)),
@@ -176,17 +195,4 @@ fn secret_value(response: &SecretResponse) -> Value {
         ("LeaseDuration", Value::Int(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX))),
         ("Renewable", Value::Bool(lease.is_some_and(|lease| lease.lease.renewable))),
     ])
-}
-
-/// Converts a certificate and its key, with the field names of consul-template.
-fn certificate_value(response: &SecretResponse) -> Value {
-    let data = response.data.as_map();
-    let field = |name: &str| data.get(name).and_then(Json::as_str).map_or(Value::Nil, text);
-    let ca = match field("issuing_ca") {
-        Value::Nil => field("ca"),
-        ca => ca,
-    };
-    let parts = [("Cert", field("certificate")), ("Key", field("private_key")), ("CA", ca)];
-    let chain = data.get("ca_chain").map_or_else(|| list([]), from_json);
-    map(parts.clone().into_iter().chain([("CAChain", chain), ("Data", map(parts))]))
 }

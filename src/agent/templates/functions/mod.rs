@@ -12,9 +12,11 @@ mod sprig;
 mod strings;
 mod to_yaml_toml;
 mod parse_yaml;
+mod pki_certificate;
 
 // 2: functions that read secrets, files, variables and the time
 mod external;
+mod write_file;
 
 use std::sync::{Arc, LazyLock};
 
@@ -50,7 +52,7 @@ const BUILT_IN: [&str; 19] = [
 ];
 
 /// Functions of consul-template that are omitted here, with the reason or a replacement.
-const OMITTED: [(&str, &str); 38] = [
+const OMITTED: [(&str, &str); 37] = [
     ("byKey", NO_CONSUL),
     ("byMeta", NO_CONSUL),
     ("byTag", NO_CONSUL),
@@ -81,7 +83,6 @@ const OMITTED: [(&str, &str); 38] = [
     ("nomadVarList", NO_NOMAD),
     ("nomadVarListSafe", NO_NOMAD),
     ("plugin", "a template starts no program; use the template's command"),
-    ("writeToFile", "a template writes only its own destination; add a template for the other file"),
     ("executeTemplate", "write {{ template \"NAME\" . }}"),
     ("scratch", "write {{ $name := VALUE }} and {{ $name = VALUE }}"),
     ("md5sum", "that hash is broken; write sha256Hex"),
@@ -111,7 +112,11 @@ pub(super) enum UnavailableFunction {
 
 /// Returns why a function is not available; `None` if it is.
 pub(super) fn unavailable(name: &str) -> Option<UnavailableFunction> {
-    if PURE.contains_key(name) || external::NAMES.contains(&name) || BUILT_IN.contains(&name) {
+    if PURE.contains_key(name)
+        || external::NAMES.contains(&name)
+        || name == write_file::NAME
+        || BUILT_IN.contains(&name)
+    {
         return None;
     }
     Some(
@@ -122,6 +127,16 @@ pub(super) fn unavailable(name: &str) -> Option<UnavailableFunction> {
     )
 }
 
+/// Checks a call whose first argument is a literal, and which has others; returns the problem.
+pub(super) fn check_call(source: &TemplateSource, name: &str, first: &str) -> Option<String> {
+    match name {
+        write_file::NAME => write_file::check_path(first, &source.write_folders).err(),
+        "secret" => external::makes_token(first).then(|| external::MAKES_TOKEN.to_owned()),
+        _ => None,
+    }
+    .map(|problem| format!("{name}: {problem}"))
+}
+
 /// Returns true for functions that read secrets.
 pub(super) fn reads_secrets(name: &str) -> bool {
     ["pkiCert", "secret", "secrets"].contains(&name)
@@ -129,7 +144,7 @@ pub(super) fn reads_secrets(name: &str) -> bool {
 
 /// Names of all functions.
 pub(super) fn names() -> Vec<String> {
-    let other_names = external::NAMES.iter().chain(&BUILT_IN).map(|name| (*name).to_owned());
+    let other_names = external::NAMES.iter().chain(&[write_file::NAME]).chain(&BUILT_IN).map(|name| (*name).to_owned());
     PURE.keys().cloned().chain(other_names).collect()
 }
 
@@ -137,6 +152,8 @@ pub(super) fn names() -> Vec<String> {
 pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> FuncMap {
     let mut all = PURE.clone();
     external::add(&mut all, source, evaluation);
+    write_file::add(&mut all, source, evaluation);
+    let allows_missing_keys = source.allows_missing_keys;
     let shared = evaluation.clone();
     all.insert(
         MARK_POSITION.to_owned(),
@@ -172,7 +189,9 @@ pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> Fun
                 let evaluation = shared.lock();
                 match () {
                     () if !evaluation.unresolved.is_empty() => Ok(super::value::text("")),
-                    () if evaluation.lacks_key => Err(EngineError::Exec("there is no value here to print".to_owned())),
+                    () if evaluation.lacks_key && !allows_missing_keys => {
+                        Err(EngineError::Exec("there is no value here to print".to_owned()))
+                    }
                     // Go prints JSON's null so.
                     () => Ok(super::value::text("<no value>")),
                 }

@@ -55,6 +55,7 @@ impl TemplateTask {
         }
         self.set_state(RENDERED);
         self.deps.health.set_ready();
+        self.deps.health.set_note(self.dependencies.describe_unknown_ends());
         self.report_unavailable();
     }
 
@@ -111,7 +112,7 @@ impl TemplateTask {
         );
         self.count_change("left");
         // Reported once: further changes do not matter until the file is written again.
-        self.watched = None;
+        self.watched.clear();
     }
 
     fn path(&self) -> Option<String> {

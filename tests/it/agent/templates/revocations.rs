@@ -22,6 +22,7 @@ async fn the_end_of_a_lease_is_published_in_time_while_a_revocation_hangs() {
         field: String::new(),
         namespace: None,
         interval: MINUTE * 5,
+        rewrite_interval: None,
         grace: Duration::from_secs(595),
     };
     let deps = SecretRenewerDeps {

@@ -1,0 +1,56 @@
+//! `writeToFile`: records a file that the template's task writes beside its own.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use gotmpl::{FuncMap, TemplateError as EngineError};
+
+use super::arguments::Arguments;
+use crate::templates::TemplateSource;
+use crate::templates::evaluation::{SharedEvaluation, WrittenFile};
+use crate::templates::value::text;
+
+pub(super) const NAME: &str = "writeToFile";
+
+/// Adds the function: `writeToFile "PATH" "USER" "GROUP" "MODE" ["FLAGS"] CONTENT`.
+pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEvaluation) {
+    let shared = evaluation.clone();
+    let folders = source.write_folders.clone();
+    let function = move |args: &[gotmpl::Value]| {
+        let args = Arguments::between(NAME, args, 5, 6)?;
+        let path = check_path(args.text(0)?, &folders).map_err(|problem| args.fail(&problem))?;
+        let name = |at: usize| args.text(at).map(|name| Some(name.to_owned()).filter(|name| !name.is_empty()));
+        let mode = args.text(3)?;
+        let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
+        let mode = mode.ok_or_else(|| args.fail("argument 4 is not a mode such as \"0640\""))?;
+        let flags = if args.len() == 6 { args.text(4)? } else { "" };
+        let mut content = args.text(args.len() - 1)?.to_owned();
+        if flags.contains("newline") {
+            content.push('\n');
+        }
+        let file = WrittenFile { mode, owner: name(1)?, group: name(2)?, content: content.into() };
+        shared.lock().write_file(path, file, flags.contains("append")).map_err(|problem| args.fail(problem))?;
+        Ok::<_, EngineError>(text(""))
+    };
+    all.insert(NAME.to_owned(), Arc::new(function));
+}
+
+/// Checks that a path is below one of the folders.
+pub(in crate::templates) fn check_path(path: &str, folders: &[PathBuf]) -> Result<PathBuf, String> {
+    let path = Path::new(path);
+    let is_plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+    let is_below = folders.iter().any(|folder| path != folder && path.starts_with(folder));
+    if is_plain && is_below {
+        return Ok(path.to_owned());
+    }
+    if folders.is_empty() {
+        return Err(
+            "it writes below the template's write_folders, of which there are none here; only [template.NAME] has them"
+                .to_owned(),
+        );
+    }
+    Err(format!(
+        "the path {} is below none of the template's write_folders, or not absolute, or has .. in it",
+        path.display()
+    ))
+}
