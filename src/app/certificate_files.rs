@@ -44,9 +44,14 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
             files.insert(key, CertificatePaths::Pair { certificate, key: private });
         }
     }
-    #[cfg(feature = "ui")]
     for listener in &config.listeners {
-        if let keyward_config::Serves::Ui(Some(pair)) = &listener.serves {
+        let pair = listener.tls.as_ref();
+        #[cfg(feature = "ui")]
+        let pair = match &listener.serves {
+            keyward_config::Serves::Ui(pages) => pages.as_ref(),
+            _ => pair,
+        };
+        if let Some(pair) = pair {
             let certificate = pair.certificate.clone();
             let key = pair.key.clone();
             let name = format!("listener.{}.tls_cert", listener.name);

@@ -17,7 +17,6 @@ use keyward_config as config;
 use keyward_config::Serves;
 use keyward_http::peer::PeerReader;
 use keyward_http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
-#[cfg(feature = "ui")]
 use keyward_http::tls::ServerTls;
 use keyward_telemetry::health::HealthHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -126,6 +125,7 @@ pub(super) struct BoundListener {
     pub(super) options: config::Listener,
     pub(super) socket: Listener,
     serving: ListenerService,
+    tls: Option<ServerTls>,
     callers: CallerGate,
     peer_reader: Option<Arc<PeerReader>>,
     derived_tokens: DerivedTokens,
@@ -194,6 +194,7 @@ impl BoundListener {
         health.set_target(address.to_string());
         let health = Arc::new(health);
         let (callers, peer_reader) = callers::gate(&options, shared);
+        let tls = options.tls.as_ref().map(ServerTls::new).transpose().with_context(listener)?;
         let local_api_options = |kind, sessions| LocalApiOptions { name: options.name.clone(), kind, sessions };
         let serving = match &options.serves {
             Serves::LocalApi => ListenerService::Own(local_api_options(ListenerKind::LocalApi, sources), own_tokens),
@@ -231,7 +232,7 @@ impl BoundListener {
                 ListenerService::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
-        Ok(Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared: shared.clone() })
+        Ok(Self { options, socket, serving, tls, callers, peer_reader, derived_tokens, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -258,7 +259,7 @@ impl BoundListener {
             // A disk that hangs delays no other task.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, other.cancelled()).await;
         }
-        let Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared } = self;
+        let Self { options, socket, serving, tls, callers, peer_reader, derived_tokens, health, shared } = self;
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
         let limits = ListenerLimits {
             drain,
@@ -302,8 +303,11 @@ impl BoundListener {
                     proxy.restore_cache().await;
                     let address = socket.tcp_address();
                     let service = proxy.audited_service(options.guard, address, listener_metrics, shared.auditor);
-                    let serving =
-                        socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
+                    let serving = socket.serve(
+                        service,
+                        ListenerLimits { idle_timeout: IDLE_TIMEOUT, tls, ..limits },
+                        stop.clone(),
+                    );
                     serve_beside_cache(serving, &proxy, stop, control.replaced, saved).await;
                 }
             }

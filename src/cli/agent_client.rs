@@ -275,7 +275,10 @@ impl ProxyEndpoint {
     pub(super) fn find(outcome: &LoadOutcome, session: &str) -> Result<Self, Exit> {
         let listeners = outcome.config.iter().flat_map(|config| &config.listeners);
         let serves = |listener: &&Listener| {
-            matches!(listener.serves, Serves::ApiProxy(_)) && listener.sessions.iter().any(|name| name == session)
+            // Of a certificate for other clients the authority is not known.
+            matches!(listener.serves, Serves::ApiProxy(_))
+                && listener.tls.is_none()
+                && listener.sessions.iter().any(|name| name == session)
         };
         let mut fit: Vec<_> =
             listeners.filter(serves).filter_map(|listener| Some((listener, address(&listener.endpoint)?))).collect();

@@ -309,7 +309,8 @@ impl Describer<'_> {
             does.push(format!("serves health and metrics on {address}{mode}, to every caller"));
         } else {
             if let Serves::ApiProxy(options) = &listener.serves {
-                does.push(format!("serves the API of the server on {address}{mode}"));
+                let tls = if listener.tls.is_some() { ", over TLS" } else { "" };
+                does.push(format!("serves the API of the server on {address}{mode}{tls}"));
                 does.extend(api_proxy::describe(options, &listener.sessions.join(", ")));
             } else if is_ui(listener) {
                 does.push(format!("serves pages for browsers on {address}"));

@@ -80,7 +80,8 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
         &systemd_credentials::KEYS,
         "only allowed on a listener of kind = \"systemd_credentials\"",
     );
-    let tls = tls(&mut reader, kind);
+    let tls = tls(&mut reader, kind, endpoint.as_ref());
+    let proxy_tls = tls.clone().filter(|_| kind == Kind::ApiProxy);
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
         (endpoint, Kind::Ui) => admit_browsers(&mut reader, endpoint.as_ref(), tls.is_some(), at),
@@ -126,7 +127,17 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     let required = reader.flag("required", true);
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
-    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
+    Some(Listener {
+        name,
+        serves,
+        endpoint: endpoint?,
+        tls: proxy_tls,
+        guard,
+        sessions,
+        derived_token,
+        callers: None,
+        required,
+    })
 }
 
 /// Warns of an API proxy to which web pages may send requests.
@@ -172,7 +183,17 @@ fn read_systemd_listener(
     let serves = Serves::SystemdCredentials(Box::new(credentials));
     let guard = Guard::default();
     let sessions = sessions.into_iter().collect();
-    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
+    Some(Listener {
+        name,
+        serves,
+        endpoint: endpoint?,
+        tls: None,
+        guard,
+        sessions,
+        derived_token,
+        callers: None,
+        required,
+    })
 }
 
 /// Rejects the keys that decide who may call, which a health listener has no use for.
@@ -182,13 +203,15 @@ fn reject_access_keys(reader: &mut Reader<'_>) {
     }
 }
 
-/// Reads the certificate of a `ui` listener; only this kind serves TLS.
-fn tls(reader: &mut Reader<'_>, kind: Kind) -> Option<ServerCertificate> {
-    if kind == Kind::Ui {
-        return reader.server_certificate();
-    }
+/// Reads the certificate of pages or of an API proxy on TCP; other listeners have no TLS.
+fn tls(reader: &mut Reader<'_>, kind: Kind, endpoint: Option<&Endpoint>) -> Option<ServerCertificate> {
+    let why = match (kind, endpoint) {
+        (Kind::ApiProxy, Some(Endpoint::Unix(_))) => "not allowed for a unix socket, which other machines cannot reach",
+        (Kind::Ui | Kind::ApiProxy, _) => return reader.server_certificate(),
+        _ => "only allowed on a listener of kind = \"api_proxy\" or \"ui\"",
+    };
     for key in ["tls_cert", "tls_key"] {
-        reject_key(reader, key, "only allowed on a listener of kind = \"ui\"");
+        reject_key(reader, key, why);
     }
     None
 }

@@ -13,7 +13,6 @@ use keyward_agent::templates::TemplateOptions;
 use keyward_agent::{identity, login, server_client, token_lifecycle};
 use keyward_http::guard;
 use keyward_http::server::Endpoint;
-#[cfg(feature = "ui")]
 use keyward_http::tls::ServerCertificate;
 use tracing::level_filters::LevelFilter;
 
@@ -94,6 +93,8 @@ pub struct Listener {
     pub serves: Serves,
     /// Address that it listens on.
     pub endpoint: Endpoint,
+    /// Certificate of an API proxy that callers reach by TLS; that of pages is in `serves`.
+    pub tls: Option<ServerCertificate>,
     /// Checks that decide which requests are served.
     pub guard: guard::GuardOptions,
     /// Names of the sessions that it may serve.

@@ -13,6 +13,7 @@ mod hanging_sinks;
 mod journal;
 mod memory;
 mod offline;
+mod proxy_tls;
 mod reload;
 mod reload_sockets;
 mod restart;

@@ -110,7 +110,7 @@ fn a_listener_of_pages_needs_loopback_or_tls_and_a_key() {
         "a browser cannot open a unix socket",
         "whoever opens its pages gives the key",
         "would show pages on 192.0.2.1 unencrypted",
-        "only allowed on a listener of kind = \"ui\"",
+        "only allowed on a listener of kind = \"api_proxy\" or \"ui\"",
     ] {
         assert!(format!("{output}{error}").contains(part), "{part}: {output}{error}");
     }

@@ -105,7 +105,9 @@ pub(super) const SECTIONS: &[Section] = &[
     ),
     (
         "`[listener.NAME]` of an API proxy",
-        &[with_session!("[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n@\n")],
+        &[with_session!(
+            "[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n@\n"
+        )],
     ),
     #[cfg(feature = "ui")]
     (
