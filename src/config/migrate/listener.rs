@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::MAIN;
 use super::input::{Block, InputValue, NO_FLAG};
 use super::output::{Document, Outcome, Section};
-use super::sink;
+use super::{sink, tls};
 
 /// `use_auto_auth_token`: requests that get the session's token.
 enum TokenUse {
@@ -66,7 +66,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if metrics {
             listener.drop_keys(&["require_request_header"], "/metrics and the probes need no header");
         }
-        migrate_other_keys(&mut listener, metrics, document.section(&name));
+        migrate_other_keys(&mut listener, tcp, metrics, document.section(&name));
         listener.finish();
     }
 }
@@ -318,48 +318,8 @@ fn header(listener: &mut Block<'_>, section: &mut Section) {
     }
 }
 
-fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
-    let disable = listener.take("tls_disable");
-    let plain = disable.as_ref().is_some_and(|disable| disable.flag() == Some(true));
-    for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
-        let Some(input) = listener.take(key) else { continue };
-        if plain || input.flag() == Some(false) {
-            input.not_supported("local listeners have no TLS");
-            continue;
-        }
-        section.disable();
-        let instead = if metrics { "a loopback address" } else { "key_file" };
-        input.action(format!(
-            "client certificates are not supported: the listener is written commented out; use a unix socket, or {instead}"
-        ));
-    }
-    let has_tls = !plain && ["tls_cert_file", "tls_key_file"].iter().any(|key| listener.has(key));
-    match disable {
-        disable if has_tls => {
-            let detail = "local listeners have no TLS yet: clients use http://, or better a unix socket; change their addresses, or keep the \
-                          other agent for them";
-            listener.record(Outcome::Action, detail);
-            if let Some(disable) = disable {
-                disable.record_changed("see the listener");
-            }
-        }
-        Some(disable) => disable.record_kept("plain HTTP on this machine"),
-        None => {
-            let place = if metrics { "" } else { " on this machine" };
-            listener.record(Outcome::Changed, format!("plain HTTP{place}: clients use http://"));
-        }
-    }
-    let tls = [
-        "tls_cert_file",
-        "tls_key_file",
-        "tls_min_version",
-        "tls_max_version",
-        "tls_cipher_suites",
-        "tls_disable_client_certs",
-        "tls_auto_reload",
-        "tls_auto_reload_interval",
-    ];
-    listener.drop_keys(&tls, "local listeners have no TLS: a unix socket's mode and owner decide who may connect");
+fn migrate_other_keys(listener: &mut Block<'_>, tcp: bool, metrics: bool, section: &mut Section) {
+    tls::read(listener, tcp, metrics, section);
     for api in ["agent_api", "proxy_api"] {
         if let Some(mut block) = listener.block(api) {
             block.drop_keys(&["enable_quit"], "stop it with SIGTERM, as service managers do");

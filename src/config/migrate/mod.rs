@@ -14,6 +14,7 @@ mod exec;
 mod server;
 mod method;
 mod sink;
+mod tls;
 mod listener;
 mod environment;
 mod command;

@@ -140,8 +140,7 @@ fn files_that_vault_agent_removes_after_reading_are_removed() {
 fn a_token_file_login_is_converted() {
     let (migrated, _) = migrated("token-file.hcl");
     assert!(migrated.toml.contains("[session.main.token_file]\nfile = \"/etc/agent/token\"\n"), "{}", migrated.toml);
-    says(&migrated, "listener.tcp.tls_cert_file", Outcome::NotSupported, "local listeners have no TLS");
-    says(&migrated, "listener.tcp", Outcome::Action, "clients use http://");
+    says(&migrated, "listener.tcp.tls_cert_file", Outcome::Changed, "tls_cert; user keyward must be able to read");
     says(&migrated, "disable_keep_alives", Outcome::NotSupported, "reused");
 }
 

@@ -203,14 +203,18 @@ fn blocks_that_are_unknown_or_not_supported_are_actions() {
 }
 
 #[test]
-fn a_listener_with_tls_or_for_other_machines_is_an_action() {
+fn a_listener_for_other_machines_or_with_tls_that_keyward_lacks_is_an_action() {
     let listener = |keys: &str| {
         migrate(&format!("{LOGIN}api_proxy {{ use_auto_auth_token = true }}\nlistener \"tcp\" {{\n  {keys}\n}}\n"))
     };
     let certificate = "tls_cert_file = \"/a.pem\"\n  tls_key_file = \"/a.key\"";
     let migration = listener(&format!("address = \"127.0.0.1:8100\"\n  {certificate}"));
-    assert_eq!(migration.code, 10, "{}", migration.report);
-    migration.assert_action("agent.hcl:6:10: listener.tcp: local listeners have no TLS yet", &["http://"]);
+    assert_eq!(migration.code, 0, "{}", migration.report);
+    assert!(migration.toml.contains("\ntls_cert = \"/a.pem\"\ntls_key = \"/a.key\"\n"), "{}", migration.toml);
+    let text = format!(
+        "{LOGIN}listener \"tcp\" {{\n  role = \"metrics_only\"\n  address = \"0.0.0.0:9102\"\n  {certificate}\n}}\n"
+    );
+    migrate(&text).assert_action("agent.hcl:5:10: listener.tcp: only an API proxy on TCP has TLS", &["http://"]);
     let migration = listener("address = \"0.0.0.0:8100\"\n  tls_disable = true");
     assert_eq!(migration.code, 10, "{}", migration.report);
     migration

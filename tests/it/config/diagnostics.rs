@@ -199,6 +199,21 @@ fn a_server_must_be_safe_to_reach() {
         ],
     );
     check(
+        concat!(
+            "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nallow_http = true\n",
+            "[server.c]\nkind = \"vault\"\naddress = \"http://127.0.0.1\"\nallow_http = true\n",
+            "[server.d]\nkind = \"vault\"\naddress = \"http://d\"\nallow_http = true\nproxy = \"http://p\"\n",
+        ),
+        &[
+            "a.toml:4:1: server.b.allow_http: has no effect: only http:// to another machine needs it; leave it out",
+            "a.toml:8:1: server.c.allow_http: has no effect: only http:// to another machine needs it; leave it out",
+            concat!(
+                "a.toml:13:1: server.d.proxy: conflicts with an http:// address: ",
+                "tokens would leave this machine unencrypted; keep one of the two"
+            ),
+        ],
+    );
+    check(
         "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nclient_key = \"/etc/passwd\"\n",
         &["a.toml:1:9: server.b.client_cert: missing; the certificate that belongs to client_key"],
     );

@@ -153,6 +153,21 @@ fn incomplete_variables_are_reported_before_anything_starts() {
 }
 
 #[test]
+fn a_server_that_is_called_without_tls_is_a_warning_each_time() {
+    let (folder, outcome) = check(
+        "[server.a]\nkind = \"vault\"\naddress = \"http://10.0.0.1:8200\"\nallow_http = true\n\
+         [session.c.cloud]\nrole = \"c\"\nresource = \"r\"\n[sink.t]\npath = \"/run/keyward/t\"\n",
+    );
+    let expected = [concat!(
+        "a.toml:3:11: server.a.address: logins, tokens and secrets cross the network unencrypted; ",
+        "give the server a certificate, and write https://"
+    )];
+    assert_eq!(folder.short(&outcome.warnings), expected);
+    let config = outcome.config.unwrap();
+    assert!(config.sessions[0].upstream.client.build().is_ok());
+}
+
+#[test]
 fn unused_servers_and_sessions_are_warnings() {
     let (folder, outcome) = check(
         "[server.a]\nkind = \"vault\"\naddress = \"https://a\"\n[server.b]\nkind = \"vault\"\naddress = \"https://b\"\n\
