@@ -40,23 +40,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_stand_in_units_and_their_drop_ins() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("keyward.service", "[Service]\nSupplementaryGroups=himds\n");
-        write(
-            "keyward.service.d/50-outputs.conf",
-            "[Service]\n# SupplementaryGroups=no\nSupplementaryGroups=app 1234\n",
-        );
-        write("keyward.service.d/notes.txt", "SupplementaryGroups=no\n");
-        write("keyward@web.service.d/a.conf", " SupplementaryGroups=web\n");
-        write("nginx.service.d/a.conf", "SupplementaryGroups=no\n");
-        let groups: Vec<String> = read_folder(folder.path()).into_iter().collect();
-        assert_eq!(groups, ["1234", "app", "himds", "web"]);
-        assert!(read_folder(&folder.path().join("none")).is_empty());
+    fn groups_stand_in_the_lines_of_a_unit_or_a_drop_in() {
+        for (text, expected) in [
+            ("[Service]\nSupplementaryGroups=himds\n", &["himds"][..]),
+            ("[Service]\n# SupplementaryGroups=no\n SupplementaryGroups=app 1234\nGroup=no\n", &["app", "1234"]),
+            ("SupplementaryGroups=a\nSupplementaryGroups=b", &["a", "b"]),
+            ("", &[]),
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+        assert!(read_folder(Path::new("/nowhere/at/all")).is_empty());
     }
 }

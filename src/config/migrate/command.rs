@@ -87,9 +87,8 @@ pub(super) fn report(input: &InputValue<'_>, argv: &[String], written: &str, var
     }
     if !raising.is_empty() {
         let raising = raising.join(", ");
-        detail.push_str(&format!(
-            "; {raising} cannot raise rights in that unit: let polkit, a group or a path unit do it"
-        ));
+        let cannot = " cannot raise rights in that unit: let polkit, a group or a path unit do it";
+        detail.extend(["; ", &raising, cannot]);
     }
     input.action(format!("{detail}; {variables}"));
 }
