@@ -58,7 +58,12 @@ impl Listener {
     /// Opens an endpoint like [`Listener::open`], but leaves the path of a unix socket alone until [`Listener::place`].
     pub fn open_unplaced(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
-            Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
+            Endpoint::Tcp(address) => {
+                let listener = std::net::TcpListener::bind(address)?;
+                // The standard library's queue is 128 long: of a larger burst, callers wait a second for another try.
+                rustix::net::listen(&listener, socket_file::BACKLOG)?;
+                Self::tcp(listener)
+            }
             Endpoint::Unix(socket) => Self::unix(socket),
             Endpoint::Activated(name) => Self::adopt(inherited.socket(name)?),
         }
@@ -223,6 +228,15 @@ const ABSTRACT_NAME: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_burst_of_connections_waits_in_the_queue() {
+        let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let address = listener.tcp_address().unwrap();
+        let connect = |_| std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(900));
+        let queued: Vec<_> = (0..500).map(connect).collect::<Result<_, _>>().unwrap();
+        assert_eq!(queued.len(), 500);
+    }
 
     #[tokio::test]
     async fn connections_on_loopback_have_a_ttl_of_one_and_no_delay() {
