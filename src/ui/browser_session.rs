@@ -17,8 +17,11 @@ use zeroize::Zeroizing;
 /// Time after which a browser has to sign in again.
 pub(super) const LIFETIME: Duration = Duration::from_mins(15);
 
-/// Maximum of signed-in browsers; the longest idle one is removed for a new one.
+/// Maximum of signed-in browsers. For a new one, the longest idle one is removed of the user who has the most.
 const MAX_SESSIONS: usize = 64;
+
+/// Maximum of signed-in browsers of one user. Users who are not known share theirs.
+const MAX_SESSIONS_OF_USER: usize = 16;
 
 /// The prefix binds the cookie to this host and to path `/` (RFC 6265bis, 4.1.3.2).
 const COOKIE_NAME: &str = "__Host-keyward";
@@ -61,6 +64,30 @@ struct BrowserSession {
     /// User of this machine that signed in; `None` for a browser elsewhere, and where the kernel does not report it.
     user: Option<u32>,
     used: ClockReading,
+}
+
+impl State {
+    /// Removes sessions so that `user` may have one more. Whoever signs in often ends only sessions of its own, until it is
+    /// the user with the most.
+    fn make_room(&mut self, user: Option<u32>, now: ClockReading) {
+        self.sessions.retain(|_, session| now.since(session.used) < LIFETIME);
+        let count = |state: &Self, user| state.sessions.values().filter(|session| session.user == user).count();
+        while count(self, user) >= MAX_SESSIONS_OF_USER {
+            self.remove_longest_idle(user, now);
+        }
+        while self.sessions.len() >= MAX_SESSIONS {
+            let users = self.sessions.values().map(|session| session.user);
+            let Some(most) = users.max_by_key(|user| count(self, *user)) else { return };
+            self.remove_longest_idle(most, now);
+        }
+    }
+
+    fn remove_longest_idle(&mut self, user: Option<u32>, now: ClockReading) {
+        let of_user = self.sessions.iter().filter(|(_, session)| session.user == user);
+        if let Some(key) = of_user.max_by_key(|(_, session)| now.since(session.used)).map(|(key, _)| *key) {
+            self.sessions.remove(&key);
+        }
+    }
 }
 
 impl BrowserSessions {
@@ -109,10 +136,7 @@ impl BrowserSessions {
         if let Some(digest) = digest_of(headers) {
             state.sessions.remove(&digest);
         }
-        while state.sessions.len() >= MAX_SESSIONS {
-            let oldest = state.sessions.iter().max_by_key(|(_, session)| now.since(session.used)).map(|(key, _)| *key);
-            oldest.map(|key| state.sessions.remove(&key));
-        }
+        state.make_room(user, now);
         state.sessions.insert(sha256(id.as_bytes()), BrowserSession { rights, user, used: now });
         set_cookie(&id, LIFETIME)
     }
@@ -212,13 +236,30 @@ mod tests {
     }
 
     #[test]
+    fn the_sign_ins_of_a_user_end_no_session_of_another() {
+        let sessions = BrowserSessions::new(Clock::System);
+        let own = with_cookie(&sessions.sign_in(&HeaderMap::new(), Some(1000), key()).unwrap());
+        let elsewhere = with_cookie(&sessions.sign_in(&HeaderMap::new(), None, key()).unwrap());
+        for user in [1001, 1002, 1003, 1004] {
+            for _ in 0..2 * MAX_SESSIONS {
+                sessions.sign_in(&HeaderMap::new(), Some(user), key()).unwrap();
+            }
+        }
+        assert!(sessions.find(&own, Some(1000), true).has_key && sessions.find(&elsewhere, None, true).has_key);
+    }
+
+    #[test]
     fn browsers_and_attempts_are_bounded() {
         let sessions = BrowserSessions::new(Clock::System);
         let first = with_cookie(&sessions.sign_in(&HeaderMap::new(), None, key()).unwrap());
-        for _ in 0..MAX_SESSIONS {
+        for _ in 0..MAX_SESSIONS_OF_USER {
             sessions.sign_in(&HeaderMap::new(), None, key()).unwrap();
         }
         assert!(!sessions.find(&first, None, true).has_key);
+        assert_eq!(sessions.state.lock().sessions.len(), MAX_SESSIONS_OF_USER);
+        for user in 0..9999 {
+            sessions.sign_in(&HeaderMap::new(), Some(user), key()).unwrap();
+        }
         assert_eq!(sessions.state.lock().sessions.len(), MAX_SESSIONS);
         let allowed = |user| std::iter::repeat_with(|| sessions.try_sign_in(user)).take_while(Result::is_ok).count();
         for user in [None, Some(1000), Some(1001)] {

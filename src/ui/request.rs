@@ -31,6 +31,19 @@ pub(super) async fn get<T: DeserializeOwned>(
     parse(status, &body)
 }
 
+/// Accessor of the anonymous token, which Consul's API fixes.
+const ANONYMOUS: &str = "00000000-0000-0000-0000-000000000002";
+
+/// Checks that a token is one of the ACL server's; returns the reason if it is not. Everybody has the anonymous token: a session
+/// for it would be one for everybody.
+pub(super) async fn check_token(service: &InProcessService, token: &SecretString) -> Result<(), String> {
+    match get::<serde_json::Value>(service, "/v1/acl/token/self", Some(token)).await {
+        Ok(found) if found["AccessorID"] == ANONYMOUS => Err("it is the anonymous one".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.message),
+    }
+}
+
 /// As [`get`], by POST with a JSON body.
 pub(super) async fn post<T: DeserializeOwned>(
     service: &InProcessService,

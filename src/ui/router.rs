@@ -235,8 +235,8 @@ impl Router {
                 let Some(service) = self.deps.sources.acl() else {
                     return again(StatusCode::NOT_FOUND, "no ACL server runs in this process");
                 };
-                if let Err(error) = request::get::<Value>(&service, "/v1/acl/token/self", Some(&token)).await {
-                    let error = format!("the ACL server refuses this token: {}", error.message);
+                if let Err(reason) = request::check_token(&service, &token).await {
+                    let error = format!("the ACL server refuses this token: {reason}");
                     self.record_refusal("acl_token", StatusCode::FORBIDDEN, &error);
                     return again(StatusCode::FORBIDDEN, &error);
                 }

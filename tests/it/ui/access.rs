@@ -77,6 +77,14 @@ async fn pages_of_other_sites_are_refused_with_the_right_cookie_too() {
 }
 
 #[tokio::test]
+async fn the_anonymous_token_opens_no_session() {
+    let pages = Pages::start();
+    let response = pages.browser.post("/acl/sign-in", &[("secret", "anonymous")]).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), response.headers().get("set-cookie")), (403, None));
+    assert!(response.text().await.unwrap().contains("the ACL server refuses this token: it is the anonymous one"));
+}
+
+#[tokio::test]
 async fn attempts_to_guess_the_key_are_limited() {
     let pages = Pages::start();
     let mut statuses = Vec::new();
