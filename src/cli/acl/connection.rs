@@ -46,6 +46,8 @@ pub(super) struct Connection {
 /// Connected ACL client with the output settings of a command.
 pub(super) struct AclConnection {
     pub(super) client: AclClient,
+    /// Address of the server, for people.
+    pub(super) address: String,
     format: Format,
     /// Flags that make another command use the same server, without the token.
     flags: String,
@@ -94,7 +96,8 @@ impl Connection {
             ServerAddress::Unix(_) => true,
             ServerAddress::Url(url) => client::is_loopback(url),
         };
-        let mut flags = format!(" --address {}", describe_address(&at));
+        let address = describe_address(&at);
+        let mut flags = format!(" --address {address}");
         flags.extend(ca_file.iter().map(|path| format!(" --ca-file {}", path.display())));
         flags.extend(namespace.iter().map(|name| format!(" --namespace {name}")));
         let identity = self.client_cert_file.zip(self.client_key_file);
@@ -111,7 +114,7 @@ impl Connection {
         };
         let client = AclClient::new(&AclClientOptions { http, token, namespace })
             .map_err(|error| CommandFailure::local(&error))?;
-        Ok(AclConnection { client, format: self.format, flags, token_use, is_local })
+        Ok(AclConnection { client, address, format: self.format, flags, token_use, is_local })
     }
 }
 

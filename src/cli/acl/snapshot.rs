@@ -1,6 +1,6 @@
 //! `keyward acl backup` and `restore`: all records of a server, to a file and back.
 
-use std::io::{Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
@@ -31,6 +31,9 @@ pub(super) struct Restore {
     /// File that a backup wrote
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
+    /// Restore without asking on a terminal
+    #[arg(long)]
+    yes: bool,
 }
 
 impl Backup {
@@ -113,8 +116,27 @@ async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), C
 
 impl Restore {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
+        if !self.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+            confirm(service, &self.file)?;
+        }
         restore(service, &self.file).await
     }
+}
+
+/// Asks before all records are replaced. Scripts, which have no terminal, are not asked.
+fn confirm(service: &AclConnection, path: &Path) -> Result<(), CommandFailure> {
+    print_note(&format!(
+        "this replaces all records of {} by those of {}; tokens that are not in the snapshot become invalid",
+        service.address,
+        path.display()
+    ));
+    print_note("type yes to go on");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(|error| CommandFailure::local(&error))?;
+    if answer.trim() == "yes" {
+        return Ok(());
+    }
+    Err(CommandFailure::new(Exit::Failed, "nothing was restored; pass --yes to restore without asking".to_owned()))
 }
 
 async fn restore(service: &AclConnection, path: &Path) -> Result<(), CommandFailure> {

@@ -306,7 +306,7 @@ fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check
 }
 
 /// Runs a command on a terminal of its own, with these lines typed; returns what the terminal shows.
-fn on_a_terminal(command: &str, typed: &str) -> (bool, String) {
+pub(super) fn on_a_terminal(command: &str, typed: &str) -> (bool, String) {
     let mut child = Command::new("script")
         .args(["--quiet", "--return", "--echo", "never", "--command", command, "/dev/null"])
         .stdin(Stdio::piped())

@@ -1,5 +1,7 @@
 //! The commands, as people and scripts run them.
 
+#[cfg(all(feature = "dev", feature = "acl"))]
+mod acl_restore;
 #[cfg(feature = "dev")]
 mod commands;
 #[cfg(feature = "dev")]
