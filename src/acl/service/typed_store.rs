@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use keyward_telemetry::metrics::Metrics;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use super::error::ServiceError;
 use super::record_cache::RecordCache;
@@ -30,6 +31,8 @@ pub(crate) struct TypedStore {
     store: Arc<dyn Store>,
     cache: Arc<RecordCache>,
     unreadable: Arc<UnreadableRecords>,
+    /// Permits to read a page, in the order of the requests.
+    page_turns: Arc<Semaphore>,
 }
 
 /// One page of a list.
@@ -56,13 +59,21 @@ pub(crate) struct ListOf<T> {
     pub revision: Revision,
 }
 
+/// Pages that are read before other tasks run and sockets are polled. Reading one takes a millisecond of the only thread.
+const PAGES_IN_A_TURN: usize = 1;
+
 /// Records in one page.
 pub(crate) const PAGE: usize = 256;
 
 impl TypedStore {
     /// Creates a typed view of a store.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, cache: Arc::default(), unreadable: Arc::default() }
+        Self {
+            store,
+            cache: Arc::default(),
+            unreadable: Arc::default(),
+            page_turns: Arc::new(Semaphore::new(PAGES_IN_A_TURN)),
+        }
     }
 
     /// Counts unreadable records in `metrics`.
@@ -115,7 +126,8 @@ impl TypedStore {
     }
 
     /// Reads a page of the records under `prefix`, which ends with a slash, after the key `after`. Unreadable records
-    /// are reported and skipped: failing would make all others inaccessible.
+    /// are reported and skipped: failing would make all others inaccessible. Lets other tasks run first, also if many
+    /// lists are read at once: they wait for their turn.
     pub(crate) async fn page<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -123,6 +135,7 @@ impl TypedStore {
         freshness: Freshness,
     ) -> Result<PageOf<T>, ServiceError> {
         let page = Page { after: after.clone(), limit: PAGE };
+        self.wait_for_turn().await;
         let listing = self.store.list(prefix, page, freshness).await?;
         let next = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
         let mut entries = Vec::with_capacity(listing.entries.len());
@@ -135,6 +148,14 @@ impl TypedStore {
         }
         self.unreadable.update(prefix, after.as_ref(), next.as_ref(), &unreadable);
         Ok(PageOf { entries, unreadable: unreadable.into_iter().next(), next, revision: listing.revision })
+    }
+
+    /// Waits until it is this list's turn. The permit is held while the other tasks run and sockets are polled, so that no other
+    /// list goes on before that has happened, however many are read. Nobody holds it while a store is read.
+    async fn wait_for_turn(&self) {
+        let permit = self.page_turns.acquire().await;
+        tokio::task::yield_now().await;
+        drop(permit);
     }
 
     /// Reads all records under `prefix`, as [`TypedStore::page`] does. For kinds with few records.
@@ -181,4 +202,42 @@ pub(crate) fn decode<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<
     let value =
         serde_json::from_slice(&record.value).map_err(|_| StoreError::Unreadable { key: key.as_str().to_owned() })?;
     Ok(Stored { value: Arc::new(value), created: record.created, modified: record.modified })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Batch, Embedded, Write};
+
+    #[tokio::test]
+    async fn other_tasks_run_between_the_pages_of_all_lists() {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(Embedded::open(folder.path(), "dc1").unwrap());
+        let pages = 4;
+        let writes =
+            (0..pages * PAGE).map(|number| Write::Put(format!("token/default/{number:04}").into(), b"{}".to_vec()));
+        let writes: Vec<_> = writes.collect();
+        for writes in writes.chunks(Batch::MAX_OPERATIONS) {
+            store.commit(Batch { checks: vec![], writes: writes.to_vec() }).await.unwrap();
+        }
+        let typed = TypedStore::new(store);
+        let lists: Vec<_> = (0..16)
+            .map(|_| {
+                let typed = typed.clone();
+                tokio::spawn(async move {
+                    let all = typed.all::<serde_json::Value>("token/default/", Freshness::Linearizable).await;
+                    all.unwrap().entries.len()
+                })
+            })
+            .collect();
+        let mut turns = 0;
+        while !lists.iter().all(tokio::task::JoinHandle::is_finished) {
+            tokio::task::yield_now().await;
+            turns += 1;
+        }
+        for list in lists {
+            assert_eq!(list.await.unwrap(), pages * PAGE);
+        }
+        assert!(turns >= 16 * pages, "{turns} turns of other tasks for {} pages", 16 * pages);
+    }
 }
