@@ -79,8 +79,7 @@ fn describe(reason: Reason, all: &ExpandedToken) -> (&'static str, Option<Policy
         Reason::Rule(policy) => ("rule", Some(policy_fields(policy, all))),
         Reason::DefaultPolicy => ("no rule matches: the default policy of the server decides", None),
         Reason::NoAclRule => ("no rule matches: the default policy never grants acl", None),
-        Reason::AccessInside => ("a rule grants access to something in the namespace", None),
-        Reason::NoAccessInside => ("no rule grants access to anything in the namespace", None),
+        Reason::NoNamespaceRule => ("no rule for `operator` or for the namespace itself matches", None),
     }
 }
 

@@ -58,8 +58,8 @@ pub enum Resource<'a> {
     Mesh,
     /// Cluster peerings; not namespaced. Without a rule, that for `operator` applies.
     Peering,
-    /// The namespace itself. `operator` read grants read and list. So does a permissive `policy` for the namespace or,
-    /// without one, any access inside it. Writing requires `operator` write.
+    /// The namespace itself. `operator` read grants read and list, and so does a permissive `policy` for the namespace; access
+    /// to something inside it does not. Writing requires `operator` write.
     Namespace,
     /// Agent.
     Agent(&'a str),
@@ -274,27 +274,8 @@ impl Grants {
         if self.decide_global(GlobalResource::Operator, Access::Read).is_allowed() {
             return Decision::Allow;
         }
-        let is_allowed = match self.level(Query::Namespace, namespace) {
-            Some(level) => level.allows(Access::Read),
-            None => self.allows_anything_in(namespace),
-        };
-        if is_allowed { Decision::Allow } else { Decision::Deny }
-    }
-
-    /// Returns whether any rule grants access inside a namespace that no other rule revokes.
-    fn allows_anything_in(&self, namespace: &str) -> bool {
-        let allows = |query| self.level(query, namespace).is_some_and(|level| level.allows(Access::Read));
-        allows(Query::Acl)
-            || self.direct.iter().chain(&self.defaults).any(|policy| {
-                let outside = (self.own_namespace == namespace).then_some(&policy.rules.top_level);
-                outside.into_iter().chain(policy.blocks(namespace).map(|(_, scope)| scope)).any(|scope| {
-                    scope.kinds.iter().any(|(kind, labels)| {
-                        labels.iter().any(|(exact, label, level)| {
-                            level.allows(Access::Read) && allows(Query::Named(*kind, exact, label))
-                        })
-                    })
-                })
-            })
+        let level = self.level(Query::Namespace, namespace);
+        if level.is_some_and(|level| level.allows(Access::Read)) { Decision::Allow } else { Decision::Deny }
     }
 
     /// Returns the label of the rule that decides about the intentions of all services, as in Consul: for read access one

@@ -170,7 +170,7 @@ async fn only_policies_of_default_apply_in_other_namespaces() {
 }
 
 #[tokio::test]
-async fn a_caller_sees_the_namespaces_in_which_it_may_do_something() {
+async fn a_caller_sees_the_namespaces_that_a_rule_about_them_shows() {
     let acl = Acl::start().await;
     for name in ["team", "other"] {
         acl.make("/v1/namespace", json!({"Name": name})).await;
@@ -184,8 +184,11 @@ async fn a_caller_sees_the_namespaces_in_which_it_may_do_something() {
     assert_eq!(list(&acl.root).await, (json!(["default", "other", "team"]), false));
     assert_eq!(list(&acl.token_with("operator = \"read\"").await).await, (json!(["default", "other", "team"]), false));
     let one = acl.token_in("team", "key \"a\" { policy = \"read\" }").await;
-    assert_eq!(list(&one).await, (json!(["team"]), true));
-    let far = acl.token_with("namespace \"other\" { service_prefix \"\" { policy = \"read\" } }").await;
+    assert_eq!(list(&one).await, (json!([]), true), "what a token may do in a namespace does not show it");
+    let manager = acl.token_with("acl = \"write\"").await;
+    assert_eq!(list(&manager).await, (json!([]), true));
+    let far = "namespace \"other\" { service_prefix \"\" { policy = \"read\" } policy = \"read\" }";
+    let far = acl.token_with(far).await;
     assert_eq!(list(&far).await, (json!(["other"]), true));
     let by_policy = acl.token_with("namespace_prefix \"\" { policy = \"read\" }").await;
     assert_eq!(list(&by_policy).await, (json!(["default", "other", "team"]), false));
@@ -195,7 +198,9 @@ async fn a_caller_sees_the_namespaces_in_which_it_may_do_something() {
         let response = acl.call("GET", &format!("/v1/namespace/{name}"), Some(secret), None).await;
         (response.status, response.text.contains("lacks permission 'operator:read'"))
     };
-    assert_eq!(read(&one, "team").await, (200, false));
+    assert_eq!(read(&far, "other").await, (200, false));
+    assert_eq!(read(&one, "team").await, (403, true));
+    assert_eq!(read(&manager, "default").await, (403, true));
     assert_eq!(read(&one, "other").await, (403, true));
     assert_eq!(read(&one, "none").await, (403, true), "who may not see it learns not whether it is there");
     assert_eq!(read(&by_policy, "none").await, (404, false));
@@ -287,7 +292,7 @@ async fn authorize_answers_for_each_requested_namespace() {
     let expected = json!([
         {"Resource": "key", "Segment": "a", "Access": "list", "Allow": true},
         {"Resource": "key", "Segment": "a", "Access": "read", "Namespace": "default", "Allow": false},
-        {"Resource": "namespace", "Access": "read", "Allow": true},
+        {"Resource": "namespace", "Access": "read", "Allow": false},
     ]);
     assert_eq!((response.status, response.json()), (200, expected));
     assert!(!response.headers.contains_key("x-service-index"));

@@ -52,7 +52,8 @@ async fn cached_responses_are_invalidated_by_each_relevant_change() {
 #[tokio::test]
 async fn revoked_rights_are_not_served_from_the_cache() {
     let acl = Acl::start().await;
-    let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": "acl = \"read\""})).await;
+    let rules = "acl = \"read\"\noperator = \"read\"";
+    let policy = acl.make("/v1/acl/policy", json!({"Name": "p", "Rules": rules})).await;
     let token = acl.make("/v1/acl/token", json!({"Policies": [{"ID": policy["ID"]}]})).await;
     let secret = text(&token["SecretID"]);
     let status = async |path: &str| acl.call("GET", path, Some(&secret), None).await.status;

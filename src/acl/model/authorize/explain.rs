@@ -23,10 +23,8 @@ pub(crate) enum Reason {
     DefaultPolicy,
     /// No rule matches, and the default policy never grants access to ACL objects.
     NoAclRule,
-    /// The namespace may be seen because the token has access to something inside it.
-    AccessInside,
-    /// The namespace may not be seen: the token has no access to anything inside it.
-    NoAccessInside,
+    /// The namespace may not be seen: no rule is about the namespace itself.
+    NoNamespaceRule,
 }
 
 /// The policy that decides, and its rule.
@@ -78,9 +76,7 @@ impl Grants {
         if access == Access::Write || self.decide_global(GlobalResource::Operator, Access::Read).is_allowed() {
             return operator;
         }
-        self.explain_query(Query::Namespace, namespace).or_else(|| {
-            Some(if self.allows_anything_in(namespace) { Reason::AccessInside } else { Reason::NoAccessInside })
-        })
+        self.explain_query(Query::Namespace, namespace).or(Some(Reason::NoNamespaceRule))
     }
 
     /// Returns the policy with the greatest match, of the token's own policies if any matches or `is_covered`; the first among

@@ -205,7 +205,7 @@ fn the_default_policy_never_grants_acl() {
 }
 
 #[test]
-fn a_namespace_is_visible_to_callers_with_access_inside_it() {
+fn a_namespace_is_visible_by_a_rule_about_it_and_not_by_access_inside_it() {
     let check = |own: &str, policies: Policies<'_>, expected: &[(&str, &str)]| {
         let grants = grants(own, policies, &[], DefaultPolicy::Deny);
         for (namespace, expected) in expected {
@@ -214,12 +214,12 @@ fn a_namespace_is_visible_to_callers_with_access_inside_it() {
     };
     check("default", &[("default", "operator = \"read\"")], &[("default", "rl-"), ("team", "rl-")]);
     check("default", &[("default", "operator = \"write\"")], &[("default", "rlw"), ("team", "rlw")]);
-    check("default", &[("default", "acl = \"read\"")], &[("default", "rl-"), ("team", "---")]);
-    check("team", &[("team", "node_prefix \"\" { policy = \"read\" }")], &[("default", "---"), ("team", "rl-")]);
+    check("default", &[("default", "acl = \"read\"")], &[("default", "---"), ("team", "---")]);
+    check("team", &[("team", "node_prefix \"\" { policy = \"read\" }")], &[("default", "---"), ("team", "---")]);
     check("team", &[("team", "node_prefix \"\" { policy = \"deny\" } acl = \"deny\"")], &[("team", "---")]);
     check(
         "default",
-        &[("default", "namespace_prefix \"t\" { key \"a\" { policy = \"list\" } }")],
+        &[("default", "namespace_prefix \"t\" { key \"a\" { policy = \"list\" } policy = \"read\" }")],
         &[("team", "rl-"), ("a", "---")],
     );
     // A rule about the namespace itself grants nothing inside it, and writing it needs `operator`.
@@ -233,17 +233,10 @@ fn a_namespace_is_visible_to_callers_with_access_inside_it() {
     check("default", &[("default", twice)], &[("team", "---")]);
     check("default", &[("default", "partition \"default\" { policy = \"write\" }")], &[("default", "---")]);
     // A deny rule of one policy overrides another's grant.
-    let denied = "namespace \"team\" { key \"a\" { policy = \"deny\" } }";
-    check(
-        "default",
-        &[("default", "namespace \"team\" { key \"a\" { policy = \"read\" } }"), ("default", denied)],
-        &[("team", "---")],
-    );
-    check(
-        "default",
-        &[("default", "namespace_prefix \"\" { key_prefix \"a\" { policy = \"read\" } }"), ("default", denied)],
-        &[("team", "rl-")],
-    );
+    let denied = "namespace \"team\" { policy = \"deny\" }";
+    for allowed in ["namespace \"team\" { policy = \"read\" }", "namespace_prefix \"\" { policy = \"write\" }"] {
+        check("default", &[("default", allowed), ("default", denied)], &[("team", "---")]);
+    }
 }
 
 #[test]
@@ -303,13 +296,13 @@ fn an_explanation_names_the_deciding_rule_and_its_policy() {
 }
 
 #[test]
-fn access_to_a_namespace_is_explained_by_its_policy_or_by_what_is_inside() {
+fn access_to_a_namespace_is_explained_by_its_policy() {
     let text = r#"namespace "open" { policy = "read" } namespace "used" { key "a" { policy = "read" } }"#;
     let grants = grants("default", &[("default", text)], &[], DefaultPolicy::Deny);
     let reason = |namespace: &str| grants.explain(&Resource::Namespace, Access::Read, namespace).reason;
     let Reason::Rule(policy) = reason("open") else { panic!("a rule") };
     assert_eq!(policy.rule, r#"namespace "open" { policy = "read" }"#);
-    assert_eq!((reason("used"), reason("other")), (Reason::AccessInside, Reason::NoAccessInside));
+    assert_eq!((reason("used"), reason("other")), (Reason::NoNamespaceRule, Reason::NoNamespaceRule));
 }
 
 #[test]

@@ -122,6 +122,12 @@ impl GlobalResource {
     }
 }
 
+impl ResourceKind {
+    fn has_intentions(self) -> bool {
+        matches!(self, Self::Service | Self::Identity)
+    }
+}
+
 impl Rules {
     /// Merges a block for the partition `default`.
     fn merge_partition(&mut self, block: Self) {
@@ -152,11 +158,11 @@ fn rule(
         keys.check_duplicate(entry)?;
         match entry.key.to_ascii_lowercase().as_str() {
             "policy" => policy = level(&item.key, &entry.value, kind == ResourceKind::Key)?,
-            "intentions" if kind == ResourceKind::Service => {
+            "intentions" if kind.has_intentions() => {
                 intentions = level(&format!("{} intentions", item.key), &entry.value, false)?;
             }
             _ => {
-                let expected = if kind == ResourceKind::Service { "`policy` or `intentions`" } else { "`policy`" };
+                let expected = if kind.has_intentions() { "`policy` or `intentions`" } else { "`policy`" };
                 let key = format!("the key {}", quote(&entry.key));
                 return Err(HclError::expected(entry.at, expected, &key).into());
             }
@@ -173,6 +179,7 @@ fn rule(
     };
     let mut add = |kind, level| scope.kinds.entry(kind).or_default().add_stronger(exact, &label.key, level);
     add(kind, policy);
+    // Those of an identity decide about traffic permissions, which this server does not have.
     if kind == ResourceKind::Service {
         // Read access to a service implies read access to its intentions.
         add(

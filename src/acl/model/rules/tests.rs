@@ -107,6 +107,10 @@ fn invalid_rules_are_rejected_in_consuls_wording() {
         "Failed to parse ACL rules: line 1, column 31: expected `policy` or `intentions`, found the key \"sentinel\"",
     );
     check(
+        "identity_prefix \"\" { policy = \"read\" intentions = \"list\" }",
+        "Invalid identity_prefix intentions policy: \"list\" at line 1, column 54, expected \"deny\", \"read\" or \"write\"",
+    );
+    check(
         "key \"a\" { intentions = \"read\" }",
         "Failed to parse ACL rules: line 1, column 11: expected `policy`, found the key \"intentions\"",
     );
@@ -164,4 +168,21 @@ proptest! {
         expected.reverse();
         prop_assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn an_identity_may_have_intentions_wherever_a_service_may() {
+    let plain = |text: &str| Rules::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    for frame in ["{}", "namespace \"team\" { {} }", "partition \"default\" { {} }"] {
+        let rule = |inner: &str| frame.replacen("{}", inner, 1);
+        for name in ["identity \"web\"", "identity_prefix \"\""] {
+            let with = rule(&format!("{name} {{ policy = \"read\" intentions = \"read\" }}"));
+            let without = rule(&format!("{name} {{ policy = \"read\" }}"));
+            assert_eq!(plain(&with), plain(&without), "{with}");
+        }
+        let service = rule("service_prefix \"\" { policy = \"read\" intentions = \"write\" }");
+        assert_ne!(plain(&service), plain(&rule("service_prefix \"\" { policy = \"read\" }")), "{service}");
+    }
+    let json = r#"{"identity_prefix": {"": {"policy": "read", "intentions": "read"}}}"#;
+    assert_eq!(plain(json), plain("identity_prefix \"\" { policy = \"read\" }"));
 }

@@ -93,8 +93,8 @@ impl Namespaces<'_> {
         Ok(Stored { value: namespace.into(), created: revision, modified: revision })
     }
 
-    /// Returns the namespace; `None` if it does not exist. Refuses callers with neither `operator:read` nor any access
-    /// inside the namespace.
+    /// Returns the namespace; `None` if it does not exist. Refuses callers with neither `operator:read` nor a rule that shows
+    /// the namespace.
     pub(crate) async fn get_visible(
         self,
         caller: &Caller,

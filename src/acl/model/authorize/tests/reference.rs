@@ -94,23 +94,14 @@ fn letters(word: Option<&str>, otherwise: bool) -> &'static str {
     }
 }
 
-/// Returns the accesses to a namespace itself; visibility is tested with every name that rules could distinguish.
+/// Returns the accesses to a namespace itself.
 fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise: bool) -> &'static str {
     let operator = letters(applicable_level(own, policies, &RuleSubject::Operator, namespace), otherwise);
     if operator != "---" {
         return if operator == "rlw" { "rlw" } else { "rl-" };
     }
-    // No label contains `z`, so names ending with it match only by prefix.
-    let names = ["", "a", "b", "aa", "ab", "ba", "bb"].map(str::to_owned);
-    let all: Vec<_> = names.iter().cloned().chain(names.iter().map(|name| format!("{name}z"))).collect();
-    let keys = all.iter().map(|name| RuleSubject::Key(true, name.clone()));
-    let services = all.iter().map(|name| RuleSubject::Service(true, name.clone()));
-    let allows =
-        |resource: &RuleSubject| applicable_level(own, policies, resource, namespace).map(|level| level != "deny");
-    let anything = || {
-        std::iter::once(RuleSubject::Acl).chain(keys).chain(services).any(|resource| allows(&resource) == Some(true))
-    };
-    let seen = allows(&RuleSubject::Namespace).unwrap_or_else(anything);
+    let level = applicable_level(own, policies, &RuleSubject::Namespace, namespace);
+    let seen = level.is_some_and(|level| level != "deny");
     if seen { "rl-" } else { "---" }
 }
 
