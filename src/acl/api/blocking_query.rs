@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use http::Response;
+use http::{Response, StatusCode};
 use keyward_credentials::backoff::random_unit;
 use keyward_telemetry::metrics::Metrics;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,11 +14,12 @@ use super::error::ApiError;
 use super::operation::{Operation, ReadOperation};
 use super::query_string::{BlockingQuery, ConsistencyMode};
 use super::request::ApiRequest;
-use super::response::{ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
+use super::response::{ApiResponse, ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
 use super::response_cache::{CachedResponse, HashedKey};
 use super::state::ApiState;
 use crate::metrics::AclMetrics;
-use crate::store::Revision;
+use crate::service::error::ServiceError;
+use crate::store::{Freshness, Revision};
 
 /// Reads, and repeats the read after each change until the index exceeds `blocking.index` or the wait is over. The caller
 /// and its rights are checked anew each time.
@@ -121,7 +122,13 @@ async fn read_once(
     key: Option<(Revision, &HashedKey)>,
 ) -> Result<CachedResponse, ApiError> {
     let freshness = mode.freshness();
-    let ReadResult { response, index, watch, until } = operation.call(state, request, freshness).await?;
+    let result = match operation.call(state, request, freshness).await {
+        Err(ApiError::Service(missing)) if missing.is_missing_namespace() => {
+            missing_namespace(state, &missing, freshness).await?
+        }
+        result => result?,
+    };
+    let ReadResult { response, index, watch, until } = result;
     let mut response = response.into_http();
     set_index_headers(response.headers_mut(), index, mode);
     set_default_policy_header(response.headers_mut(), state.service.default_policy);
@@ -135,6 +142,19 @@ async fn read_once(
         state.response_cache.insert(key, revision, &result, until);
     }
     Ok(result)
+}
+
+/// Builds the result of a read in a namespace that does not exist. As for a missing record it has an index: without one, a
+/// client that waits for changes would repeat the read at once and for ever.
+async fn missing_namespace(
+    state: &ApiState,
+    missing: &ServiceError,
+    freshness: Freshness,
+) -> Result<ReadResult, ApiError> {
+    let watch = "namespace/".to_owned();
+    let index = state.service.typed_store().revision(&watch, freshness).await?;
+    let response = ApiResponse::text(StatusCode::NOT_FOUND, missing.to_string());
+    Ok(ReadResult { response, index, watch: vec![watch], until: None })
 }
 
 /// Returns up to a sixteenth of the wait, as Consul does, so that waits that began together do not end together.

@@ -62,6 +62,13 @@ pub enum ServiceError {
     RekeyFailed(#[source] Box<ServiceError>),
 }
 
+impl ServiceError {
+    /// Returns true if the namespace of the operation does not exist.
+    pub(crate) fn is_missing_namespace(&self) -> bool {
+        matches!(self, Self::NotFound(NotFound::Namespace(_)))
+    }
+}
+
 /// Details of a denied permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
